@@ -1,0 +1,96 @@
+//! Which calls of a batch may run now (R6.6).
+//!
+//! Knows nothing of what the calls do: only how they are to be ordered and which have finished.
+use outlast_vocab::tool::Scheduling;
+
+/// A batch under way.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    calls: Vec<(&'a Scheduling, State)>,
+    parallel: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Running,
+    Finished,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of calls in the order asked, of which at most `parallel` run at the same time.
+    pub fn new(calls: impl IntoIterator<Item = &'a Scheduling>, parallel: usize) -> Self {
+        let calls = calls.into_iter().map(|scheduling| (scheduling, State::Waiting)).collect();
+        Self { calls, parallel: parallel.max(1) }
+    }
+
+    /// The next call that may start; it counts as running from now on.
+    pub fn start(&mut self) -> Option<usize> {
+        let running = self.calls.iter().filter(|(_, state)| *state == State::Running).count();
+        if running >= self.parallel {
+            return None;
+        }
+        let next = (0..self.calls.len()).find(|&i| self.calls[i].1 == State::Waiting && self.may_start(i))?;
+        self.calls[next].1 = State::Running;
+        Some(next)
+    }
+
+    /// Marks a call as finished, whether it ran or was answered from the journal.
+    pub fn finish(&mut self, index: usize) {
+        self.calls[index].1 = State::Finished;
+    }
+
+    fn may_start(&self, index: usize) -> bool {
+        let open_before = self.calls[..index].iter().filter(|(_, state)| *state != State::Finished);
+        let mut blocked = open_before.map(|(before, _)| match (before, self.calls[index].0) {
+            (Scheduling::Serial, _) | (_, Scheduling::Serial) => true,
+            (Scheduling::Keyed(a), Scheduling::Keyed(b)) => a == b,
+            _ => false,
+        });
+        !blocked.any(|blocked| blocked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts all it can, then finishes the oldest running call, and so on; `p` parallel, `s` serial, others keyed.
+    fn waves(calls: &str, parallel: usize) -> Vec<Vec<usize>> {
+        let calls: Vec<Scheduling> = calls
+            .chars()
+            .map(|c| match c {
+                'p' => Scheduling::Parallel,
+                's' => Scheduling::Serial,
+                key => Scheduling::Keyed(key.to_string()),
+            })
+            .collect();
+        let mut batch = Batch::new(&calls, parallel);
+        let mut waves = Vec::new();
+        loop {
+            let wave: Vec<usize> = std::iter::from_fn(|| batch.start()).collect();
+            if wave.is_empty() {
+                return waves;
+            }
+            wave.iter().for_each(|&index| batch.finish(index));
+            waves.push(wave);
+        }
+    }
+
+    #[test]
+    fn parallel_calls_start_together_up_to_the_limit() {
+        assert_eq!(waves("ppp", 8), [vec![0, 1, 2]]);
+        assert_eq!(waves("ppp", 2), [vec![0, 1], vec![2]]);
+        assert_eq!(waves("pp", 0), [vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn calls_that_share_a_key_run_in_the_order_asked() {
+        assert_eq!(waves("abapa", 8), [vec![0, 1, 3], vec![2], vec![4]]);
+    }
+
+    #[test]
+    fn a_serial_call_runs_alone() {
+        assert_eq!(waves("pspp", 8), [vec![0], vec![1], vec![2, 3]]);
+    }
+}

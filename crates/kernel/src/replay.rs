@@ -1,0 +1,389 @@
+//! Replays a turn's journal: answers an effect from its record or reports where history and code part.
+//!
+//! Pure: reading and writing records is the runtime's business (`runtime::journaled`).
+use outlast_vocab::effect::{
+    BatchCall, BatchOutcome, Command, Effect, Outcome, Place, ToolBatch, ToolCall, ToolOutcome,
+};
+use outlast_vocab::record::{Accepted, Asked, ClaimRef, End, Fact, Performed, Record, Seq, Started};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Kind, ReplayKey};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Everything the journal knows of one turn, by the path of the effect.
+#[derive(Debug, Default)]
+pub struct History {
+    accepted: Option<Accepted>,
+    started: Option<Started>,
+    performed: BTreeMap<ReplayKey, (Command, Outcome)>,
+    batches: BTreeMap<ReplayKey, RecordedBatch>,
+    waits: BTreeMap<ReplayKey, Wait>,
+    resolutions: BTreeMap<ReplayKey, Resolution>,
+    cancelled: Option<String>,
+    ended: Option<End>,
+    last_node: Option<Place>,
+}
+
+/// A batch of tool calls as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedBatch {
+    /// The record that claims its calls.
+    pub asked: Seq,
+    /// The calls, in the order asked.
+    pub calls: Vec<RecordedCall>,
+}
+
+/// A call as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// The call as it was claimed.
+    pub call: BatchCall,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// Whether it holds still inside a wait of its own. Such a call was not interrupted: it goes on.
+    pub parked: bool,
+    /// Its outcome, once it has one.
+    pub outcome: Option<ToolOutcome>,
+}
+
+impl History {
+    /// The history of a turn from its records, in order.
+    pub fn of(records: Vec<Record>) -> Result<Self, Error> {
+        let mut history = Self::default();
+        let mut asked: BTreeMap<Seq, ReplayKey> = BTreeMap::new();
+        for record in records {
+            if record.fact.is_node() {
+                history.last_node = Some(record.place());
+            }
+            match record.fact {
+                Fact::Accepted(accepted) => history.accepted = Some(accepted),
+                Fact::Started(started) => history.started = Some(started),
+                Fact::Performed(Performed { key, command, outcome }) => {
+                    history.performed.insert(key, (command, outcome));
+                }
+                Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                    asked.insert(record.seq, key.clone());
+                    let recorded = |call| RecordedCall { call, attempts: 1, parked: false, outcome: None };
+                    let calls = batch.calls.into_iter().map(recorded).collect();
+                    history.batches.insert(key, RecordedBatch { asked: record.seq, calls });
+                }
+                Fact::Answered(answered) => {
+                    let outcome =
+                        answered.outcome.of::<outlast_vocab::effect::ToolCall>(&ReplayKey::turn(0))?;
+                    history.call(&asked, answered.claim)?.outcome = Some(outcome);
+                }
+                Fact::Reclaimed(reclaimed) => {
+                    let call = history.call(&asked, reclaimed.claim)?;
+                    (call.attempts, call.parked) = (reclaimed.attempt, false);
+                }
+                Fact::Parked { waits } => history.park(waits),
+                // The first resolution wins; the store refuses a second one.
+                Fact::Resolved { key, resolution } => {
+                    history.resolutions.entry(key).or_insert(resolution);
+                }
+                Fact::CancelRequested { reason } => history.cancelled = Some(reason),
+                Fact::Ended { end } => history.ended = Some(end),
+                Fact::Asked(_)
+                | Fact::Repaired { .. }
+                | Fact::Settled(_)
+                | Fact::Opened { .. }
+                | Fact::HeadMoved { .. } => {}
+            }
+        }
+        Ok(history)
+    }
+
+    /// The recorded outcome of the effect at this place, or nothing if it has none yet. A record of another request is
+    /// a divergence (R3.2).
+    pub fn answer<E: Effect>(&self, key: &ReplayKey, effect: &E) -> Result<Option<E::Outcome>, Error> {
+        let Some((recorded, outcome)) = self.performed.get(key) else {
+            return match self.batches.get(key) {
+                Some(batch) => Err(diverged(key, &batch.command(), &effect.clone().into())),
+                None => Ok(None),
+            };
+        };
+        let asked: Command = effect.clone().into();
+        if recorded.kind() != E::KIND || recorded.without_times() != asked.without_times() {
+            return Err(diverged(key, recorded, &asked));
+        }
+        outcome.clone().of::<E>(key).map(Some)
+    }
+
+    /// The batch at this place, or nothing if it was not claimed yet. The calls the turn asks for now must be those
+    /// that were claimed: the same call with another argument is a determinism violation (R6.5).
+    pub fn batch<'a>(
+        &self,
+        key: &ReplayKey,
+        asks: impl Iterator<Item = &'a outlast_vocab::message::ToolUse>,
+    ) -> Result<Option<&RecordedBatch>, Error> {
+        let Some(batch) = self.batches.get(key) else {
+            return Ok(None);
+        };
+        let mut asks = asks.enumerate();
+        for (index, recorded) in batch.calls.iter().enumerate() {
+            let same = asks.next().is_some_and(|(_, ask)| {
+                ask.id == *recorded.call.model_id() && ask.tool == *recorded.call.tool()
+            });
+            if !same {
+                let (id, tool) = (recorded.call.model_id(), recorded.call.tool());
+                let detail = format!(
+                    "call {index} of {key} was claimed as `{tool}` ({id}), but this run asks for another"
+                );
+                return Err(Error::new(Kind::CallChanged, detail));
+            }
+        }
+        match asks.next() {
+            None => Ok(Some(batch)),
+            Some((index, ask)) => {
+                let detail =
+                    format!("call {index} of {key} (`{}`) was never claimed, but its batch was", ask.tool);
+                Err(Error::new(Kind::CallChanged, detail))
+            }
+        }
+    }
+
+    /// Whether anything after this checkpoint is recorded. A checkpoint that nothing joined leaves no record; if the
+    /// turn went on from it, it was passed empty and stays so.
+    pub fn went_on_after(&self, iteration: u32, root: &ReplayKey) -> bool {
+        self.performed.contains_key(&root.model(iteration))
+    }
+
+    /// The input of the turn.
+    pub fn accepted(&self) -> Option<&Accepted> {
+        self.accepted.as_ref()
+    }
+
+    /// What was pinned when the turn's work began.
+    pub fn started(&self) -> Option<&Started> {
+        self.started.as_ref()
+    }
+
+    /// The wait at this place, if the turn parked on it before: its deadline was fixed then.
+    pub fn wait(&self, key: &ReplayKey) -> Option<&Wait> {
+        self.waits.get(key)
+    }
+
+    /// How the wait at this place was resolved, if it was.
+    pub fn resolution(&self, key: &ReplayKey) -> Option<&Resolution> {
+        self.resolutions.get(key)
+    }
+
+    /// Why the turn is to stop, if somebody asked for it.
+    pub fn cancelled(&self) -> Option<&str> {
+        self.cancelled.as_deref()
+    }
+
+    /// How the turn ended, if it did.
+    pub fn ended(&self) -> Option<&End> {
+        self.ended.as_ref()
+    }
+
+    /// The last message of the turn so far.
+    pub fn last_node(&self) -> Option<Place> {
+        self.last_node
+    }
+
+    fn park(&mut self, waits: Vec<Wait>) {
+        for (key, batch) in &mut self.batches {
+            for (index, call) in batch.calls.iter_mut().enumerate() {
+                let place = key.child(index, call.call.model_id().as_str());
+                call.parked |= waits.iter().any(|wait| wait.key.is_under(&place));
+            }
+        }
+        self.waits.extend(waits.into_iter().map(|wait| (wait.key.clone(), wait)));
+    }
+
+    fn call(
+        &mut self,
+        asked: &BTreeMap<Seq, ReplayKey>,
+        claim: ClaimRef,
+    ) -> Result<&mut RecordedCall, Error> {
+        let batch = asked.get(&claim.asked).and_then(|key| self.batches.get_mut(key));
+        let call = batch.and_then(|batch| batch.calls.get_mut(usize::try_from(claim.child).ok()?));
+        call.ok_or_else(|| {
+            let ClaimRef { asked, child } = claim;
+            Error::new(
+                Kind::RecordCorrupt,
+                format!("a record answers call {child} of record {asked}, which claims none"),
+            )
+        })
+    }
+}
+
+impl RecordedBatch {
+    /// The outcomes in the order asked, once every call has one.
+    pub fn outcome(&self) -> Option<BatchOutcome> {
+        self.calls.iter().map(|call| call.outcome.clone()).collect::<Option<Vec<_>>>().map(BatchOutcome)
+    }
+
+    fn command(&self) -> Command {
+        ToolBatch { calls: self.calls.iter().map(|recorded| recorded.call.clone()).collect() }.into()
+    }
+}
+
+/// What to do with a call that was begun, did not park and has no outcome (R3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// Perform it again with the same key, as this attempt.
+    Again {
+        /// Counted from 1.
+        attempt: u32,
+    },
+    /// Ask the tool whether it happened; without an answer its outcome is unknown. Never perform it again.
+    Probe,
+}
+
+/// Rules on a call that was found begun and not answered.
+pub fn interrupted(call: &PreparedCall, attempts: u32) -> Interrupted {
+    if call.class.may_repeat() { Interrupted::Again { attempt: attempts + 1 } } else { Interrupted::Probe }
+}
+
+fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
+    let (then, now) = (recorded.without_times(), asked.without_times());
+    let difference = match first_difference(&then, &now, String::new()) {
+        Some((path, then, now)) => format!("first difference at {path}: recorded {then}, asked {now}"),
+        None => "the requests read the same".to_owned(),
+    };
+    let (was, is) = (recorded.kind(), asked.kind());
+    let kinds = if was == is { format!("another {is}") } else { format!("{is}") };
+    Error::new(
+        Kind::JournalDiverged,
+        format!("effect {key} was recorded as {was}, but this run asks for {kinds}; {difference}"),
+    )
+}
+
+fn first_difference(then: &Value, now: &Value, path: String) -> Option<(String, String, String)> {
+    match (then, now) {
+        (Value::Object(a), Value::Object(b)) => {
+            let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            names.into_iter().find_map(|name| {
+                let (a, b) = (a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null));
+                first_difference(a, b, format!("{path}/{name}"))
+            })
+        }
+        (Value::Array(a), Value::Array(b)) => (0..a.len().max(b.len())).find_map(|i| {
+            let (a, b) = (a.get(i).unwrap_or(&Value::Null), b.get(i).unwrap_or(&Value::Null));
+            first_difference(a, b, format!("{path}/{i}"))
+        }),
+        _ if then == now => None,
+        _ => Some((path, brief(then), brief(now))),
+    }
+}
+
+fn brief(value: &Value) -> String {
+    outlast_vocab::message::shown(&value.to_string()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::effect::{DurableStep, Sleep, Slept, StepOutcome};
+    use outlast_vocab::message::{Arguments, ToolResult, ToolUse};
+    use outlast_vocab::record::{Answered, Reclaimed};
+    use outlast_vocab::tool::EffectClass;
+    use outlast_vocab::{CallId, Hash, Millis};
+    use serde_json::json;
+
+    fn history(facts: Vec<Fact>) -> Result<History, Error> {
+        let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
+        History::of((1..).zip(facts).map(record).collect())
+    }
+
+    fn step(input: Value) -> DurableStep {
+        DurableStep { name: "charge".into(), input }
+    }
+
+    fn performed(effect: impl Into<Command>, outcome: impl Into<Outcome>) -> Fact {
+        let key = ReplayKey::turn(0).step("charge");
+        Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.into() })
+    }
+
+    fn call(class: EffectClass) -> PreparedCall {
+        PreparedCall {
+            id: CallId::from_u128(1),
+            model_id: "a".parse().unwrap(),
+            tool: "pay".parse().unwrap(),
+            class,
+            arguments: json!({}),
+            payload: None,
+        }
+    }
+
+    #[test]
+    fn an_answered_effect_is_answered_for_ever() {
+        let outcome = StepOutcome::Value(json!(7));
+        let history = history(vec![performed(step(json!(1)), outcome.clone())]).unwrap();
+        let key = ReplayKey::turn(0).step("charge");
+        assert_eq!(history.answer(&key, &step(json!(1))).unwrap(), Some(outcome));
+        assert_eq!(history.answer(&ReplayKey::turn(1).step("charge"), &step(json!(1))).unwrap(), None);
+    }
+
+    #[test]
+    fn a_divergence_names_the_effect_both_requests_and_the_first_difference() {
+        let recorded = performed(step(json!({"amount": 5, "to": "ann"})), StepOutcome::Value(Value::Null));
+        let history = history(vec![recorded]).unwrap();
+        let key = ReplayKey::turn(0).step("charge");
+        assert_eq!(
+            history.answer(&key, &step(json!({"amount": 6, "to": "ann"}))).unwrap_err().to_string(),
+            "journal.diverged: effect turn/0/step:charge was recorded as durable_step, but this run asks for \
+             another durable_step; first difference at /durable_step/input/amount: recorded 5, asked 6"
+        );
+        assert_eq!(
+            history.answer(&key, &Sleep { until: Millis(1) }).unwrap_err().to_string(),
+            "journal.diverged: effect turn/0/step:charge was recorded as durable_step, but this run asks for sleep; \
+             first difference at /durable_step: recorded {\"input\":{\"amount\":5,\"to\":\"ann\"},\"name\":\"charge\"}, \
+             asked null"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_reads_otherwise_is_no_divergence() {
+        let key = ReplayKey::turn(0).step("charge");
+        let history = history(vec![performed(Sleep { until: Millis(5) }, Slept {})]).unwrap();
+        assert_eq!(history.answer(&key, &Sleep { until: Millis(99) }).unwrap(), Some(Slept {}));
+    }
+
+    #[test]
+    fn a_half_done_batch_knows_what_is_missing() {
+        let key = ReplayKey::turn(0).tools(0);
+        let calls =
+            vec![BatchCall::Run(call(EffectClass::Pure)), BatchCall::Run(call(EffectClass::AtMostOnce))];
+        let outcome = ToolOutcome::Done(ToolResult::Ok(json!(1)));
+        let facts = vec![
+            Fact::Asked(Asked { key: key.clone(), command: ToolBatch { calls }.into() }),
+            Fact::Answered(Answered {
+                claim: ClaimRef { asked: Seq(1), child: 1 },
+                outcome: outcome.clone().into(),
+            }),
+            Fact::Reclaimed(Reclaimed { claim: ClaimRef { asked: Seq(1), child: 0 }, attempt: 2 }),
+        ];
+        let history = history(facts).unwrap();
+        let ask = ToolUse {
+            id: "a".parse().unwrap(),
+            tool: "pay".parse().unwrap(),
+            arguments: Arguments::Json(json!({})),
+        };
+        let batch = history.batch(&key, [&ask, &ask].into_iter()).unwrap().unwrap();
+        assert_eq!(batch.calls.iter().map(|c| c.attempts).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(batch.calls.iter().map(|c| c.outcome.clone()).collect::<Vec<_>>(), [None, Some(outcome)]);
+        assert_eq!(batch.outcome(), None);
+        assert_eq!(history.batch(&key, [&ask].into_iter()).unwrap_err().kind(), Kind::CallChanged);
+        assert_eq!(history.answer(&key, &step(json!(1))).unwrap_err().kind(), Kind::JournalDiverged);
+    }
+
+    #[test]
+    fn an_answer_to_a_call_that_nobody_claimed_is_corrupt() {
+        let answered =
+            Answered { claim: ClaimRef { asked: Seq(9), child: 0 }, outcome: ToolOutcome::Unknown.into() };
+        assert_eq!(history(vec![Fact::Answered(answered)]).unwrap_err().kind(), Kind::RecordCorrupt);
+    }
+
+    #[test]
+    fn an_interrupted_call_is_performed_again_only_where_its_class_allows_it() {
+        for class in [EffectClass::Pure, EffectClass::Idempotent, EffectClass::Transactional] {
+            assert_eq!(interrupted(&call(class), 1), Interrupted::Again { attempt: 2 });
+        }
+        assert_eq!(interrupted(&call(EffectClass::AtMostOnce), 1), Interrupted::Probe);
+    }
+}

@@ -1,0 +1,105 @@
+//! Builds a whole reply from the pieces of a stream.
+use outlast_vocab::effect::{Reply, StopReason, Usage};
+use outlast_vocab::limits;
+use outlast_vocab::message::{Part, ToolUse};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind};
+
+/// A reply while it streams. Only [`Building::finish`] makes it a reply, and only after its end was seen.
+#[derive(Debug, Default)]
+pub struct Building {
+    parts: Vec<Part>,
+    calls: Vec<ToolUse>,
+    usage: Usage,
+    stop: Option<StopReason>,
+    bytes: usize,
+}
+
+impl Building {
+    /// Takes one piece.
+    pub fn push(&mut self, event: ModelEvent, reply_bytes: usize) -> Result<(), Error> {
+        if self.stop.is_some() {
+            return Err(Error::new(Kind::ModelRejected, "the provider went on after the end of its reply"));
+        }
+        match event {
+            ModelEvent::Text(more) => {
+                self.bytes += more.len();
+                match self.parts.last_mut() {
+                    Some(Part::Text { text }) => text.push_str(&more),
+                    _ => self.parts.push(Part::Text { text: more }),
+                }
+            }
+            ModelEvent::Reasoning { text: more, signature: proof } => {
+                self.bytes += more.len();
+                match self.parts.last_mut() {
+                    Some(Part::Reasoning { text, signature: signature @ None }) => {
+                        text.push_str(&more);
+                        *signature = proof;
+                    }
+                    _ => self.parts.push(Part::Reasoning { text: more, signature: proof }),
+                }
+            }
+            ModelEvent::Call(call) => self.calls.push(call),
+            ModelEvent::Usage(usage) => self.usage = usage,
+            ModelEvent::End(stop) => self.stop = Some(stop),
+        }
+        limits::check("reply_bytes", self.bytes, reply_bytes)
+    }
+
+    /// The whole reply; an error if the stream stopped before its end.
+    pub fn finish(self, attempt: u32) -> Result<Reply, Error> {
+        let Self { parts, calls, usage, stop, bytes } = self;
+        let stop = stop.ok_or_else(|| {
+            Error::new(
+                Kind::ModelCut,
+                format!("the stream ended after {bytes} bytes of text without saying so"),
+            )
+        })?;
+        Ok(Reply { parts, calls, stop, usage, attempt })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(events: Vec<ModelEvent>) -> Result<Reply, Error> {
+        let mut building = Building::default();
+        for event in events {
+            building.push(event, 10)?;
+        }
+        building.finish(1)
+    }
+
+    #[test]
+    fn text_that_came_in_pieces_is_one_part() {
+        let reply = build(vec![
+            ModelEvent::Text("a".into()),
+            ModelEvent::Text("b".into()),
+            ModelEvent::Usage(Usage { input: 1, output: 2, ..Usage::default() }),
+            ModelEvent::End(StopReason::End),
+        ]);
+        assert_eq!(
+            reply.unwrap(),
+            Reply {
+                parts: vec![Part::text("ab")],
+                calls: vec![],
+                stop: StopReason::End,
+                usage: Usage { input: 1, output: 2, ..Usage::default() },
+                attempt: 1,
+            }
+        );
+    }
+
+    #[test]
+    fn a_cut_answer_never_passes_for_a_whole_one() {
+        assert_eq!(build(vec![ModelEvent::Text("a".into())]).unwrap_err().kind(), Kind::ModelCut);
+        assert_eq!(build(vec![]).unwrap_err().kind(), Kind::ModelCut);
+    }
+
+    #[test]
+    fn a_reply_over_the_limit_is_cut_off() {
+        let error = build(vec![ModelEvent::Text("a".repeat(11))]).unwrap_err();
+        assert_eq!(error.to_string(), "limit.exceeded: reply_bytes is limited to 10, but this needs 11");
+    }
+}

@@ -1,0 +1,455 @@
+//! A turn as data: each step owns the machine and accepts only its own answer.
+//!
+//! The driver matches on [`Step`], performs what the step asks for, and hands the outcome back to the same step, which
+//! becomes the next one. A step that was answered no longer exists, so it cannot be answered twice.
+use outlast_vocab::effect::{
+    Boundary, Checkpoint, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
+};
+use outlast_vocab::message::{Arguments, Message, ModelName, Part, ToolResult, ToolUse, text_of};
+use outlast_vocab::record::End;
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Failure, Hash, Kind, ReplayKey};
+use std::collections::BTreeSet;
+
+/// What a turn is given at its beginning. Nothing of it changes while the turn runs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which turn of the session, counted from 0.
+    pub index: u32,
+    /// Which model answers.
+    pub model: ModelName,
+    /// The fingerprint of the contracts of the tools it may ask for.
+    pub tools: Hash,
+    /// Model calls the turn may make.
+    pub model_calls: u32,
+    /// Tool calls one reply may ask for.
+    pub tools_per_reply: usize,
+}
+
+/// What the turn needs next.
+#[derive(Debug)]
+#[must_use = "a step dropped is a turn lost"]
+pub enum Step {
+    /// The model has to be asked.
+    CallModel(CallModel),
+    /// The tools of a reply have to run.
+    RunTools(RunTools),
+    /// Something may join here.
+    Checkpoint(AtCheckpoint),
+    /// The turn holds still.
+    Wait(Waiting),
+    /// The turn is over.
+    Done(Done),
+}
+
+/// The model has to be asked.
+#[derive(Debug)]
+pub struct CallModel {
+    machine: Machine,
+    key: ReplayKey,
+}
+
+/// The tools of a reply have to run.
+#[derive(Debug)]
+pub struct RunTools {
+    machine: Machine,
+    key: ReplayKey,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    call: ToolUse,
+    refused: Option<Failure>,
+    result: Option<ToolResult>,
+}
+
+/// Something may join here.
+#[derive(Debug)]
+pub struct AtCheckpoint {
+    machine: Machine,
+    key: ReplayKey,
+    boundary: Boundary,
+}
+
+/// The turn holds still. Nothing of it is kept in memory: it is driven again from its journal when a wait is resolved.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// What it waits for; never empty.
+    pub waits: Vec<Wait>,
+}
+
+/// The turn is over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done {
+    /// How it ended.
+    pub end: End,
+}
+
+#[derive(Debug)]
+struct Machine {
+    plan: Plan,
+    root: ReplayKey,
+    messages: Vec<Message>,
+    model_calls: u32,
+    checkpoints: u32,
+}
+
+/// The first step of a turn on this input.
+pub fn begin(plan: Plan, input: Vec<Part>) -> Step {
+    let root = ReplayKey::turn(plan.index);
+    let messages = vec![Message::User { parts: input }];
+    Machine { plan, root, messages, model_calls: 0, checkpoints: 0 }.ask()
+}
+
+impl CallModel {
+    /// Where the call stands in the turn.
+    pub fn key(&self) -> &ReplayKey {
+        &self.key
+    }
+
+    /// The request. `at` names the conversation up to here; a host that keeps nothing has no such place.
+    pub fn effect(&self, at: Option<Place>) -> ModelCall {
+        let Plan { model, tools, .. } = &self.machine.plan;
+        ModelCall {
+            model: model.clone(),
+            at,
+            tools: *tools,
+            choice: outlast_vocab::effect::ToolChoice::default(),
+            options: outlast_vocab::effect::Generation::default(),
+            output: None,
+        }
+    }
+
+    /// The messages of this turn so far, in the order the model reads them.
+    pub fn messages(&self) -> &[Message] {
+        &self.machine.messages
+    }
+
+    /// Goes on with what came of the call.
+    pub fn resume(self, outcome: ModelOutcome) -> Step {
+        let reply = match outcome {
+            ModelOutcome::Reply(reply) => reply,
+            ModelOutcome::Failed(failed) => {
+                return Step::Done(Done { end: End::Failed { failure: failed.failure } });
+            }
+        };
+        let mut machine = self.machine;
+        let Reply { parts, calls, stop, .. } = reply;
+        if !calls.is_empty() {
+            let key = machine.root.tools(machine.model_calls - 1);
+            let slots = slots(&calls, machine.plan.tools_per_reply);
+            machine.messages.push(Message::Assistant { parts, calls });
+            return RunTools { machine, key, slots }.next();
+        }
+        let text = || text_of(&parts).into_owned();
+        let end = match stop {
+            StopReason::End | StopReason::ToolUse => {
+                machine.messages.push(Message::Assistant { parts, calls });
+                return machine.check(Boundary::BeforeCompletion);
+            }
+            StopReason::Refusal => End::Refused { text: text() },
+            StopReason::Length => {
+                let detail = "the model ran out of tokens before its answer was whole";
+                End::Failed { failure: Failure::new(Kind::ModelCut, detail) }
+            }
+        };
+        Step::Done(Done { end })
+    }
+
+    /// Holds still before the call is tried again.
+    pub fn wait(self, wait: Wait) -> Step {
+        Step::Wait(Waiting { waits: vec![wait] })
+    }
+
+    /// Ends the turn instead of asking.
+    pub fn cancel(self, reason: String) -> Step {
+        Step::Done(Done { end: End::Cancelled { reason } })
+    }
+}
+
+/// Which calls of a reply cannot run whatever their tool says.
+fn slots(calls: &[ToolUse], most: usize) -> Vec<Slot> {
+    let mut seen = BTreeSet::new();
+    let refuse = |index: usize, call: &ToolUse, first: bool| match &call.arguments {
+        _ if index >= most => Some(Failure::new(
+            Kind::LimitExceeded,
+            format!("tools_per_reply is limited to {most}, but this reply asks for {}", calls.len()),
+        )),
+        _ if !first => {
+            let detail = format!("a reply's calls need ids of their own, but `{}` stands twice", call.id);
+            Some(Failure::new(Kind::ToolArgsInvalid, detail))
+        }
+        Arguments::Broken(text) => {
+            let shown = outlast_vocab::message::shown(text);
+            Some(Failure::new(Kind::ToolArgsInvalid, format!("the arguments must be JSON, got `{shown}`")))
+        }
+        Arguments::Json(_) => None,
+    };
+    let slot = |(index, call): (usize, &ToolUse)| {
+        let refused = refuse(index, call, seen.insert(call.id.clone()));
+        Slot { call: call.clone(), refused, result: None }
+    };
+    calls.iter().enumerate().map(slot).collect()
+}
+
+impl RunTools {
+    /// Where the batch stands in the turn.
+    pub fn key(&self) -> &ReplayKey {
+        &self.key
+    }
+
+    /// The calls in the order asked, and for those that cannot run the reason.
+    pub fn calls(&self) -> impl Iterator<Item = (&ToolUse, Option<&Failure>)> {
+        self.slots.iter().map(|slot| (&slot.call, slot.refused.as_ref()))
+    }
+
+    /// Settles one call. Results reach the model in the order it asked, whatever order they arrive in, so a replay that
+    /// settles them differently builds the same transcript.
+    ///
+    /// # Panics
+    /// If the call is not open: the driver settles only calls it was given, once.
+    pub fn settle(mut self, index: usize, result: ToolResult) -> Step {
+        let slot = self.slots.get_mut(index).filter(|slot| slot.result.is_none());
+        slot.expect("the driver settles only calls it was given, once").result = Some(result);
+        self.next()
+    }
+
+    /// Holds still: every call that is not settled waits for something outside.
+    pub fn wait(self, waits: Vec<Wait>) -> Step {
+        Step::Wait(Waiting { waits })
+    }
+
+    /// Ends the turn after its calls were settled as far as they go.
+    pub fn cancel(self, reason: String) -> Step {
+        Step::Done(Done { end: End::Cancelled { reason } })
+    }
+
+    fn next(mut self) -> Step {
+        if self.slots.iter().any(|slot| slot.result.is_none()) {
+            return Step::RunTools(self);
+        }
+        let results = self.slots.into_iter().filter_map(|Slot { call, result, .. }| {
+            Some(Message::Tool { call: call.id, tool: call.tool, result: result? })
+        });
+        self.machine.messages.extend(results);
+        self.machine.check(Boundary::AfterWork)
+    }
+}
+
+impl AtCheckpoint {
+    /// Where the checkpoint stands in the turn.
+    pub fn key(&self) -> &ReplayKey {
+        &self.key
+    }
+
+    /// The request.
+    pub fn effect(&self) -> Checkpoint {
+        Checkpoint { boundary: self.boundary }
+    }
+
+    /// Goes on with what joined.
+    pub fn resume(self, joined: Joined) -> Step {
+        let mut machine = self.machine;
+        if joined.inputs.is_empty() && self.boundary == Boundary::BeforeCompletion {
+            let text = machine.messages.last().map(|last| last.text().into_owned()).unwrap_or_default();
+            return Step::Done(Done { end: End::Answered { text } });
+        }
+        machine.messages.extend(joined.inputs.into_iter().map(|input| Message::User { parts: input.parts }));
+        machine.ask()
+    }
+
+    /// Ends the turn instead of going on.
+    pub fn cancel(self, reason: String) -> Step {
+        Step::Done(Done { end: End::Cancelled { reason } })
+    }
+}
+
+impl Machine {
+    fn ask(mut self) -> Step {
+        let limit = self.plan.model_calls;
+        if self.model_calls == limit {
+            return Step::Done(Done { end: End::OutOfModelCalls { limit } });
+        }
+        let key = self.root.model(self.model_calls);
+        self.model_calls += 1;
+        Step::CallModel(CallModel { machine: self, key })
+    }
+
+    fn check(mut self, boundary: Boundary) -> Step {
+        let key = self.root.checkpoint(self.checkpoints);
+        self.checkpoints += 1;
+        Step::Checkpoint(AtCheckpoint { machine: self, key, boundary })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use outlast_vocab::TurnId;
+    use outlast_vocab::effect::{JoinedInput, ModelFailure, Usage};
+    use serde_json::Value;
+
+    /// Plays answers to a turn and prints what it asks for next: `say TEXT`, `refuse TEXT`, `length TEXT`, `error`,
+    /// `call TOOL…` (`!TOOL` with broken arguments), `ok INDEX OUTPUT`, `pass`, `join TEXT`, `cancel REASON`.
+    #[track_caller]
+    fn check(model_calls: u32, script: &str, want: &Expect) {
+        let model = "rehearsal/test".parse().unwrap();
+        let plan = Plan { index: 0, model, tools: Hash::ZERO, model_calls, tools_per_reply: 3 };
+        let mut step = begin(plan, vec![Part::text("hi")]);
+        let mut log = String::new();
+        for line in script.lines().map(str::trim) {
+            let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+            step = answer(step, verb, rest);
+            log += &match &step {
+                Step::CallModel(ask) => {
+                    let texts: Vec<_> = ask.messages().iter().map(Message::text).collect();
+                    format!("{} <- {texts:?}\n", ask.key())
+                }
+                Step::RunTools(tools) => {
+                    let show = |(call, refused): (&ToolUse, Option<&Failure>)| match refused {
+                        Some(failure) => format!("{} refused ({failure})", call.tool),
+                        None => call.tool.to_string(),
+                    };
+                    format!("{} <- {}\n", tools.key(), tools.calls().map(show).collect::<Vec<_>>().join(", "))
+                }
+                Step::Checkpoint(at) => format!("{} {:?}\n", at.key(), at.effect().boundary),
+                Step::Wait(waiting) => format!("waits: {:?}\n", waiting.waits),
+                Step::Done(done) => format!("done: {:?}\n", done.end),
+            };
+        }
+        want.assert_eq(&log);
+    }
+
+    fn answer(step: Step, verb: &str, rest: &str) -> Step {
+        match (step, verb) {
+            (Step::CallModel(ask), "say") => ask.resume(reply(rest, vec![], StopReason::End)),
+            (Step::CallModel(ask), "refuse") => ask.resume(reply(rest, vec![], StopReason::Refusal)),
+            (Step::CallModel(ask), "length") => ask.resume(reply(rest, vec![], StopReason::Length)),
+            (Step::CallModel(ask), "error") => {
+                let failure = Failure::new(Kind::ModelRejected, "no");
+                ask.resume(ModelOutcome::Failed(ModelFailure { failure, streamed: false }))
+            }
+            (Step::CallModel(ask), "call") => {
+                let calls = rest.split(' ').enumerate().map(|(i, tool)| tool_use(i, tool)).collect();
+                ask.resume(reply("", calls, StopReason::ToolUse))
+            }
+            (Step::RunTools(tools), "ok") => {
+                let (index, output) = rest.split_once(' ').unwrap();
+                tools.settle(index.parse().unwrap(), ToolResult::Ok(Value::String(output.into())))
+            }
+            (Step::Checkpoint(at), "pass") => at.resume(Joined::default()),
+            (Step::Checkpoint(at), "join") => {
+                let input = JoinedInput { turn: TurnId::from_u128(9), parts: vec![Part::text(rest)] };
+                at.resume(Joined { inputs: vec![input] })
+            }
+            (Step::CallModel(ask), "cancel") => ask.cancel(rest.into()),
+            (Step::RunTools(tools), "cancel") => tools.cancel(rest.into()),
+            (step, verb) => panic!("the script says `{verb}`, but the turn wants {step:?}"),
+        }
+    }
+
+    fn reply(text: &str, calls: Vec<ToolUse>, stop: StopReason) -> ModelOutcome {
+        let parts = vec![Part::text(text)];
+        ModelOutcome::Reply(Reply { parts, calls, stop, usage: Usage::default(), attempt: 1 })
+    }
+
+    fn tool_use(index: usize, tool: &str) -> ToolUse {
+        let (id, arguments) = match tool.strip_prefix('!') {
+            Some(_) => (index.to_string(), Arguments::Broken("{\"a".into())),
+            None if tool == "twin" => ("0".into(), Arguments::Json(Value::Null)),
+            None => (index.to_string(), Arguments::Json(Value::Null)),
+        };
+        ToolUse { id: id.parse().unwrap(), tool: tool.trim_start_matches('!').parse().unwrap(), arguments }
+    }
+
+    #[test]
+    fn tool_results_reach_the_model_in_the_order_it_asked() {
+        check(
+            2,
+            "call read grep\nok 1 b\nok 0 a\npass\nsay bye\npass",
+            &expect![[r#"
+            turn/0/tools/0 <- read, grep
+            turn/0/tools/0 <- read, grep
+            turn/0/checkpoint/0 AfterWork
+            turn/0/model/1 <- ["hi", "", "a", "b"]
+            turn/0/checkpoint/1 BeforeCompletion
+            done: Answered { text: "bye" }
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_turn_stops_when_its_model_calls_run_out() {
+        check(
+            1,
+            "call read\nok 0 a\npass",
+            &expect![[r"
+            turn/0/tools/0 <- read
+            turn/0/checkpoint/0 AfterWork
+            done: OutOfModelCalls { limit: 1 }
+        "]],
+        );
+    }
+
+    #[test]
+    fn input_joins_after_work_and_before_completion() {
+        check(
+            3,
+            "call read\nok 0 a\njoin also this\nsay done\njoin one more\nsay bye\npass",
+            &expect![[r#"
+            turn/0/tools/0 <- read
+            turn/0/checkpoint/0 AfterWork
+            turn/0/model/1 <- ["hi", "", "a", "also this"]
+            turn/0/checkpoint/1 BeforeCompletion
+            turn/0/model/2 <- ["hi", "", "a", "also this", "done", "one more"]
+            turn/0/checkpoint/2 BeforeCompletion
+            done: Answered { text: "bye" }
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_call_that_cannot_run_is_a_result_and_not_the_end() {
+        check(
+            2,
+            "call read twin !grep read",
+            &expect![[r#"
+            turn/0/tools/0 <- read, twin refused (tool.args_invalid: a reply's calls need ids of their own, but `0` stands twice), grep refused (tool.args_invalid: the arguments must be JSON, got `{"a`), read refused (limit.exceeded: tools_per_reply is limited to 3, but this reply asks for 4)
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_turn_ends_as_the_model_or_its_caller_ends_it() {
+        check(
+            1,
+            "refuse no",
+            &expect![[r#"
+            done: Refused { text: "no" }
+        "#]],
+        );
+        check(
+            1,
+            "error",
+            &expect![[r#"
+            done: Failed { failure: Failure { code: ModelRejected, detail: "no" } }
+        "#]],
+        );
+        check(
+            1,
+            "length half an ans",
+            &expect![[r#"
+            done: Failed { failure: Failure { code: ModelCut, detail: "the model ran out of tokens before its answer was whole" } }
+        "#]],
+        );
+        check(
+            1,
+            "cancel enough",
+            &expect![[r#"
+            done: Cancelled { reason: "enough" }
+        "#]],
+        );
+    }
+}

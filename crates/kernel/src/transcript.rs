@@ -1,0 +1,343 @@
+//! Turns the records of a turn back into messages, whole: every call a model made has a result (R4.8).
+use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
+use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult, ToolUse};
+use outlast_vocab::record::{Asked, ClaimRef, Fact, Performed, Record, RepairedCall, Seq, Verdict};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Failure, Kind, ReplayKey};
+
+/// The messages of a turn, and what had to be put where a result was missing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Transcript {
+    /// The messages, in the order a model reads them.
+    pub messages: Vec<Message>,
+    /// Calls that got their result from a later record or were marked interrupted.
+    pub repaired: Vec<RepairedCall>,
+}
+
+/// The transcript of a turn from its records in order, up to and with the record `cut`. Results that came after the cut
+/// are restored, because a fork or a rewind in the middle of a batch must not lose what is known.
+pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
+    let mut transcript = Transcript::default();
+    let mut batch: Option<Batch> = None;
+    for record in records {
+        let within = record.seq <= cut;
+        match &record.fact {
+            Fact::Accepted(accepted) if within => {
+                transcript.messages.push(Message::User { parts: accepted.parts.clone() });
+            }
+            Fact::Performed(Performed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            }) if within => {
+                transcript.close(batch.take());
+                let (parts, calls) = (reply.parts.clone(), reply.calls.clone());
+                batch = Batch::of(&calls);
+                transcript.messages.push(Message::Assistant { parts, calls });
+            }
+            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) if within => {
+                transcript.close(batch.take());
+                let inputs = joined.inputs.iter().map(|input| Message::User { parts: input.parts.clone() });
+                transcript.messages.extend(inputs);
+            }
+            fact => {
+                if let Some(batch) = &mut batch {
+                    batch.take(record.seq, fact, within);
+                }
+            }
+        }
+    }
+    transcript.close(batch);
+    transcript
+}
+
+impl Transcript {
+    fn close(&mut self, batch: Option<Batch>) {
+        for call in batch.into_iter().flat_map(|batch| batch.calls) {
+            let result = match call.result {
+                Some((result, true)) => result,
+                Some((result, false)) => {
+                    self.repaired.push(RepairedCall { call: call.id.clone(), restored: true });
+                    result
+                }
+                None => {
+                    self.repaired.push(RepairedCall { call: call.id.clone(), restored: false });
+                    let detail = "the call was left behind before it had a result";
+                    ToolResult::Err(Failure::new(Kind::ToolInterrupted, detail))
+                }
+            };
+            self.messages.push(Message::Tool { call: call.id, tool: call.tool, result });
+        }
+    }
+}
+
+/// The calls of the last reply while their results come in.
+struct Batch {
+    asked: Option<(Seq, ReplayKey)>,
+    calls: Vec<Call>,
+}
+
+struct Call {
+    id: ModelCallId,
+    tool: ToolName,
+    /// The result, and whether it came before the cut.
+    result: Option<(ToolResult, bool)>,
+}
+
+impl Batch {
+    fn of(calls: &[ToolUse]) -> Option<Self> {
+        let open = |call: &ToolUse| Call { id: call.id.clone(), tool: call.tool.clone(), result: None };
+        let calls: Vec<Call> = calls.iter().map(open).collect();
+        (!calls.is_empty()).then_some(Self { asked: None, calls })
+    }
+
+    fn take(&mut self, seq: Seq, fact: &Fact, within: bool) {
+        match fact {
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                self.asked = Some((seq, key.clone()));
+                for (call, asked) in self.calls.iter_mut().zip(&batch.calls) {
+                    if let BatchCall::Refused(refused) = asked {
+                        call.result = Some((ToolResult::Err(refused.failure.clone()), within));
+                    }
+                }
+            }
+            Fact::Answered(answered) => {
+                if let Outcome::ToolCall(outcome) = &answered.outcome {
+                    self.put(answered.claim, result_of(outcome), within);
+                }
+            }
+            Fact::Settled(settled) => {
+                let result = match &settled.verdict {
+                    Verdict::Happened(result) => result.clone(),
+                    Verdict::DidNotHappen => ToolResult::Err(Failure::new(
+                        Kind::ToolFailed,
+                        "it did not happen, as an operator found out",
+                    )),
+                };
+                self.put(settled.claim, Some(result), within);
+            }
+            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+                let root = self.asked.as_ref().map(|(_, root)| root.clone());
+                let completes = |root: &ReplayKey, (index, call): (usize, &Call)| {
+                    *key == root.child(index, call.id.as_str()).completion()
+                };
+                let index = root.and_then(|root| {
+                    self.calls.iter().enumerate().position(|(index, call)| completes(&root, (index, call)))
+                });
+                if let Some(index) = index {
+                    self.calls[index].result = Some((result_of_resolution(resolution.clone()), within));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, claim: ClaimRef, result: Option<ToolResult>, within: bool) {
+        let ours = self.asked.as_ref().is_some_and(|(seq, _)| *seq == claim.asked);
+        let call = usize::try_from(claim.child).ok().and_then(|child| self.calls.get_mut(child));
+        if let (true, Some(call), Some(result)) = (ours, call, result) {
+            call.result = Some((result, within));
+        }
+    }
+}
+
+/// The result a model is told for a call's outcome; a pending call has none yet.
+pub fn result_of(outcome: &ToolOutcome) -> Option<ToolResult> {
+    match outcome {
+        ToolOutcome::Done(result) => Some(result.clone()),
+        ToolOutcome::Pending => None,
+        ToolOutcome::Unknown => {
+            let detail = "the process stopped while this call ran; nobody knows whether it happened, and it will not \
+                          be repeated. An operator can find out and settle it";
+            Some(ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, detail)))
+        }
+    }
+}
+
+/// The result a model is told for a call that somebody outside finished.
+pub fn result_of_resolution(resolution: Resolution) -> ToolResult {
+    match resolution {
+        Resolution::Ok(value) => ToolResult::Ok(value),
+        Resolution::Err(failure) => ToolResult::Err(failure),
+        Resolution::Timeout => {
+            ToolResult::Err(Failure::new(Kind::WaitTimedOut, "nobody completed the call before its deadline"))
+        }
+        Resolution::Cancelled => ToolResult::Err(Failure::new(
+            Kind::WaitCancelled,
+            "the wait for the call's completion was cancelled",
+        )),
+    }
+}
+
+/// The results of a batch in the order asked.
+pub fn results_of(outcome: &BatchOutcome) -> Vec<Option<ToolResult>> {
+    outcome.0.iter().map(result_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use outlast_vocab::effect::{AwaitEvent, Joined, JoinedInput, Reply, StopReason, ToolBatch, Usage};
+    use outlast_vocab::message::{Arguments, Part};
+    use outlast_vocab::record::{Accepted, Answered, Delivery, Settled};
+    use outlast_vocab::tool::{EffectClass, PreparedCall};
+    use outlast_vocab::{CallId, Hash, Millis, TurnId};
+    use serde_json::json;
+
+    fn accepted(text: &str) -> Fact {
+        Fact::Accepted(Accepted { parts: vec![Part::text(text)], key: None, delivery: Delivery::Next })
+    }
+
+    fn reply(text: &str, calls: &[&str]) -> Fact {
+        let ask = |id: &&str| ToolUse {
+            id: id.parse().unwrap(),
+            tool: "read".parse().unwrap(),
+            arguments: Arguments::Json(json!({})),
+        };
+        let reply = Reply {
+            parts: vec![Part::text(text)],
+            calls: calls.iter().map(ask).collect(),
+            stop: StopReason::End,
+            usage: Usage::default(),
+            attempt: 1,
+        };
+        performed(ReplayKey::turn(0).model(0), ModelOutcome::Reply(reply).into())
+    }
+
+    fn performed(key: ReplayKey, outcome: Outcome) -> Fact {
+        let command = AwaitEvent { key: key.clone(), deadline: None }.into();
+        Fact::Performed(Performed { key, command, outcome })
+    }
+
+    fn batch(calls: &[&str]) -> Fact {
+        let call = |id: &&str| match id.strip_prefix('!') {
+            Some(_) => BatchCall::Refused(outlast_vocab::effect::RefusedCall {
+                model_id: id.parse().unwrap(),
+                tool: "read".parse().unwrap(),
+                failure: Failure::new(Kind::ToolUnknown, "no such tool"),
+            }),
+            None => BatchCall::Run(PreparedCall {
+                id: CallId::from_u128(1),
+                model_id: id.parse().unwrap(),
+                tool: "read".parse().unwrap(),
+                class: EffectClass::AtMostOnce,
+                arguments: json!({}),
+                payload: None,
+            }),
+        };
+        let command = ToolBatch { calls: calls.iter().map(call).collect() }.into();
+        Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command })
+    }
+
+    fn answered(child: u32, outcome: ToolOutcome) -> Fact {
+        Fact::Answered(Answered { claim: ClaimRef { asked: Seq(3), child }, outcome: outcome.into() })
+    }
+
+    fn ok(text: &str) -> ToolOutcome {
+        ToolOutcome::Done(ToolResult::Ok(json!(text)))
+    }
+
+    #[track_caller]
+    fn check(facts: Vec<Fact>, cut: u64, want: &Expect) {
+        let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
+        let records: Vec<Record> = (1..).zip(facts).map(record).collect();
+        let Transcript { messages, repaired } = of_turn(&records, Seq(cut));
+        let mut log: Vec<String> = messages.iter().map(|message| message.text().into_owned()).collect();
+        log.extend(repaired.iter().map(|call| format!("repaired {} restored={}", call.call, call.restored)));
+        want.assert_eq(&(log.join("\n") + "\n"));
+    }
+
+    #[test]
+    fn results_stand_in_the_order_asked_whatever_order_they_came_in() {
+        let facts = vec![
+            accepted("hi"),
+            reply("", &["a", "b"]),
+            batch(&["a", "b"]),
+            answered(1, ok("B")),
+            answered(0, ok("A")),
+            reply("bye", &[]),
+        ];
+        check(
+            facts,
+            9,
+            &expect![[r"
+            hi
+
+            A
+            B
+            bye
+        "]],
+        );
+    }
+
+    #[test]
+    fn a_fork_in_the_middle_of_a_batch_restores_what_is_known_and_marks_the_rest_interrupted() {
+        let facts = vec![
+            accepted("hi"),
+            reply("", &["a", "b"]),
+            batch(&["a", "b"]),
+            answered(1, ok("B")),
+            reply("bye", &[]),
+        ];
+        check(
+            facts,
+            3,
+            &expect![[r"
+            hi
+
+            error tool.interrupted: the call was left behind before it had a result
+            B
+            repaired a restored=false
+            repaired b restored=true
+        "]],
+        );
+    }
+
+    #[test]
+    fn a_settled_call_replaces_unknown_and_a_refused_one_has_its_reason() {
+        let settled = Fact::Settled(Settled {
+            claim: ClaimRef { asked: Seq(3), child: 0 },
+            verdict: Verdict::Happened(ToolResult::Ok(json!("paid"))),
+        });
+        let facts = vec![
+            accepted("hi"),
+            reply("", &["a", "!b"]),
+            batch(&["a", "!b"]),
+            answered(0, ToolOutcome::Unknown),
+            settled,
+        ];
+        check(
+            facts,
+            9,
+            &expect![[r"
+            hi
+
+            paid
+            error tool.unknown: no such tool
+        "]],
+        );
+    }
+
+    #[test]
+    fn a_pending_call_has_the_result_its_completion_brought_and_joined_input_stands_after_it() {
+        let completion = ReplayKey::turn(0).tools(0).child(0, "a").completion();
+        let input = JoinedInput { turn: TurnId::from_u128(4), parts: vec![Part::text("also")] };
+        let facts = vec![
+            accepted("hi"),
+            reply("", &["a"]),
+            batch(&["a"]),
+            answered(0, ToolOutcome::Pending),
+            performed(completion, Resolution::Ok(json!("done outside")).into()),
+            performed(ReplayKey::turn(0).checkpoint(0), Joined { inputs: vec![input] }.into()),
+        ];
+        check(
+            facts,
+            9,
+            &expect![[r"
+            hi
+
+            done outside
+            also
+        "]],
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! The session tree: turns hang on messages, heads point at them (R4.1).
+//!
+//! A turn's messages are a straight line; branching happens only where a turn begins. So the tree is kept by turn:
+//! each knows the message it follows.
+use outlast_vocab::record::{NodeRef, Seq};
+use outlast_vocab::{SessionId, TurnId};
+
+/// One turn as a branch of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The session whose records it is made of.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The message it follows; none at the root.
+    pub parent: Option<NodeRef>,
+    /// Its first message.
+    pub first: Seq,
+    /// Its last message so far.
+    pub last: Seq,
+}
+
+impl Branch {
+    fn holds(&self, node: NodeRef) -> bool {
+        self.session == node.session && (self.first..=self.last).contains(&node.seq)
+    }
+}
+
+/// The turns of a session and of those it was forked from.
+#[derive(Debug)]
+pub struct Tree {
+    branches: Vec<Branch>,
+}
+
+impl Tree {
+    /// A tree of these turns, in the order they began.
+    pub fn new(branches: Vec<Branch>) -> Self {
+        Self { branches }
+    }
+
+    /// The turns from the root to this message.
+    pub fn path(&self, head: Option<NodeRef>) -> Vec<&Branch> {
+        let mut path = Vec::new();
+        let mut node = head;
+        while let Some(branch) = node.and_then(|node| self.branches.iter().rfind(|branch| branch.holds(node)))
+        {
+            path.push(branch);
+            // A parent always began earlier; a cycle can only come from damaged data and must not hang the reader.
+            node = branch.parent.filter(|_| path.len() <= self.branches.len());
+        }
+        path.reverse();
+        path
+    }
+
+    /// The turns that follow a message of this turn, or begin the session.
+    pub fn children(&self, of: Option<&Branch>) -> Vec<&Branch> {
+        let follows = |branch: &&Branch| match (of, branch.parent) {
+            (Some(parent), Some(node)) => parent.holds(node),
+            (None, parent) => {
+                parent.is_none_or(|node| !self.branches.iter().any(|branch| branch.holds(node)))
+            }
+            (Some(_), None) => false,
+        };
+        self.branches.iter().filter(follows).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId::from_u128(1);
+
+    fn branch(turn: u128, parent: Option<u64>, first: u64, last: u64) -> Branch {
+        let parent = parent.map(|seq| NodeRef { session: SESSION, seq: Seq(seq) });
+        Branch { session: SESSION, turn: TurnId::from_u128(turn), parent, first: Seq(first), last: Seq(last) }
+    }
+
+    fn turns(branches: &[&Branch]) -> Vec<u128> {
+        branches.iter().map(|branch| branch.turn.to_u128()).collect()
+    }
+
+    #[test]
+    fn a_rewound_head_grows_a_new_branch_and_keeps_the_old_one() {
+        let tree =
+            Tree::new(vec![branch(1, None, 2, 4), branch(2, Some(4), 6, 8), branch(3, Some(4), 11, 13)]);
+        let head = |seq| Some(NodeRef { session: SESSION, seq: Seq(seq) });
+        assert_eq!(turns(&tree.path(head(13))), [1, 3]);
+        assert_eq!(turns(&tree.path(head(8))), [1, 2]);
+        assert_eq!(turns(&tree.children(tree.children(None).first().copied())), [2, 3]);
+        assert!(tree.path(None).is_empty());
+    }
+
+    #[test]
+    fn damaged_parents_do_not_hang_a_reader() {
+        let tree = Tree::new(vec![branch(1, Some(2), 1, 2)]);
+        assert_eq!(tree.path(Some(NodeRef { session: SESSION, seq: Seq(1) })).len(), 2);
+    }
+}

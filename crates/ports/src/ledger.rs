@@ -1,0 +1,92 @@
+//! The rules of every write and read, once, over any rows.
+//!
+//! Each `pub` function is one unit of work: the engine runs it as one transaction (R3.7). Here live the fence check, the
+//! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Nothing here
+//! knows SQL, threads or time; `now` is an argument.
+mod lookup;
+mod tree;
+mod turn;
+
+pub use lookup::{
+    blob, feed, history, joinable, records, session, session_by_key, sessions, turn, turn_records, turns,
+    unknown, value, value_names, verify,
+};
+pub use tree::{delete, fork, rewind, settle};
+pub use turn::{accept, cancel, claim, commit, hand_back, open, renew, resolve};
+
+use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
+use crate::store::SessionState;
+use outlast_vocab::effect::Place;
+use outlast_vocab::limits::INLINE_BYTES;
+use outlast_vocab::record::{self, Fact, Seq};
+use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
+
+/// Appends a fact to a session: the next number, the next link of the chain. The caller writes the session row.
+fn append(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    turn: Option<&mut TurnRow>,
+    fact: &Fact,
+    now: Millis,
+) -> Result<Place, Error> {
+    let body = fact.encode();
+    let seq = Seq(session.last_seq.0 + 1);
+    let turn_id = turn.as_ref().map(|turn| turn.id);
+    let hash = record::chain(&session.last_hash, seq, turn_id, now, &body);
+    let node = fact.is_node();
+    let body = if body.len() <= INLINE_BYTES {
+        Body::Inline(body)
+    } else {
+        let content = Hash::of(&body);
+        rows.put_blob(content, &body)?;
+        Body::Blob(content)
+    };
+    let turn_no = turn.as_ref().map(|turn| turn.no);
+    rows.append(&RecordRow { session: session.no, seq, turn: turn_no, at: now, node, hash, body })?;
+    (session.last_seq, session.last_hash, session.updated) = (seq, hash, now);
+    if let (true, Some(turn)) = (node, turn) {
+        turn.last_node = seq;
+    }
+    Ok(Place { seq, hash })
+}
+
+/// A session with nothing in it yet.
+fn empty_session(id: SessionId, key: Option<String>, now: Millis) -> SessionRow {
+    SessionRow {
+        no: crate::rows::SessionNo(0),
+        id,
+        key,
+        created: now,
+        updated: now,
+        state: SessionState::Idle,
+        fence: crate::store::Fence(0),
+        worker: None,
+        lease_until: Millis(0),
+        wake_at: None,
+        last_seq: Seq(0),
+        last_hash: Hash::ZERO,
+        turns: 0,
+        active: None,
+        queued: 0,
+        claims: 0,
+        forked_from: None,
+    }
+}
+
+fn session_row(rows: &dyn ReadRows, id: SessionId) -> Result<SessionRow, Error> {
+    rows.session_by_id(id)?
+        .ok_or_else(|| Error::new(Kind::SessionNotFound, format!("no session has the id {id}")))
+}
+
+fn turn_row(rows: &dyn ReadRows, id: TurnId) -> Result<TurnRow, Error> {
+    rows.turn_by_id(id)?.ok_or_else(|| Error::new(Kind::TurnNotFound, format!("no turn has the id {id}")))
+}
+
+/// The row that another row refers to.
+fn referred<T>(what: &str, row: Option<T>) -> Result<T, Error> {
+    row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that is not there")))
+}
+
+fn turn_by_no(rows: &dyn ReadRows, no: TurnNo) -> Result<TurnRow, Error> {
+    referred("turn", rows.turn(no)?)
+}

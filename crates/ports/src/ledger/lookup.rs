@@ -1,0 +1,361 @@
+//! Reads: records, history, and what people look at.
+use super::{referred, session_row, turn_by_no, turn_row};
+use crate::rows::{Body, Node, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow};
+use crate::store::{FeedCursor, FeedRecord, HistoryTurn, SessionView, TurnState, TurnView, UnknownCall};
+use outlast_vocab::effect::{BatchCall, Command, Place};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{self, Asked, Delivery, End, Fact, NodeRef, Record, Seq};
+use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Records of a session after a cursor.
+pub fn records(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<Record>, Error> {
+    let session = session_row(rows, session)?;
+    let mut names = TurnNames::default();
+    let range = RecordRange { from: Seq(after.0 + 1), limit, ..whole(&session) };
+    rows.records(range)?.into_iter().map(|row| names.record(rows, row)).collect()
+}
+
+/// The records of one turn.
+pub fn turn_records(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Record>, Error> {
+    let turn = turn_row(rows, turn)?;
+    let session = referred("session", rows.session(turn.session)?)?;
+    of_turn(rows, &session, &turn)
+}
+
+/// The records of one turn.
+pub(super) fn of_turn(
+    rows: &dyn ReadRows,
+    session: &SessionRow,
+    turn: &TurnRow,
+) -> Result<Vec<Record>, Error> {
+    let range = RecordRange { turn: Some(turn.no), from: turn.accepted, ..whole(session) };
+    rows.records(range)?.into_iter().map(|row| decode(rows, row, Some(turn.id))).collect()
+}
+
+/// Records of all sessions after a cursor.
+pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<FeedRecord>, Error> {
+    let mut names = TurnNames::default();
+    let mut sessions: BTreeMap<SessionNo, SessionId> = BTreeMap::new();
+    let mut out = Vec::new();
+    for (position, row) in rows.feed(after.0, limit)? {
+        let session = match sessions.get(&row.session) {
+            Some(id) => *id,
+            None => referred("session", rows.session(row.session)?)?.id,
+        };
+        sessions.insert(row.session, session);
+        let record = names.record(rows, row)?;
+        out.push(FeedRecord { cursor: FeedCursor(position), session, record });
+    }
+    Ok(out)
+}
+
+/// The turns before and with this message, newest first, until `bytes` of records are read. The cost depends on what is
+/// read, not on how long the session is (R3.14).
+pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
+    let mut turns = Vec::new();
+    let mut read = 0;
+    let mut next = Some(Node { session: session_row(rows, node.session)?.no, seq: node.seq });
+    while let Some(Node { session, seq }) = next {
+        let row = referred("record", one(rows, session, seq)?)?;
+        let turn = turn_by_no(rows, referred("turn", row.turn)?)?;
+        let range = RecordRange {
+            session,
+            turn: Some(turn.no),
+            nodes_only: true,
+            from: turn.accepted,
+            to: turn.last_node,
+            limit: usize::MAX,
+        };
+        let records: Result<Vec<Record>, Error> = rows
+            .records(range)?
+            .into_iter()
+            .map(|row| {
+                read += size(&row);
+                decode(rows, row, Some(turn.id))
+            })
+            .collect();
+        if read > bytes && !turns.is_empty() {
+            break;
+        }
+        turns.push(HistoryTurn { records: records?, cut: seq });
+        next = turn.parent;
+    }
+    Ok(turns)
+}
+
+fn size(row: &RecordRow) -> usize {
+    match &row.body {
+        Body::Inline(body) => body.len(),
+        Body::Blob(_) => outlast_vocab::limits::INLINE_BYTES,
+    }
+}
+
+/// Inputs that wait to join the turn that runs, in the order they came.
+pub fn joinable(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<(TurnId, Vec<Part>)>, Error> {
+    let session = session_row(rows, session)?;
+    let mut inputs = Vec::new();
+    for turn in rows.queued(session.no, usize::MAX)? {
+        if turn.delivery == Delivery::Join {
+            let row = referred("record", one(rows, session.no, turn.accepted)?)?;
+            if let Fact::Accepted(accepted) = decode(rows, row, Some(turn.id))?.fact {
+                inputs.push((turn.id, accepted.parts));
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// Recomputes the hash chain of a session from its rows (R3.10).
+pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
+    const PAGE: usize = 256;
+    let session = session_row(rows, session)?;
+    let mut names = TurnNames::default();
+    let mut end = Place { seq: Seq(0), hash: Hash::ZERO };
+    loop {
+        let page = rows.records(RecordRange { from: Seq(end.seq.0 + 1), limit: PAGE, ..whole(&session) })?;
+        if page.is_empty() {
+            break;
+        }
+        for row in page {
+            let expected = Seq(end.seq.0 + 1);
+            if row.seq != expected {
+                return Err(broken(&session, expected, &format!("the next one found is {}", row.seq)));
+            }
+            let turn = row.turn.map(|no| names.id(rows, no)).transpose()?;
+            let (seq, at, hash, node) = (row.seq, row.at, row.hash, row.node);
+            let body = body_of(rows, row.body)?;
+            if record::chain(&end.hash, seq, turn, at, &body) != hash {
+                return Err(broken(&session, seq, "its content does not fit its hash"));
+            }
+            if Fact::decode(&body)?.is_node() != node {
+                return Err(broken(&session, seq, "it is marked as what it is not"));
+            }
+            end = Place { seq, hash };
+        }
+    }
+    if end != (Place { seq: session.last_seq, hash: session.last_hash }) {
+        return Err(broken(
+            &session,
+            Seq(end.seq.0 + 1),
+            &format!("the session says it has {}", session.last_seq),
+        ));
+    }
+    Ok(end.seq.0)
+}
+
+fn broken(session: &SessionRow, seq: Seq, how: &str) -> Error {
+    let at = outlast_vocab::At { session: Some(session.id), ..outlast_vocab::At::default() };
+    Error::new(Kind::RecordCorrupt, format!("record {seq} breaks the chain: {how}")).at(at)
+}
+
+/// Sessions, newest first.
+pub fn sessions(
+    rows: &dyn ReadRows,
+    before: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<SessionView>, Error> {
+    let before = before.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);
+    rows.sessions(before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
+}
+
+/// One session.
+pub fn session(rows: &dyn ReadRows, id: SessionId) -> Result<SessionView, Error> {
+    session_view(rows, session_row(rows, id)?)
+}
+
+/// The session with a caller's key.
+pub fn session_by_key(rows: &dyn ReadRows, key: &str) -> Result<SessionView, Error> {
+    let session = rows.session_by_key(key)?;
+    let session = session
+        .ok_or_else(|| Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`")))?;
+    session_view(rows, session)
+}
+
+fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView, Error> {
+    let heads = rows.heads(session.no)?.into_iter();
+    let heads = heads.map(|(name, node)| Ok((name, node.map(|node| node_ref(rows, node)).transpose()?)));
+    Ok(SessionView {
+        id: session.id,
+        key: session.key,
+        state: session.state,
+        created: session.created,
+        updated: session.updated,
+        turns: session.turns,
+        last: Place { seq: session.last_seq, hash: session.last_hash },
+        heads: heads.collect::<Result<_, Error>>()?,
+        forked_from: session.forked_from.map(|node| node_ref(rows, node)).transpose()?,
+        active: session.active.map(|no| turn_by_no(rows, no)).transpose()?.map(|turn| turn.id),
+        worker: session.worker,
+        waits: session.active.map(|no| rows.waits(no)).transpose()?.unwrap_or_default(),
+        wake_at: session.wake_at,
+    })
+}
+
+/// One turn.
+pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
+    let turn = turn_row(rows, id)?;
+    let session = referred("session", rows.session(turn.session)?)?;
+    turn_view(rows, &session, &turn)
+}
+
+/// Turns of a session, in the order they were accepted.
+pub fn turns(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    from: u32,
+    limit: usize,
+) -> Result<Vec<TurnView>, Error> {
+    let session = session_row(rows, session)?;
+    rows.turns(session.no, from, limit)?.iter().map(|turn| turn_view(rows, &session, turn)).collect()
+}
+
+fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Result<TurnView, Error> {
+    Ok(TurnView {
+        id: turn.id,
+        session: session.id,
+        index: turn.index,
+        state: turn.state,
+        parent: turn.parent.map(|node| node_ref(rows, node)).transpose()?,
+        span: (turn.accepted, turn.last_node),
+        end: (turn.state == TurnState::Ended).then(|| end_of(rows, turn)).transpose()?,
+    })
+}
+
+/// How a turn ended, from its terminal record.
+pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<End, Error> {
+    let row = referred("record", one(rows, turn.session, referred("record", turn.ended)?)?)?;
+    match decode(rows, row, Some(turn.id))?.fact {
+        Fact::Ended { end } => Ok(end),
+        other => {
+            let detail = format!("the terminal record of {} is `{}`", turn.id, other.name());
+            Err(Error::new(Kind::RecordCorrupt, detail))
+        }
+    }
+}
+
+/// Why a turn is to stop.
+pub(super) fn cancel_reason(
+    rows: &dyn ReadRows,
+    session: &SessionRow,
+    turn: &TurnRow,
+) -> Result<Option<String>, Error> {
+    let records = of_turn(rows, session, turn)?;
+    Ok(records.into_iter().find_map(|record| match record.fact {
+        Fact::CancelRequested { reason } => Some(reason),
+        _ => None,
+    }))
+}
+
+/// Calls whose outcome nobody knows, with what the journal has of them.
+pub fn unknown(rows: &dyn ReadRows, limit: usize) -> Result<Vec<UnknownCall>, Error> {
+    let mut calls = Vec::new();
+    for claim in rows.unknown(limit)? {
+        let session = referred("session", rows.session(claim.session)?)?;
+        let turn = turn_by_no(rows, claim.turn)?;
+        let row = referred("record", one(rows, claim.session, claim.claim.asked)?)?;
+        let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = decode(rows, row, None)?.fact
+        else {
+            return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record that claims nothing"));
+        };
+        let child = usize::try_from(claim.claim.child).unwrap_or(usize::MAX);
+        if let Some(BatchCall::Run(call)) = batch.calls.into_iter().nth(child) {
+            calls.push(UnknownCall {
+                call: claim.call,
+                tool: call.tool,
+                arguments: call.arguments,
+                session: session.id,
+                turn: turn.id,
+                claim: claim.claim,
+                since: claim.since,
+            });
+        }
+    }
+    Ok(calls)
+}
+
+/// The bytes with this hash.
+pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
+    let bytes = rows.blob(hash)?;
+    let bytes =
+        bytes.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}")))?;
+    if Hash::of(&bytes) != hash {
+        return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not fit its hash")));
+    }
+    Ok(bytes)
+}
+
+/// A value of a session.
+pub fn value(rows: &dyn ReadRows, session: SessionId, name: &str) -> Result<Option<Value>, Error> {
+    let session = session_row(rows, session)?;
+    let json = rows.value(session.no, name)?;
+    json.map(|json| serde_json::from_str(&json)).transpose().map_err(|cause| {
+        Error::new(Kind::RecordCorrupt, format!("the value `{name}` does not decode")).because(cause)
+    })
+}
+
+/// Names of a session's values.
+pub fn value_names(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<String>, Error> {
+    rows.value_names(session_row(rows, session)?.no, prefix, limit)
+}
+
+/// One record's row.
+pub(super) fn one(rows: &dyn ReadRows, session: SessionNo, seq: Seq) -> Result<Option<RecordRow>, Error> {
+    let range = RecordRange { session, turn: None, nodes_only: false, from: seq, to: seq, limit: 1 };
+    Ok(rows.records(range)?.pop())
+}
+
+/// A row address as the rest of the system says it.
+pub(super) fn node_ref(rows: &dyn ReadRows, node: Node) -> Result<NodeRef, Error> {
+    let session = referred("session", rows.session(node.session)?)?;
+    Ok(NodeRef { session: session.id, seq: node.seq })
+}
+
+fn whole(session: &SessionRow) -> RecordRange {
+    let (session, to) = (session.no, session.last_seq);
+    RecordRange { session, turn: None, nodes_only: false, from: Seq(1), to, limit: usize::MAX }
+}
+
+fn body_of(rows: &dyn ReadRows, body: Body) -> Result<Vec<u8>, Error> {
+    match body {
+        Body::Inline(body) => Ok(body),
+        Body::Blob(hash) => blob(rows, hash),
+    }
+}
+
+pub(super) fn decode(rows: &dyn ReadRows, row: RecordRow, turn: Option<TurnId>) -> Result<Record, Error> {
+    let (seq, at, hash) = (row.seq, row.at, row.hash);
+    let fact = Fact::decode(&body_of(rows, row.body)?)?;
+    Ok(Record { seq, turn, at, hash, fact })
+}
+
+/// Turn ids by number, each looked up once.
+#[derive(Default)]
+struct TurnNames(BTreeMap<TurnNo, TurnId>);
+
+impl TurnNames {
+    fn id(&mut self, rows: &dyn ReadRows, no: TurnNo) -> Result<TurnId, Error> {
+        if let Some(id) = self.0.get(&no) {
+            return Ok(*id);
+        }
+        let id = turn_by_no(rows, no)?.id;
+        self.0.insert(no, id);
+        Ok(id)
+    }
+
+    fn record(&mut self, rows: &dyn ReadRows, row: RecordRow) -> Result<Record, Error> {
+        let turn = row.turn.map(|no| self.id(rows, no)).transpose()?;
+        decode(rows, row, turn)
+    }
+}

@@ -1,0 +1,127 @@
+//! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
+use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
+use crate::rows::{Node, Rows, SessionRow};
+use crate::store::{Fork, ForkTo, MAIN, SessionState};
+use outlast_vocab::id::{CallId, SessionId};
+use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
+use outlast_vocab::{Error, Kind, Millis};
+
+/// Makes a new head or a new session at a message. Nothing is copied: the branch refers to the message it follows.
+/// Claims do not fork, so no call can run twice because of it.
+pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
+    let Fork { from, at, to, now } = fork;
+    let mut parent = session_row(rows, from)?;
+    let node = match at {
+        Some(seq) => Some(node(rows, &parent, seq)?),
+        None => referred("head", rows.head(parent.no, MAIN)?)?,
+    };
+    match to {
+        ForkTo::Head(name) => {
+            if rows.head(parent.no, &name)?.is_some() {
+                let detail = format!("session {from} has a head `{name}` already; rewind moves it");
+                return Err(Error::new(Kind::InputKeyReused, detail));
+            }
+            move_head(rows, &mut parent, &name, node, now)?;
+            Ok(parent.id)
+        }
+        ForkTo::Session { fresh, key } => {
+            if let Some(key) = &key
+                && rows.session_by_key(key)?.is_some()
+            {
+                return Err(Error::new(
+                    Kind::InputKeyReused,
+                    format!("a session has the key `{key}` already"),
+                ));
+            }
+            let mut session = SessionRow { forked_from: node, ..empty_session(fresh, key.clone(), now) };
+            session.no = rows.insert_session(&session)?;
+            rows.put_head(session.no, MAIN, node)?;
+            let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
+            append(rows, &mut session, None, &Fact::Opened { key, forked_from }, now)?;
+            rows.put_session(&session)?;
+            Ok(session.id)
+        }
+    }
+}
+
+/// Moves a head to an earlier message, or before the first. What it leaves stays.
+pub fn rewind(
+    rows: &mut dyn Rows,
+    session: SessionId,
+    head: String,
+    to: Option<Seq>,
+    now: Millis,
+) -> Result<(), Error> {
+    let mut session = session_row(rows, session)?;
+    at_rest(&session)?;
+    if rows.head(session.no, &head)?.is_none() {
+        return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
+    }
+    let node = to.map(|seq| node(rows, &session, seq)).transpose()?;
+    move_head(rows, &mut session, &head, node, now)
+}
+
+fn move_head(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    head: &str,
+    node: Option<Node>,
+    now: Millis,
+) -> Result<(), Error> {
+    rows.put_head(session.no, head, node)?;
+    let to = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
+    append(rows, session, None, &Fact::HeadMoved { head: head.to_owned(), to }, now)?;
+    rows.put_session(session)
+}
+
+/// The message at this place: a record of a begun turn from which the transcript is built.
+fn node(rows: &dyn Rows, session: &SessionRow, seq: Seq) -> Result<Node, Error> {
+    let row = lookup::one(rows, session.no, seq)?.filter(|row| row.node && row.turn.is_some());
+    row.map(|_| Node { session: session.no, seq }).ok_or_else(|| {
+        let detail = format!(
+            "session {} has no message at {seq}; `outlast sessions show {}` lists them",
+            session.id, session.id
+        );
+        Error::new(Kind::NodeNotFound, detail)
+    })
+}
+
+fn at_rest(session: &SessionRow) -> Result<(), Error> {
+    if session.state == SessionState::Idle {
+        return Ok(());
+    }
+    let detail =
+        format!("session {} is {}; cancel its turn or wait for its end", session.id, session.state.name());
+    Err(Error::new(Kind::SessionBusy, detail))
+}
+
+/// Removes a session and everything only it uses.
+pub fn delete(rows: &mut dyn Rows, session: SessionId) -> Result<(), Error> {
+    let session = session_row(rows, session)?;
+    at_rest(&session)?;
+    let forks = rows.forks(session.no)?;
+    if !forks.is_empty() {
+        let names: Vec<String> = forks.iter().map(ToString::to_string).collect();
+        let detail =
+            format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
+        return Err(Error::new(Kind::SessionHasForks, detail));
+    }
+    rows.delete_session(session.no)
+}
+
+/// Says how a call of unknown outcome went. The transcript shows it from then on.
+pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) -> Result<SessionId, Error> {
+    let claim = rows.unknown(usize::MAX)?.into_iter().find(|claim| claim.call == call).ok_or_else(|| {
+        let detail =
+            format!("no call with the id {call} has an unknown outcome; `outlast unknown` lists them");
+        Error::new(Kind::ClaimNotFound, detail)
+    })?;
+    let mut session = referred("session", rows.session(claim.session)?)?;
+    let mut turn = turn_by_no(rows, claim.turn)?;
+    rows.delete_claim(claim.session, claim.claim)?;
+    let fact = Fact::Settled(Settled { claim: claim.claim, verdict });
+    append(rows, &mut session, Some(&mut turn), &fact, now)?;
+    rows.put_turn(&turn)?;
+    rows.put_session(&session)?;
+    Ok(session.id)
+}

@@ -1,0 +1,521 @@
+//! Writes that take inputs in and move turns on.
+use super::{append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
+use crate::rows::{ClaimRow, Node, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow};
+use crate::store::{
+    Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Receipt, Resolved, SessionState, Taker,
+    Target, Then, TurnState, Work,
+};
+use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
+use outlast_vocab::record::{self, Answered, ClaimRef, Delivery, End, Fact, Performed, Reclaimed, Seq};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
+
+/// Takes an input in; the same key again gives the first turn (R1.3).
+pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
+    let Accept { target, turn, parts, key, delivery, head, now, taker, queued_most } = accept;
+    let mut session = open_session(rows, target, now)?;
+    let input = canon::fingerprint(&parts);
+    if let Some(key) = &key
+        && let Some(first) = rows.turn_by_key(session.no, key)?
+    {
+        return repeat(rows, &session, &first, key, input);
+    }
+    limits::check("queued_inputs", session.queued as usize + 1, queued_most)?;
+    if rows.head(session.no, &head)?.is_none() {
+        return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
+    }
+    let mut row = TurnRow {
+        no: TurnNo(0),
+        id: turn,
+        session: session.no,
+        index: session.turns,
+        key: key.clone(),
+        input,
+        delivery,
+        head,
+        state: TurnState::Queued,
+        accepted: Seq(session.last_seq.0 + 1),
+        last_node: Seq(session.last_seq.0 + 1),
+        parent: None,
+        ended: None,
+        cancelled: false,
+    };
+    row.no = rows.insert_turn(&row)?;
+    let fact = Fact::Accepted(record::Accepted { parts, key, delivery });
+    let place = append(rows, &mut session, Some(&mut row), &fact, now)?;
+    session.turns += 1;
+    session.queued += 1;
+    let mut work = None;
+    if session.state == SessionState::Idle {
+        session.state = SessionState::Ready;
+        if let Some(taker) = taker {
+            begin(rows, &mut session, &mut row)?;
+            lease(&mut session, taker);
+            let accepted =
+                record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
+            work = Some(work_of(rows, &session, &row, vec![accepted])?);
+        }
+    }
+    rows.put_session(&session)?;
+    Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
+}
+
+/// The answer to an input whose key was used before.
+fn repeat(
+    rows: &dyn Rows,
+    session: &SessionRow,
+    first: &TurnRow,
+    key: &str,
+    input: Hash,
+) -> Result<Accepted, Error> {
+    if first.input != input {
+        let detail = format!("the idempotency key `{key}` was used for {} with another input", first.id);
+        return Err(Error::new(Kind::InputKeyReused, detail));
+    }
+    let record = referred("record", lookup::one(rows, session.no, first.accepted)?)?;
+    let place = Place { seq: record.seq, hash: record.hash };
+    Ok(Accepted { session: session.id, turn: first.id, duplicate: true, place, work: None })
+}
+
+/// Opens a session without input.
+pub fn open(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionId, Error> {
+    let session = open_session(rows, target, now)?;
+    rows.put_session(&session)?;
+    Ok(session.id)
+}
+
+fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionRow, Error> {
+    let (id, key) = match target {
+        Target::Id(id) => return session_row(rows, id),
+        Target::Key { key, fresh } => match rows.session_by_key(&key)? {
+            Some(session) => return Ok(session),
+            None => (fresh, Some(key)),
+        },
+        Target::New(id) => (id, None),
+    };
+    let mut session = empty_session(id, key.clone(), now);
+    session.no = rows.insert_session(&session)?;
+    rows.put_head(session.no, MAIN, None)?;
+    append(rows, &mut session, None, &Fact::Opened { key, forked_from: None }, now)?;
+    Ok(session)
+}
+
+/// Makes a queued turn the active one; where its head stands now is what it follows.
+fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> Result<(), Error> {
+    turn.state = TurnState::Active;
+    turn.parent = referred("head", rows.head(session.no, &turn.head)?)?;
+    rows.put_turn(turn)?;
+    session.active = Some(turn.no);
+    session.queued -= 1;
+    session.claims = 0;
+    Ok(())
+}
+
+/// Gives the session to a worker. The raised fence makes every write of the previous holder fail.
+fn lease(session: &mut SessionRow, taker: Taker) {
+    session.state = SessionState::Leased;
+    session.fence = Fence(session.fence.0 + 1);
+    session.worker = Some(taker.worker);
+    session.lease_until = taker.until;
+    session.wake_at = None;
+    session.claims += 1;
+}
+
+fn work_of(
+    rows: &dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    records: Vec<record::Record>,
+) -> Result<Work, Error> {
+    let worker = referred("worker", session.worker)?;
+    Ok(Work {
+        lease: Lease { session: session.id, turn: turn.id, worker, fence: session.fence },
+        index: turn.index,
+        head: turn.head.clone(),
+        parent: turn.parent.map(|node| lookup::node_ref(rows, node)).transpose()?,
+        claims: session.claims,
+        records,
+    })
+}
+
+/// Takes sessions that want to be driven: ready, due, or left by a worker that is gone.
+pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Result<Vec<Work>, Error> {
+    let mut found = rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?;
+    found.extend(rows.sessions_due(now, limit)?);
+    found.extend(abandoned(rows, taker.worker, now, limit)?);
+    found.truncate(limit);
+    found.into_iter().map(|session| take(rows, session, taker)).collect()
+}
+
+/// Leased sessions whose worker is dead or has been silent for longer than its lease.
+fn abandoned(rows: &dyn Rows, own: WorkerId, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
+    let mut found = Vec::new();
+    let mut after = SessionNo(0);
+    loop {
+        let page = rows.sessions_in(SessionState::Leased, after, limit.max(1))?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = last.no;
+        found.extend(page.into_iter().filter(|session| {
+            let gone = session.worker.is_none_or(|worker| worker != own && rows.is_dead(worker));
+            gone || session.lease_until <= now
+        }));
+        if found.len() >= limit {
+            return Ok(found);
+        }
+    }
+}
+
+fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
+    let turn = match session.active {
+        Some(no) => turn_by_no(rows, no)?,
+        None => {
+            let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
+            begin(rows, &mut session, &mut next)?;
+            next
+        }
+    };
+    rows.delete_waits(turn.no)?;
+    lease(&mut session, taker);
+    rows.put_session(&session)?;
+    let records = lookup::of_turn(rows, &session, &turn)?;
+    work_of(rows, &session, &turn, records)
+}
+
+/// Extends all leases of a worker.
+pub fn renew(rows: &mut dyn Rows, taker: Taker) -> Result<Vec<(SessionId, Fence)>, Error> {
+    rows.extend_leases(taker.worker, taker.until)
+}
+
+/// Gives a session back, so that another worker takes it at once. It was no attempt of its turn.
+pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
+    let mut session = fenced(rows, lease)?;
+    session.state = SessionState::Ready;
+    session.worker = None;
+    session.claims = session.claims.saturating_sub(1);
+    session.updated = now;
+    rows.put_session(&session)
+}
+
+/// The session of a lease, if the lease still counts (R3.6).
+fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
+    let session = session_row(rows, lease.session)?;
+    if session.fence == lease.fence && session.worker == Some(lease.worker) {
+        return Ok(session);
+    }
+    let detail =
+        format!("the write carries fence {}, but the session is at {}", lease.fence.0, session.fence.0);
+    let at = outlast_vocab::At {
+        session: Some(lease.session),
+        turn: Some(lease.turn),
+        ..outlast_vocab::At::default()
+    };
+    Err(Error::new(Kind::LeaseLost, detail).at(at))
+}
+
+/// Writes what became true. A write with an old fence changes nothing.
+pub fn commit(rows: &mut dyn Rows, commit: Commit) -> Result<Receipt, Error> {
+    let Commit { lease, now, facts, values, blobs, then } = commit;
+    let mut session = fenced(rows, &lease)?;
+    let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
+    if turn.id != lease.turn {
+        return Err(Error::new(Kind::LeaseLost, format!("{} is no longer the session's turn", lease.turn)));
+    }
+    for blob in blobs {
+        let hash = Hash::of(&blob);
+        if rows.blob(hash)?.is_none() {
+            rows.put_blob(hash, &blob)?;
+        }
+    }
+    let mut places = Vec::with_capacity(facts.len());
+    for fact in &facts {
+        let place = append(rows, &mut session, Some(&mut turn), fact, now)?;
+        project(rows, &mut session, &turn, fact, place.seq, now)?;
+        places.push(place);
+    }
+    for write in values {
+        let json = write.value.map(|value| value.to_string());
+        rows.put_value(session.no, &write.name, json.as_deref())?;
+    }
+    let input_waits = session.queued > 0 && joins(rows, session.no)?;
+    let after = match then {
+        Then::GoOn => After::GoesOn,
+        Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
+        Then::EndUnlessJoined(end) | Then::End(end) => {
+            finish(rows, &mut session, &mut turn, end, now)?;
+            next(rows, &mut session)?
+        }
+        Then::Park(waits) => park(rows, &mut session, &mut turn, waits, now)?,
+    };
+    rows.put_turn(&turn)?;
+    rows.put_session(&session)?;
+    let cancelled = if turn.cancelled && turn.state == TurnState::Active {
+        lookup::cancel_reason(rows, &session, &turn)?
+    } else {
+        None
+    };
+    Ok(Receipt { places, input_waits, cancelled, after })
+}
+
+/// Everything that follows from a fact changes with it.
+fn project(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    turn: &TurnRow,
+    fact: &Fact,
+    seq: Seq,
+    now: Millis,
+) -> Result<(), Error> {
+    if fact.is_progress() {
+        session.claims = 0;
+    }
+    match fact {
+        Fact::Asked(asked) => match &asked.command {
+            Command::ToolBatch(batch) => claim_batch(rows, session, turn, &batch.calls, (seq, now)),
+            _ => Ok(()),
+        },
+        Fact::Answered(Answered { claim, outcome }) => {
+            let mut row = open_claim(rows, session, *claim)?;
+            if matches!(outcome, Outcome::ToolCall(ToolOutcome::Unknown)) {
+                row.unknown = true;
+                return rows.put_claim(&row);
+            }
+            rows.delete_claim(session.no, *claim)
+        }
+        Fact::Reclaimed(Reclaimed { claim, .. }) => {
+            let row = rows.claim(session.no, *claim)?.filter(|row| !row.unknown);
+            let mut row = row.ok_or_else(|| not_open(*claim))?;
+            row.fence = session.fence;
+            rows.put_claim(&row)
+        }
+        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+            read_once(rows, turn, key, resolution)
+        }
+        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+            for input in &joined.inputs {
+                join(rows, session, turn.id, input.turn, now)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn claim_batch(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    calls: &[BatchCall],
+    (asked, since): (Seq, Millis),
+) -> Result<(), Error> {
+    for (child, call) in (0..).zip(calls) {
+        if let BatchCall::Run(call) = call {
+            let claim = ClaimRef { asked, child };
+            let (session, fence) = (session.no, session.fence);
+            rows.put_claim(&ClaimRow {
+                session,
+                claim,
+                turn: turn.no,
+                call: call.id,
+                fence,
+                unknown: false,
+                since,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The claim that is about to be settled. It must be open, and made or renewed under the fence that settles it (R6.5).
+fn open_claim(rows: &dyn Rows, session: &SessionRow, claim: ClaimRef) -> Result<ClaimRow, Error> {
+    let row = rows.claim(session.no, claim)?.filter(|row| !row.unknown && row.fence == session.fence);
+    row.ok_or_else(|| not_open(claim))
+}
+
+fn not_open(claim: ClaimRef) -> Error {
+    let ClaimRef { asked, child } = claim;
+    let detail =
+        format!("call {child} of record {asked} is not claimed under this lease, or was settled before");
+    Error::new(Kind::ClaimMismatch, detail)
+}
+
+/// A resolution is read by exactly one wait, and what a wait read is what counts from then on (R7.2).
+fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolution) -> Result<(), Error> {
+    match rows.resolution(turn.no, key)? {
+        Some(first) if first == *read => Ok(()),
+        Some(_) => {
+            let detail = format!("the wait {key} was resolved in another way while the turn read it");
+            Err(Error::new(Kind::LeaseLost, detail))
+        }
+        None => {
+            let row = ResolutionRow { turn: turn.no, key: key.clone(), resolution: read.clone() };
+            rows.insert_resolution(&row)
+        }
+    }
+}
+
+/// A queued input becomes part of the running turn.
+fn join(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    into: TurnId,
+    input: TurnId,
+    now: Millis,
+) -> Result<(), Error> {
+    let mut joined = turn_row(rows, input)?;
+    if joined.session != session.no || joined.state != TurnState::Queued {
+        let detail = format!("{input} is not queued any more, so it cannot join");
+        return Err(Error::new(Kind::LeaseLost, detail));
+    }
+    session.queued -= 1;
+    end_turn(rows, session, &mut joined, End::Joined { into }, now)?;
+    rows.put_turn(&joined)
+}
+
+fn joins(rows: &dyn Rows, session: SessionNo) -> Result<bool, Error> {
+    Ok(rows.queued(session, usize::MAX)?.iter().any(|turn| turn.delivery == Delivery::Join))
+}
+
+fn end_turn(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    turn: &mut TurnRow,
+    end: End,
+    now: Millis,
+) -> Result<(), Error> {
+    let place = append(rows, session, Some(turn), &Fact::Ended { end }, now)?;
+    turn.state = TurnState::Ended;
+    turn.ended = Some(place.seq);
+    Ok(())
+}
+
+/// Ends the active turn: its head moves to its last message. Every call must have an outcome, be it unknown.
+fn finish(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    turn: &mut TurnRow,
+    end: End,
+    now: Millis,
+) -> Result<(), Error> {
+    if let Some(open) = rows.claims(session.no, turn.no)?.into_iter().find(|claim| !claim.unknown) {
+        let detail = format!("the turn cannot end while its call {} has no outcome", open.call);
+        return Err(Error::new(Kind::ClaimMismatch, detail));
+    }
+    rows.put_head(session.no, &turn.head, Some(Node { session: session.no, seq: turn.last_node }))?;
+    end_turn(rows, session, turn, end, now)?;
+    session.active = None;
+    session.claims = 0;
+    Ok(())
+}
+
+/// After a turn: the next queued one under the same worker and a raised fence, or rest.
+fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
+    let Some(mut turn) = rows.queued(session.no, 1)?.into_iter().next() else {
+        session.state = SessionState::Idle;
+        session.worker = None;
+        return Ok(After::Ended);
+    };
+    let taker = Taker { worker: referred("worker", session.worker)?, until: session.lease_until };
+    begin(rows, session, &mut turn)?;
+    lease(session, taker);
+    let records = lookup::of_turn(rows, session, &turn)?;
+    Ok(After::Next(Box::new(work_of(rows, session, &turn, records)?)))
+}
+
+/// Holds the turn still, unless what it waits for is there already. Registering and checking are one transaction, so no
+/// wake-up falls between (R7.4).
+fn park(
+    rows: &mut dyn Rows,
+    session: &mut SessionRow,
+    turn: &mut TurnRow,
+    waits: Vec<Wait>,
+    now: Millis,
+) -> Result<After, Error> {
+    for wait in &waits {
+        let due = wait.deadline.is_some_and(|deadline| deadline <= now);
+        if due || turn.cancelled || rows.resolution(turn.no, &wait.key)?.is_some() {
+            return Ok(After::Ready);
+        }
+    }
+    for wait in &waits {
+        rows.put_wait(turn.no, wait)?;
+    }
+    session.state = SessionState::Parked;
+    session.worker = None;
+    session.claims = 0;
+    session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min();
+    append(rows, session, Some(turn), &Fact::Parked { waits }, now)?;
+    Ok(After::Parked)
+}
+
+/// Asks a turn to stop; the request is a fact of its own, so no crash forgets it.
+pub fn cancel(rows: &mut dyn Rows, turn: TurnId, reason: String, now: Millis) -> Result<Cancelled, Error> {
+    let mut turn = turn_row(rows, turn)?;
+    let mut session = referred("session", rows.session(turn.session)?)?;
+    match turn.state {
+        TurnState::Ended => return lookup::end_of(rows, &turn).map(Cancelled::TooLate),
+        TurnState::Active if turn.cancelled => return Ok(Cancelled::Requested),
+        TurnState::Queued => {
+            append(
+                rows,
+                &mut session,
+                Some(&mut turn),
+                &Fact::CancelRequested { reason: reason.clone() },
+                now,
+            )?;
+            end_turn(rows, &mut session, &mut turn, End::Cancelled { reason }, now)?;
+            session.queued -= 1;
+            if session.active.is_none() && session.queued == 0 {
+                session.state = SessionState::Idle;
+            }
+        }
+        TurnState::Active => {
+            append(rows, &mut session, Some(&mut turn), &Fact::CancelRequested { reason }, now)?;
+            turn.cancelled = true;
+            wake(&mut session);
+        }
+    }
+    rows.put_turn(&turn)?;
+    rows.put_session(&session)?;
+    Ok(if turn.state == TurnState::Ended { Cancelled::NeverBegan } else { Cancelled::Requested })
+}
+
+/// A parked session wants to be driven again.
+fn wake(session: &mut SessionRow) {
+    if session.state == SessionState::Parked {
+        session.state = SessionState::Ready;
+        session.wake_at = None;
+    }
+}
+
+/// Resolves a wait. The first resolution counts, whoever comes later is told it.
+pub fn resolve(
+    rows: &mut dyn Rows,
+    turn: TurnId,
+    key: &ReplayKey,
+    resolution: Resolution,
+    now: Millis,
+) -> Result<Resolved, Error> {
+    let mut turn = turn_row(rows, turn).map_err(|_| outlast_vocab::wait::CompletionKey::not_found())?;
+    if let Some(first) = rows.resolution(turn.no, key)? {
+        return Ok(Resolved { first, yours: false });
+    }
+    if turn.state == TurnState::Ended {
+        return Ok(Resolved { first: Resolution::Cancelled, yours: false });
+    }
+    let mut session = referred("session", rows.session(turn.session)?)?;
+    let fact = Fact::Resolved { key: key.clone(), resolution: resolution.clone() };
+    append(rows, &mut session, Some(&mut turn), &fact, now)?;
+    rows.insert_resolution(&ResolutionRow {
+        turn: turn.no,
+        key: key.clone(),
+        resolution: resolution.clone(),
+    })?;
+    let waits_for_it =
+        rows.waits(turn.no)?.iter().any(|wait| wait.key == *key && wait.kind != WaitKind::Sleep);
+    if waits_for_it && session.active == Some(turn.no) {
+        wake(&mut session);
+    }
+    rows.put_turn(&turn)?;
+    rows.put_session(&session)?;
+    Ok(Resolved { first: resolution, yours: true })
+}

@@ -1,0 +1,24 @@
+//! What others implement: traits, in-memory doubles, and one conformance suite per trait that every implementation runs.
+//!
+//! Async begins here. Nothing in this crate knows how a turn is driven. [`model`] and [`tool`] face outwards;
+//! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
+//! so that memory, SQLite and PostgreSQL cannot drift apart.
+
+pub mod clock;
+pub mod conformance;
+pub mod ledger;
+pub mod memory;
+pub mod model;
+pub mod rows;
+pub mod service;
+pub mod store;
+pub mod tool;
+
+use outlast_vocab::Error;
+use std::{future::Future, pin::Pin};
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An answer that may fail, from a trait object.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;

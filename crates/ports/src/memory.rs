@@ -1,0 +1,463 @@
+//! A store in memory: for tests, simulations and sessions that nobody wants to keep.
+//!
+//! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
+use crate::BoxFuture;
+use crate::rows::{
+    ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo,
+    TurnRow,
+};
+use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
+use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::record::{ClaimRef, Seq};
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Hash, Millis};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A store that lives as long as its last handle.
+#[derive(Clone, Default)]
+pub struct Memory {
+    tables: Arc<Mutex<Tables>>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tells the store that a worker is gone, as an operating system would.
+    pub fn bury(&self, worker: WorkerId) {
+        self.lock().dead.insert(worker);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for Memory {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        let mut tables = self.lock();
+        let answer = unit(&mut *tables);
+        match &answer {
+            Ok(_) => tables.undo.clear(),
+            Err(_) => tables.roll_back(),
+        }
+        drop(tables);
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        let answer = query(&*self.lock());
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        let bytes = self.lock().log.values().map(|row| size_of::<RecordRow>() as u64 + body_len(row)).sum();
+        let status = Status {
+            engine: "memory".to_owned(),
+            place: "this process".to_owned(),
+            schema: 1,
+            durability: Durability::None,
+            bytes,
+        };
+        Box::pin(std::future::ready(Ok(status)))
+    }
+}
+
+fn body_len(row: &RecordRow) -> u64 {
+    match &row.body {
+        crate::rows::Body::Inline(body) => body.len() as u64,
+        crate::rows::Body::Blob(_) => 0,
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    sessions: BTreeMap<SessionNo, SessionRow>,
+    session_ids: BTreeMap<SessionId, SessionNo>,
+    session_keys: BTreeMap<String, SessionNo>,
+    heads: BTreeMap<(SessionNo, String), Option<Node>>,
+    turns: BTreeMap<TurnNo, TurnRow>,
+    turn_ids: BTreeMap<TurnId, TurnNo>,
+    turn_order: BTreeMap<(SessionNo, u32), TurnNo>,
+    log: BTreeMap<u64, RecordRow>,
+    log_order: BTreeMap<(SessionNo, Seq), u64>,
+    claims: BTreeMap<(SessionNo, ClaimRef), ClaimRow>,
+    waits: BTreeMap<TurnNo, Vec<Wait>>,
+    resolutions: BTreeMap<(TurnNo, ReplayKey), Resolution>,
+    values: BTreeMap<(SessionNo, String), String>,
+    blobs: BTreeMap<Hash, Vec<u8>>,
+    dead: BTreeSet<WorkerId>,
+    last: (i64, i64, u64),
+    undo: Vec<Undo>,
+}
+
+/// What a unit replaced: the old row, or that there was none.
+enum Undo {
+    Session(SessionNo, Option<SessionRow>),
+    Head((SessionNo, String), Option<Option<Node>>),
+    Turn(TurnNo, Option<TurnRow>),
+    Log(u64, Option<RecordRow>),
+    Claim((SessionNo, ClaimRef), Option<ClaimRow>),
+    Waits(TurnNo, Option<Vec<Wait>>),
+    Resolution((TurnNo, ReplayKey), Option<Resolution>),
+    Value((SessionNo, String), Option<String>),
+    Blob(Hash, Option<Vec<u8>>),
+}
+
+/// Sets or removes an entry and gives back what was there.
+fn swap<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    }
+}
+
+impl Tables {
+    fn roll_back(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Session(no, row) => self.set_session(no, row),
+                Undo::Head(key, node) => self.set_head(key, node),
+                Undo::Turn(no, row) => self.set_turn(no, row),
+                Undo::Log(position, row) => self.set_log(position, row),
+                Undo::Claim(key, row) => self.set_claim(key, row),
+                Undo::Waits(no, waits) => self.set_waits(no, waits),
+                Undo::Resolution(key, row) => self.set_resolution(key, row),
+                Undo::Value(key, json) => self.set_value(key, json),
+                Undo::Blob(hash, bytes) => self.set_blob(hash, bytes),
+            }
+            // Undoing is a change too; it must not be undone.
+            self.undo.pop();
+        }
+    }
+
+    fn set_session(&mut self, no: SessionNo, row: Option<SessionRow>) {
+        if let Some(row) = &row {
+            self.session_ids.insert(row.id, no);
+            self.session_keys.extend(row.key.clone().map(|key| (key, no)));
+        }
+        let gone = row.is_none();
+        let old = swap(&mut self.sessions, &no, row);
+        if let (true, Some(old)) = (gone, &old) {
+            self.session_ids.remove(&old.id);
+            self.session_keys.retain(|_, of| *of != no);
+        }
+        self.undo.push(Undo::Session(no, old));
+    }
+
+    fn set_turn(&mut self, no: TurnNo, row: Option<TurnRow>) {
+        if let Some(row) = &row {
+            self.turn_ids.insert(row.id, no);
+            self.turn_order.insert((row.session, row.index), no);
+        }
+        let gone = row.is_none();
+        let old = swap(&mut self.turns, &no, row);
+        if let (true, Some(old)) = (gone, &old) {
+            self.turn_ids.remove(&old.id);
+            self.turn_order.remove(&(old.session, old.index));
+        }
+        self.undo.push(Undo::Turn(no, old));
+    }
+
+    fn set_log(&mut self, position: u64, row: Option<RecordRow>) {
+        if let Some(row) = &row {
+            self.log_order.insert((row.session, row.seq), position);
+        }
+        let gone = row.is_none();
+        let old = swap(&mut self.log, &position, row);
+        if let (true, Some(old)) = (gone, &old) {
+            self.log_order.remove(&(old.session, old.seq));
+        }
+        self.undo.push(Undo::Log(position, old));
+    }
+
+    fn set_head(&mut self, key: (SessionNo, String), node: Option<Option<Node>>) {
+        let old = swap(&mut self.heads, &key, node);
+        self.undo.push(Undo::Head(key, old));
+    }
+
+    fn set_claim(&mut self, key: (SessionNo, ClaimRef), row: Option<ClaimRow>) {
+        let old = swap(&mut self.claims, &key, row);
+        self.undo.push(Undo::Claim(key, old));
+    }
+
+    fn set_waits(&mut self, no: TurnNo, waits: Option<Vec<Wait>>) {
+        let old = swap(&mut self.waits, &no, waits);
+        self.undo.push(Undo::Waits(no, old));
+    }
+
+    fn set_resolution(&mut self, key: (TurnNo, ReplayKey), row: Option<Resolution>) {
+        let old = swap(&mut self.resolutions, &key, row);
+        self.undo.push(Undo::Resolution(key, old));
+    }
+
+    fn set_value(&mut self, key: (SessionNo, String), json: Option<String>) {
+        let old = swap(&mut self.values, &key, json);
+        self.undo.push(Undo::Value(key, old));
+    }
+
+    fn set_blob(&mut self, hash: Hash, bytes: Option<Vec<u8>>) {
+        let old = swap(&mut self.blobs, &hash, bytes);
+        self.undo.push(Undo::Blob(hash, old));
+    }
+}
+
+/// A window of at most `limit` rows.
+fn page<'a, T: Clone + 'a>(rows: impl Iterator<Item = &'a T>, limit: usize) -> Vec<T> {
+    rows.take(limit).cloned().collect()
+}
+
+impl ReadRows for Tables {
+    fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
+        Ok(self.sessions.get(&no).cloned())
+    }
+
+    fn session_by_id(&self, id: SessionId) -> Result<Option<SessionRow>, Error> {
+        Ok(self.session_ids.get(&id).and_then(|no| self.sessions.get(no)).cloned())
+    }
+
+    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error> {
+        Ok(self.session_keys.get(key).and_then(|no| self.sessions.get(no)).cloned())
+    }
+
+    fn sessions(&self, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
+        let end = before.unwrap_or(SessionNo(i64::MAX));
+        Ok(page(self.sessions.range(..end).rev().map(|(_, row)| row), limit))
+    }
+
+    fn sessions_in(
+        &self,
+        state: SessionState,
+        after: SessionNo,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let later = self.sessions.values().filter(|row| row.no > after && row.state == state);
+        Ok(page(later, limit))
+    }
+
+    fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
+        Ok(page(self.sessions.values().filter(|row| row.wake_at.is_some_and(|at| at <= now)), limit))
+    }
+
+    fn next_wake(&self) -> Result<Option<Millis>, Error> {
+        Ok(self.sessions.values().filter_map(|row| row.wake_at).min())
+    }
+
+    fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error> {
+        let forked =
+            |row: &&SessionRow| row.forked_from.is_some_and(|node| node.session == of) && row.no != of;
+        Ok(self.sessions.values().filter(forked).map(|row| row.id).collect())
+    }
+
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+        let ours = self.heads.iter().filter(|((no, _), _)| *no == session);
+        Ok(ours.map(|((_, name), node)| (name.clone(), *node)).collect())
+    }
+
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+        Ok(self.heads.get(&(session, name.to_owned())).copied())
+    }
+
+    fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
+        Ok(self.turns.get(&no).cloned())
+    }
+
+    fn turn_by_id(&self, id: TurnId) -> Result<Option<TurnRow>, Error> {
+        Ok(self.turn_ids.get(&id).and_then(|no| self.turns.get(no)).cloned())
+    }
+
+    fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error> {
+        let same = |row: &&TurnRow| row.session == session && row.key.as_deref() == Some(key);
+        Ok(self.turns.values().find(same).cloned())
+    }
+
+    fn turns(&self, session: SessionNo, from: u32, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        let order = self.turn_order.range((session, from)..=(session, u32::MAX));
+        Ok(page(order.filter_map(|(_, no)| self.turns.get(no)), limit))
+    }
+
+    fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        let order = self.turn_order.range((session, 0)..=(session, u32::MAX));
+        let turns = order.filter_map(|(_, no)| self.turns.get(no));
+        Ok(page(turns.filter(|row| row.state == TurnState::Queued), limit))
+    }
+
+    fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {
+        let RecordRange { session, turn, nodes_only, from, to, limit } = range;
+        if from > to {
+            return Ok(Vec::new());
+        }
+        let rows =
+            self.log_order.range((session, from)..=(session, to)).filter_map(|(_, at)| self.log.get(at));
+        let wanted = rows.filter(|row| (turn.is_none() || row.turn == turn) && (row.node || !nodes_only));
+        Ok(page(wanted, limit))
+    }
+
+    fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let later = self.log.range(after.saturating_add(1)..);
+        Ok(later.take(limit).map(|(position, row)| (*position, row.clone())).collect())
+    }
+
+    fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
+        Ok(self.claims.get(&(session, claim)).cloned())
+    }
+
+    fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error> {
+        let ours = self.claims.values().filter(|row| row.session == session && row.turn == turn);
+        Ok(ours.cloned().collect())
+    }
+
+    fn unknown(&self, limit: usize) -> Result<Vec<ClaimRow>, Error> {
+        Ok(page(self.claims.values().filter(|row| row.unknown), limit))
+    }
+
+    fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
+        Ok(self.waits.get(&turn).cloned().unwrap_or_default())
+    }
+
+    fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {
+        Ok(self.resolutions.get(&(turn, key.clone())).cloned())
+    }
+
+    fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.values.get(&(session, name.to_owned())).cloned())
+    }
+
+    fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error> {
+        let ours = self.values.keys().filter(|(no, name)| *no == session && name.starts_with(prefix));
+        Ok(page(ours.map(|(_, name)| name), limit))
+    }
+
+    fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.blobs.get(&hash).cloned())
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Error> {
+        Ok(*Hash::of(b"memory keeps no secrets").as_bytes())
+    }
+
+    fn is_dead(&self, worker: WorkerId) -> bool {
+        self.dead.contains(&worker)
+    }
+}
+
+impl Rows for Tables {
+    fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
+        self.last.0 += 1;
+        let no = SessionNo(self.last.0);
+        self.set_session(no, Some(SessionRow { no, ..row.clone() }));
+        Ok(no)
+    }
+
+    fn put_session(&mut self, row: &SessionRow) -> Result<(), Error> {
+        self.set_session(row.no, Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_session(&mut self, no: SessionNo) -> Result<(), Error> {
+        let heads: Vec<_> = self.heads.keys().filter(|(session, _)| *session == no).cloned().collect();
+        heads.into_iter().for_each(|key| self.set_head(key, None));
+        let turns: Vec<TurnNo> =
+            self.turns.values().filter(|turn| turn.session == no).map(|turn| turn.no).collect();
+        for turn in turns {
+            let keys: Vec<_> = self.resolutions.keys().filter(|(of, _)| *of == turn).cloned().collect();
+            keys.into_iter().for_each(|key| self.set_resolution(key, None));
+            self.set_waits(turn, None);
+            self.set_turn(turn, None);
+        }
+        let log: Vec<u64> =
+            self.log_order.range((no, Seq(0))..=(no, Seq(u64::MAX))).map(|(_, at)| *at).collect();
+        log.into_iter().for_each(|position| self.set_log(position, None));
+        let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
+        claims.into_iter().for_each(|key| self.set_claim(key, None));
+        let values: Vec<_> = self.values.keys().filter(|(session, _)| *session == no).cloned().collect();
+        values.into_iter().for_each(|key| self.set_value(key, None));
+        self.set_session(no, None);
+        Ok(())
+    }
+
+    fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
+        let held = |row: &&SessionRow| row.worker == Some(worker) && row.state == SessionState::Leased;
+        let rows: Vec<SessionRow> = self.sessions.values().filter(held).cloned().collect();
+        let leases = rows.iter().map(|row| (row.id, row.fence)).collect();
+        rows.into_iter()
+            .for_each(|row| self.set_session(row.no, Some(SessionRow { lease_until: until, ..row })));
+        Ok(leases)
+    }
+
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+        self.set_head((session, name.to_owned()), Some(node));
+        Ok(())
+    }
+
+    fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error> {
+        self.last.1 += 1;
+        let no = TurnNo(self.last.1);
+        self.set_turn(no, Some(TurnRow { no, ..row.clone() }));
+        Ok(no)
+    }
+
+    fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error> {
+        self.set_turn(row.no, Some(row.clone()));
+        Ok(())
+    }
+
+    fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
+        self.last.2 += 1;
+        self.set_log(self.last.2, Some(row.clone()));
+        Ok(())
+    }
+
+    fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error> {
+        self.set_claim((row.session, row.claim), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error> {
+        self.set_claim((session, claim), None);
+        Ok(())
+    }
+
+    fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error> {
+        let mut waits = self.waits.get(&turn).cloned().unwrap_or_default();
+        waits.push(wait.clone());
+        self.set_waits(turn, Some(waits));
+        Ok(())
+    }
+
+    fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error> {
+        self.set_waits(turn, None);
+        Ok(())
+    }
+
+    fn insert_resolution(&mut self, row: &ResolutionRow) -> Result<(), Error> {
+        self.set_resolution((row.turn, row.key.clone()), Some(row.resolution.clone()));
+        Ok(())
+    }
+
+    fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error> {
+        self.set_value((session, name.to_owned()), json.map(ToOwned::to_owned));
+        Ok(())
+    }
+
+    fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        self.set_blob(hash, Some(bytes.to_vec()));
+        Ok(())
+    }
+}

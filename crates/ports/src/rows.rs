@@ -1,0 +1,277 @@
+//! The rows of a database: the same in memory, SQLite and PostgreSQL.
+//!
+//! Reading and writing single rows is all that an engine does. What a write means (fences, sequence, chain, claims,
+//! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
+//! an index over random ids halves the rate of a journal.
+use crate::store::{Fence, SessionState, TurnState};
+use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::record::{ClaimRef, Delivery, Seq};
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Hash, Millis};
+
+/// A session's number in this database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionNo(pub i64);
+
+/// A turn's number in this database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnNo(pub i64);
+
+/// A record's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The session whose record it is.
+    pub session: SessionNo,
+    /// The record.
+    pub seq: Seq,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its number.
+    pub no: SessionNo,
+    /// Its id.
+    pub id: SessionId,
+    /// The key its caller knows it by; unique.
+    pub key: Option<String>,
+    /// When it was opened.
+    pub created: Millis,
+    /// When it last changed.
+    pub updated: Millis,
+    /// How it stands.
+    pub state: SessionState,
+    /// The fence of the last claim.
+    pub fence: Fence,
+    /// Who holds the lease.
+    pub worker: Option<WorkerId>,
+    /// Until when.
+    pub lease_until: Millis,
+    /// When a parked turn is due.
+    pub wake_at: Option<Millis>,
+    /// The last record.
+    pub last_seq: Seq,
+    /// The chain's hash there.
+    pub last_hash: Hash,
+    /// Inputs taken in.
+    pub turns: u32,
+    /// The turn that is driven or parked.
+    pub active: Option<TurnNo>,
+    /// Inputs that wait.
+    pub queued: u32,
+    /// Claims since the last progress.
+    pub claims: u32,
+    /// Where it was forked from.
+    pub forked_from: Option<Node>,
+}
+
+/// A turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRow {
+    /// Its number.
+    pub no: TurnNo,
+    /// Its id.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionNo,
+    /// Which turn of the session, counted from 0.
+    pub index: u32,
+    /// The caller's idempotency key; unique in the session.
+    pub key: Option<String>,
+    /// The fingerprint of the input, to tell a repeat from a reuse of the key.
+    pub input: Hash,
+    /// What it does when a turn is under way.
+    pub delivery: Delivery,
+    /// The head it is for.
+    pub head: String,
+    /// How it stands.
+    pub state: TurnState,
+    /// The record that accepted it.
+    pub accepted: Seq,
+    /// Its last record that makes the transcript.
+    pub last_node: Seq,
+    /// The message it follows.
+    pub parent: Option<Node>,
+    /// The record that ended it.
+    pub ended: Option<Seq>,
+    /// Whether somebody asked it to stop.
+    pub cancelled: bool,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordRow {
+    /// Its session.
+    pub session: SessionNo,
+    /// Its place.
+    pub seq: Seq,
+    /// Its turn.
+    pub turn: Option<TurnNo>,
+    /// When it was written.
+    pub at: Millis,
+    /// Whether the transcript is built from it.
+    pub node: bool,
+    /// The chain's hash after it.
+    pub hash: Hash,
+    /// Its body, or where that is.
+    pub body: Body,
+}
+
+/// A record's body, or the blob that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// In the row.
+    Inline(Vec<u8>),
+    /// In the blob store.
+    Blob(Hash),
+}
+
+/// A claim: an effect that was asked and is not answered, or whose outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRow {
+    /// Its session.
+    pub session: SessionNo,
+    /// The record that asked.
+    pub claim: ClaimRef,
+    /// Its turn.
+    pub turn: TurnNo,
+    /// Our id of the call.
+    pub call: CallId,
+    /// The fence under which it may be settled.
+    pub fence: Fence,
+    /// Whether its outcome is unknown and a person has to settle it.
+    pub unknown: bool,
+    /// When it was claimed.
+    pub since: Millis,
+}
+
+/// How a wait of a turn was resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolutionRow {
+    /// The turn.
+    pub turn: TurnNo,
+    /// The place in it.
+    pub key: ReplayKey,
+    /// How.
+    pub resolution: Resolution,
+}
+
+/// Which records to read.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRange {
+    /// Of which session.
+    pub session: SessionNo,
+    /// Only of this turn.
+    pub turn: Option<TurnNo>,
+    /// Only those that make the transcript.
+    pub nodes_only: bool,
+    /// From this place on.
+    pub from: Seq,
+    /// Up to and with this place.
+    pub to: Seq,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// Reads rows.
+pub trait ReadRows {
+    /// The session with this number.
+    fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error>;
+    /// The session with this id.
+    fn session_by_id(&self, id: SessionId) -> Result<Option<SessionRow>, Error>;
+    /// The session with this key.
+    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error>;
+    /// Sessions by falling number, below `before`.
+    fn sessions(&self, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error>;
+    /// Sessions in a state, by rising number, above `after`.
+    fn sessions_in(
+        &self,
+        state: SessionState,
+        after: SessionNo,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error>;
+    /// Parked sessions that are due.
+    fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error>;
+    /// When the next parked session is due.
+    fn next_wake(&self) -> Result<Option<Millis>, Error>;
+    /// Sessions that were forked from this one.
+    fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error>;
+    /// The heads of a session, by name.
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error>;
+    /// One head.
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error>;
+
+    /// The turn with this number.
+    fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error>;
+    /// The turn with this id.
+    fn turn_by_id(&self, id: TurnId) -> Result<Option<TurnRow>, Error>;
+    /// The turn of a session with this idempotency key.
+    fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error>;
+    /// Turns of a session by rising index.
+    fn turns(&self, session: SessionNo, from: u32, limit: usize) -> Result<Vec<TurnRow>, Error>;
+    /// Turns of a session that have not begun, by rising index.
+    fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error>;
+
+    /// Records by rising place.
+    fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error>;
+    /// Records of all sessions in the order they became durable, after a position.
+    fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
+
+    /// One claim.
+    fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error>;
+    /// The claims of a turn.
+    fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error>;
+    /// Claims whose outcome is unknown.
+    fn unknown(&self, limit: usize) -> Result<Vec<ClaimRow>, Error>;
+
+    /// What a turn waits for.
+    fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
+    /// How a wait was resolved.
+    fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error>;
+
+    /// A value of a session, as JSON.
+    fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error>;
+    /// Names of a session's values by rising name.
+    fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
+    /// A blob.
+    fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error>;
+    /// The secret that signs completion keys.
+    fn secret(&self) -> Result<[u8; 32], Error>;
+    /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
+    fn is_dead(&self, worker: WorkerId) -> bool;
+}
+
+/// Writes rows.
+pub trait Rows: ReadRows {
+    /// Adds a session; its number is given out here, whatever the row says.
+    fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
+    /// Replaces a session.
+    fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
+    /// Removes a session with all its turns, records, claims, waits, values and heads.
+    fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
+    /// Extends every lease of a worker and lists them.
+    fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
+    /// Sets a head.
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error>;
+    /// Adds a turn; its number is given out here, whatever the row says.
+    fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
+    /// Replaces a turn.
+    fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;
+    /// Adds a record at the end.
+    fn append(&mut self, row: &RecordRow) -> Result<(), Error>;
+    /// Adds or replaces a claim.
+    fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;
+    /// Removes a claim.
+    fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error>;
+    /// Adds a wait of a turn.
+    fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error>;
+    /// Removes the waits of a turn.
+    fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error>;
+    /// Adds a resolution.
+    fn insert_resolution(&mut self, row: &ResolutionRow) -> Result<(), Error>;
+    /// Sets or removes a value.
+    fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error>;
+    /// Adds a blob, or counts one more use of it.
+    fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
+}

@@ -1,0 +1,255 @@
+//! Services are found by type and checked once, at start-up (R6.11).
+//!
+//! A tool names what it needs in [`crate::tool::Tool::Needs`]. Some services live as long as the program
+//! ([`Service`]); others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`], [`Progress`],
+//! [`Values`], [`Cancellation`]). A tool sees only what it asked for.
+use crate::{Answer, BoxFuture};
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{Error, Kind};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the runtime offers one running call. Tools do not see it; they name services made of it.
+pub trait CallScope: Send + Sync {
+    /// Runs a step once: when the tool runs again, the recorded value comes back and `run` is dropped.
+    fn step<'a>(&'a self, name: &'a str, input: Value, run: Answer<'a, Value>) -> Answer<'a, Value>;
+
+    /// Lets time pass, across restarts.
+    fn sleep(&self, pause: Duration) -> Answer<'_, ()>;
+
+    /// Waits until somebody resolves this custom key, across restarts.
+    fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> Answer<'a, Resolution>;
+
+    /// The key that resolves [`CallScope::event`] from outside.
+    fn event_key(&self, custom: &str) -> Result<CompletionKey, Error>;
+
+    /// The key that completes this call from outside, once the tool has answered `pending`.
+    fn completion_key(&self) -> Result<CompletionKey, Error>;
+
+    /// Tells listeners how far the tool is. Best effort: never fails the tool.
+    fn progress(&self, note: String);
+
+    /// Comes back when the turn is cancelled.
+    fn cancelled(&self) -> BoxFuture<'_, ()>;
+
+    /// A value of the session, with this call's own writes.
+    fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>>;
+
+    /// The names of the session's values that begin with `prefix`.
+    fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>>;
+
+    /// Writes a value of the session; it commits with the call's answer.
+    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error>;
+}
+
+/// The handles this deployment grants. Built at start-up, then frozen.
+#[derive(Clone, Default)]
+pub struct Services {
+    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl Services {
+    /// Grants a service to every tool that names its type.
+    #[must_use]
+    pub fn grant<T: Send + Sync + 'static>(mut self, service: T) -> Self {
+        self.by_type.insert(TypeId::of::<T>(), Arc::new(service));
+        self
+    }
+
+    fn find<T: Send + Sync + 'static>(&self) -> Result<Service<T>, Error> {
+        let found = self.by_type.get(&TypeId::of::<T>()).cloned().and_then(|any| any.downcast::<T>().ok());
+        found.map(Service).ok_or_else(|| {
+            let detail = format!("a tool needs the service `{}`, which nobody granted", type_name::<T>());
+            Error::new(Kind::ServiceMissing, detail)
+        })
+    }
+}
+
+/// Anything a tool may ask for: one service, or a tuple of them.
+pub trait Needs: Sized + Send {
+    /// Finds out at start-up whether everything is there.
+    fn check(services: &Services) -> Result<(), Error>;
+
+    /// Hands it to one call.
+    fn gather(services: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error>;
+}
+
+/// A service that lives as long as the program.
+pub struct Service<T>(Arc<T>);
+
+impl<T> Deref for Service<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Send + Sync + 'static> Needs for Service<T> {
+    fn check(services: &Services) -> Result<(), Error> {
+        services.find::<T>().map(drop)
+    }
+
+    fn gather(services: &Services, _: &Arc<dyn CallScope>) -> Result<Self, Error> {
+        services.find()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident),*);)*) => {$(
+        impl<$($name: Needs),*> Needs for ($($name,)*) {
+            fn check(_services: &Services) -> Result<(), Error> {
+                $($name::check(_services)?;)*
+                Ok(())
+            }
+
+            #[allow(clippy::unused_unit, reason = "the empty tuple gathers nothing")]
+            fn gather(_services: &Services, _scope: &Arc<dyn CallScope>) -> Result<Self, Error> {
+                Ok(($($name::gather(_services, _scope)?,)*))
+            }
+        }
+    )*};
+}
+
+tuples! { (); (A); (A, B); (A, B, C); (A, B, C, D); (A, B, C, D, E); }
+
+macro_rules! per_call {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name(Arc<dyn CallScope>);
+
+        impl Needs for $name {
+            fn check(_: &Services) -> Result<(), Error> { Ok(()) }
+
+            fn gather(_: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error> {
+                Ok(Self(scope.clone()))
+            }
+        }
+    )*};
+}
+
+per_call! {
+    /// Durable steps: what was answered is not run again when the tool runs again.
+    Steps;
+    /// Sleeps that survive restarts.
+    Timer;
+    /// Events with custom keys that somebody outside resolves.
+    Events;
+    /// The key with which somebody outside completes this call.
+    Completion;
+    /// Notes for listeners on how far the tool is.
+    Progress;
+    /// The session's values; writes commit with the call's answer.
+    Values;
+    /// Whether the turn was cancelled.
+    Cancellation;
+}
+
+impl Steps {
+    /// Runs a step once. Its name must be unique in the call; its input is part of its identity.
+    pub async fn run<I, T, F>(&self, name: &str, input: &I, run: F) -> Result<T, Error>
+    where
+        I: Serialize + Sync,
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let input = json(input)?;
+        let run = Box::pin(async { run.await.and_then(|value| json(&value)) });
+        let value = self.0.step(name, input, run).await?;
+        serde_json::from_value(value).map_err(|cause| {
+            let detail = format!("step `{name}` was recorded with a value of another type: {cause}");
+            Error::new(Kind::JournalDiverged, detail)
+        })
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value)
+        .map_err(|cause| Error::new(Kind::ToolFailed, format!("a value does not fit JSON: {cause}")))
+}
+
+impl Timer {
+    /// Lets time pass. A long sleep parks the turn; the tool runs again from its start when it is over.
+    pub async fn sleep(&self, pause: Duration) -> Result<(), Error> {
+        self.0.sleep(pause).await
+    }
+}
+
+impl Events {
+    /// The key that resolves the wait for `custom` from outside; the same in every run.
+    pub fn key(&self, custom: &str) -> Result<CompletionKey, Error> {
+        self.0.event_key(custom)
+    }
+
+    /// Waits until somebody resolves `custom`, or until `within` has passed.
+    pub async fn wait(&self, custom: &str, within: Option<Duration>) -> Result<Resolution, Error> {
+        self.0.event(custom, within).await
+    }
+}
+
+impl Completion {
+    /// The key with which somebody outside completes this call; hand it out, then answer [`crate::tool::Ran::Pending`].
+    pub fn key(&self) -> Result<CompletionKey, Error> {
+        self.0.completion_key()
+    }
+}
+
+impl Progress {
+    /// Tells listeners how far the tool is.
+    pub fn note(&self, note: impl Into<String>) {
+        self.0.progress(note.into());
+    }
+}
+
+impl Values {
+    /// A value of the session.
+    pub async fn get(&self, name: &str) -> Result<Option<Value>, Error> {
+        self.0.value(name).await
+    }
+
+    /// The names of the session's values that begin with `prefix`.
+    pub async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.0.value_names(prefix).await
+    }
+
+    /// Writes a value of the session.
+    pub fn set(&self, name: &str, value: Value) -> Result<(), Error> {
+        self.0.set_value(name, Some(value))
+    }
+
+    /// Removes a value of the session.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        self.0.set_value(name, None)
+    }
+}
+
+impl Cancellation {
+    /// Comes back when the turn is cancelled.
+    pub async fn requested(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Mail;
+
+    #[test]
+    fn a_missing_service_is_named_at_start_up() {
+        assert!(<(Service<Mail>, Steps)>::check(&Services::default().grant(Mail)).is_ok());
+        let error = <(Steps, Service<Mail>)>::check(&Services::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "service.missing: a tool needs the service `outlast_ports::service::tests::Mail`, which nobody granted"
+        );
+    }
+}

@@ -1,0 +1,681 @@
+//! What the runtime asks of a database, in small facets. One object implements them all.
+//!
+//! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
+//! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
+use crate::ledger;
+use crate::rows::{ReadRows, Rows};
+use crate::{Answer, BoxFuture};
+use outlast_vocab::effect::Place;
+use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::message::{Part, ToolName};
+use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Hash, Millis};
+use serde_json::Value;
+
+/// The head that a session has from its beginning.
+pub const MAIN: &str = "main";
+
+/// Proves who may write: raised with every claim, and checked by every write of a worker (R3.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fence(pub u64);
+
+/// A worker's right to drive a session until a point in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The session.
+    pub session: SessionId,
+    /// The turn that is driven.
+    pub turn: TurnId,
+    /// Who holds it.
+    pub worker: WorkerId,
+    /// What proves it.
+    pub fence: Fence,
+}
+
+/// Who wants to drive, and until when the lease is to last.
+#[derive(Clone, Copy, Debug)]
+pub struct Taker {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The end of its lease, unless renewed.
+    pub until: Millis,
+}
+
+/// Which session is meant.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A new one with this id.
+    New(SessionId),
+    /// The one with this id.
+    Id(SessionId),
+    /// The one with this key, opened under the fresh id if there is none yet (R1.3).
+    Key {
+        /// The caller's key.
+        key: String,
+        /// The id it gets if it is new.
+        fresh: SessionId,
+    },
+}
+
+/// An input for a session.
+#[derive(Clone, Debug)]
+pub struct Accept {
+    /// Which session.
+    pub target: Target,
+    /// The id the turn gets if the input is new.
+    pub turn: TurnId,
+    /// What it says.
+    pub parts: Vec<Part>,
+    /// The caller's idempotency key.
+    pub key: Option<String>,
+    /// What it does when a turn is under way.
+    pub delivery: Delivery,
+    /// The head it is for.
+    pub head: String,
+    /// Now.
+    pub now: Millis,
+    /// Who drives the turn at once if the session is free.
+    pub taker: Option<Taker>,
+    /// Inputs that may wait for the session.
+    pub queued_most: usize,
+}
+
+/// What became of an input.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The session.
+    pub session: SessionId,
+    /// The turn it is.
+    pub turn: TurnId,
+    /// Whether it had been accepted before under the same key.
+    pub duplicate: bool,
+    /// Where it stands in the journal: the receipt.
+    pub place: Place,
+    /// The turn to drive, if the taker got the session.
+    pub work: Option<Work>,
+}
+
+/// A turn to drive, with everything the journal knows of it.
+#[derive(Debug)]
+pub struct Work {
+    /// The right to drive it.
+    pub lease: Lease,
+    /// Which turn of the session, counted from 0.
+    pub index: u32,
+    /// The head it appends to.
+    pub head: String,
+    /// The message it follows, if it has not begun yet.
+    pub parent: Option<NodeRef>,
+    /// Claims since the last progress, this one included.
+    pub claims: u32,
+    /// The records of the turn, in order.
+    pub records: Vec<Record>,
+}
+
+/// One write of a worker.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The right to write.
+    pub lease: Lease,
+    /// Now.
+    pub now: Millis,
+    /// What became true, in order.
+    pub facts: Vec<Fact>,
+    /// Values of the session that change with it.
+    pub values: Vec<ValueWrite>,
+    /// Content that the facts refer to.
+    pub blobs: Vec<Vec<u8>>,
+    /// What becomes of the turn.
+    pub then: Then,
+}
+
+/// A change of one value of the session; none removes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueWrite {
+    /// The value's name.
+    pub name: String,
+    /// Its content.
+    pub value: Option<Value>,
+}
+
+/// What becomes of a turn with a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It goes on.
+    GoOn,
+    /// It goes on if an input waits to join it, otherwise it ends.
+    EndUnlessJoined(End),
+    /// It ends. The next queued turn begins under the same lease.
+    End(End),
+    /// It holds still until one of these is resolved or due.
+    Park(Vec<Wait>),
+}
+
+/// What a commit came to.
+#[derive(Debug)]
+pub struct Receipt {
+    /// Where the facts stand now, in order.
+    pub places: Vec<Place>,
+    /// Whether an input waits to join the turn.
+    pub input_waits: bool,
+    /// Why the turn is to stop, if somebody asked for it.
+    pub cancelled: Option<String>,
+    /// What became of the turn.
+    pub after: After,
+}
+
+/// What became of a turn with a commit.
+#[derive(Debug)]
+pub enum After {
+    /// It goes on under the same lease.
+    GoesOn,
+    /// It is parked; the lease is gone.
+    Parked,
+    /// What it wanted to wait for is there already; it goes on under the same lease.
+    Ready,
+    /// It is over and so is the lease.
+    Ended,
+    /// It is over; this is the session's next turn, under a raised fence.
+    Next(Box<Work>),
+}
+
+/// What became of a resolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The resolution that counts: the first one.
+    pub first: Resolution,
+    /// Whether that is the one that was just given.
+    pub yours: bool,
+}
+
+/// What became of a cancel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The turn will stop.
+    Requested,
+    /// The turn had not begun and is over.
+    NeverBegan,
+    /// The turn was over before.
+    TooLate(End),
+}
+
+/// How a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// Nothing to do.
+    Idle,
+    /// A turn wants to be driven.
+    Ready,
+    /// A worker drives a turn.
+    Leased,
+    /// A turn waits for something outside.
+    Parked,
+}
+
+impl SessionState {
+    /// One word for tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Ready => "ready",
+            Self::Leased => "running",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+/// A session as people look at it.
+#[derive(Clone, Debug)]
+pub struct SessionView {
+    /// Its id.
+    pub id: SessionId,
+    /// The key its caller knows it by.
+    pub key: Option<String>,
+    /// How it stands.
+    pub state: SessionState,
+    /// When it was opened.
+    pub created: Millis,
+    /// When it last changed.
+    pub updated: Millis,
+    /// How many inputs it took.
+    pub turns: u32,
+    /// Its last record.
+    pub last: Place,
+    /// Its heads by name.
+    pub heads: Vec<(String, Option<NodeRef>)>,
+    /// Where it was forked from.
+    pub forked_from: Option<NodeRef>,
+    /// The turn that is driven or parked.
+    pub active: Option<TurnId>,
+    /// Who drives it.
+    pub worker: Option<WorkerId>,
+    /// What it waits for.
+    pub waits: Vec<Wait>,
+    /// When a worker looks at it again by itself.
+    pub wake_at: Option<Millis>,
+}
+
+/// A turn as people look at it.
+#[derive(Clone, Debug)]
+pub struct TurnView {
+    /// Its id.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Which turn of the session, counted from 0.
+    pub index: u32,
+    /// How it stands.
+    pub state: TurnState,
+    /// The message it follows.
+    pub parent: Option<NodeRef>,
+    /// Its first and its last message so far.
+    pub span: (Seq, Seq),
+    /// How it ended: sealed once, the same for ever (R3.9).
+    pub end: Option<End>,
+}
+
+/// How a turn stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnState {
+    /// Accepted, not begun.
+    Queued,
+    /// Begun.
+    Active,
+    /// Over.
+    Ended,
+}
+
+/// A call whose outcome nobody knows.
+#[derive(Clone, Debug)]
+pub struct UnknownCall {
+    /// Our id of it, and its idempotency key towards the outside.
+    pub call: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// What was passed.
+    pub arguments: Value,
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// Its claim in the journal.
+    pub claim: ClaimRef,
+    /// When it was claimed.
+    pub since: Millis,
+}
+
+/// A piece of history: the records of one turn that make its transcript, up to and with `cut`.
+#[derive(Debug)]
+pub struct HistoryTurn {
+    /// The records, in order; those after the cut only serve to restore results.
+    pub records: Vec<Record>,
+    /// The last record that belongs to this branch.
+    pub cut: Seq,
+}
+
+/// Where to branch a session.
+#[derive(Clone, Debug)]
+pub struct Fork {
+    /// The session to branch.
+    pub from: SessionId,
+    /// The message to branch after; the main head if none is named.
+    pub at: Option<Seq>,
+    /// Where the branch lives.
+    pub to: ForkTo,
+    /// Now.
+    pub now: Millis,
+}
+
+/// Where a branch lives.
+#[derive(Clone, Debug)]
+pub enum ForkTo {
+    /// In a new session.
+    Session {
+        /// Its id.
+        fresh: SessionId,
+        /// The key its caller will know it by.
+        key: Option<String>,
+    },
+    /// In the same session under a new head.
+    Head(String),
+}
+
+/// How far a cursor over all sessions has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FeedCursor(pub u64);
+
+/// A record with its session, in the order over all sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedRecord {
+    /// The cursor to read on from.
+    pub cursor: FeedCursor,
+    /// The session.
+    pub session: SessionId,
+    /// The record.
+    pub record: Record,
+}
+
+/// Takes work in. Accepting the same key twice returns the first turn.
+pub trait Inbox: Send + Sync {
+    /// Takes an input in.
+    fn accept(&self, accept: Accept) -> Answer<'_, Accepted>;
+
+    /// Opens a session without input.
+    fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId>;
+
+    /// Asks a turn to stop. A late cancel hits nothing else.
+    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
+
+    /// Resolves a wait, before, during or after it begins. The first resolution counts.
+    fn resolve(
+        &self,
+        turn: TurnId,
+        key: ReplayKey,
+        resolution: Resolution,
+        now: Millis,
+    ) -> Answer<'_, Resolved>;
+}
+
+/// Who works on what. Claiming raises the fence; a write with an old fence changes nothing.
+pub trait Turns: Send + Sync {
+    /// Takes up to `limit` sessions that want to be driven: ready, due, or left by a worker that is gone.
+    fn claim(&self, taker: Taker, now: Millis, limit: usize) -> Answer<'_, Vec<Work>>;
+
+    /// Extends all leases of a worker and says which it still has.
+    fn renew(&self, taker: Taker) -> Answer<'_, Vec<(SessionId, Fence)>>;
+
+    /// Writes what became true.
+    fn commit(&self, commit: Commit) -> Answer<'_, Receipt>;
+
+    /// Gives a session back, so that another worker takes it at once.
+    fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()>;
+}
+
+/// The facts of sessions, in order.
+pub trait Journal: Send + Sync {
+    /// Records of a session after a cursor.
+    fn records(&self, session: SessionId, after: Seq, limit: usize) -> Answer<'_, Vec<Record>>;
+
+    /// The records of one turn.
+    fn turn_records(&self, turn: TurnId) -> Answer<'_, Vec<Record>>;
+
+    /// Records of all sessions after a cursor, in the order they became durable.
+    fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>>;
+
+    /// The turns before and with this message, newest first, until `bytes` of records are read.
+    fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>>;
+
+    /// Inputs that wait to join the turn that runs.
+    fn joinable(&self, session: SessionId) -> Answer<'_, Vec<(TurnId, Vec<Part>)>>;
+
+    /// Recomputes the hash chain of a session; says how many records it has.
+    fn verify(&self, session: SessionId) -> Answer<'_, u64>;
+}
+
+/// What people look at.
+pub trait Queries: Send + Sync {
+    /// Sessions, newest first, older than `before`.
+    fn sessions(&self, before: Option<SessionId>, limit: usize) -> Answer<'_, Vec<SessionView>>;
+
+    /// One session.
+    fn session(&self, id: SessionId) -> Answer<'_, SessionView>;
+
+    /// The session with a caller's key.
+    fn session_by_key(&self, key: String) -> Answer<'_, SessionView>;
+
+    /// One turn.
+    fn turn(&self, id: TurnId) -> Answer<'_, TurnView>;
+
+    /// Turns of a session, in the order they were accepted, from an index on.
+    fn turns(&self, session: SessionId, from: u32, limit: usize) -> Answer<'_, Vec<TurnView>>;
+
+    /// Calls whose outcome nobody knows, oldest first.
+    fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
+
+    /// When the next parked turn is due.
+    fn next_wake(&self) -> Answer<'_, Option<Millis>>;
+
+    /// A number that changes when another process changed something. Cheap.
+    fn changes(&self) -> Answer<'_, u64>;
+
+    /// What the database says of itself.
+    fn status(&self) -> Answer<'_, Status>;
+}
+
+/// Branches of sessions.
+pub trait Trees: Send + Sync {
+    /// Makes a new head or a new session at a message. Nothing is copied.
+    fn fork(&self, fork: Fork) -> Answer<'_, SessionId>;
+
+    /// Moves a head to an earlier message, or before the first. Nothing is lost.
+    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()>;
+
+    /// Removes a session and everything only it uses.
+    fn delete(&self, session: SessionId) -> Answer<'_, ()>;
+
+    /// Says how a call of unknown outcome went.
+    fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId>;
+}
+
+/// Content by hash, and the values of sessions.
+pub trait Content: Send + Sync {
+    /// The bytes with this hash.
+    fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
+
+    /// A value of a session.
+    fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>>;
+
+    /// Names of a session's values that begin with `prefix`.
+    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>>;
+
+    /// The secret that signs completion keys; made with the database, never shown.
+    fn secret(&self) -> Answer<'_, [u8; 32]>;
+}
+
+/// What a database says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its engine and version.
+    pub engine: String,
+    /// Where it lives.
+    pub place: String,
+    /// The version of its schema.
+    pub schema: u32,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// Bytes it takes.
+    pub bytes: u64,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The loss of power.
+    PowerLoss,
+    /// The death of the process, but not the loss of power. Only by an explicit unsafe setting.
+    ProcessDeath,
+    /// Nothing.
+    None,
+}
+
+impl Durability {
+    /// How it is said to a person.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PowerLoss => "survives power loss",
+            Self::ProcessDeath => "UNSAFE: lost with power",
+            Self::None => "nothing is kept",
+        }
+    }
+}
+
+/// All facets.
+pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content {}
+impl<S: Inbox + Turns + Journal + Queries + Trees + Content> Store for S {}
+
+/// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
+///
+/// Everything else follows from [`crate::ledger`]. A wrapper that counts or crashes needs to wrap only these.
+pub trait Backend: Send + Sync + 'static {
+    /// Runs a unit as one durable transaction. An error undoes all it did.
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static;
+
+    /// Reads from one consistent state.
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static;
+
+    /// A number that changes when another process changed something.
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>>;
+
+    /// What the database says of itself.
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>>;
+}
+
+impl<B: Backend> Inbox for B {
+    fn accept(&self, accept: Accept) -> Answer<'_, Accepted> {
+        self.write(move |rows| ledger::accept(rows, accept))
+    }
+
+    fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId> {
+        self.write(move |rows| ledger::open(rows, target, now))
+    }
+
+    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled> {
+        self.write(move |rows| ledger::cancel(rows, turn, reason, now))
+    }
+
+    fn resolve(
+        &self,
+        turn: TurnId,
+        key: ReplayKey,
+        resolution: Resolution,
+        now: Millis,
+    ) -> Answer<'_, Resolved> {
+        self.write(move |rows| ledger::resolve(rows, turn, &key, resolution, now))
+    }
+}
+
+impl<B: Backend> Turns for B {
+    fn claim(&self, taker: Taker, now: Millis, limit: usize) -> Answer<'_, Vec<Work>> {
+        self.write(move |rows| ledger::claim(rows, taker, now, limit))
+    }
+
+    fn renew(&self, taker: Taker) -> Answer<'_, Vec<(SessionId, Fence)>> {
+        self.write(move |rows| ledger::renew(rows, taker))
+    }
+
+    fn commit(&self, commit: Commit) -> Answer<'_, Receipt> {
+        self.write(move |rows| ledger::commit(rows, commit))
+    }
+
+    fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::hand_back(rows, &lease, now))
+    }
+}
+
+impl<B: Backend> Journal for B {
+    fn records(&self, session: SessionId, after: Seq, limit: usize) -> Answer<'_, Vec<Record>> {
+        self.read(move |rows| ledger::records(rows, session, after, limit))
+    }
+
+    fn turn_records(&self, turn: TurnId) -> Answer<'_, Vec<Record>> {
+        self.read(move |rows| ledger::turn_records(rows, turn))
+    }
+
+    fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>> {
+        self.read(move |rows| ledger::feed(rows, after, limit))
+    }
+
+    fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>> {
+        self.read(move |rows| ledger::history(rows, node, bytes))
+    }
+
+    fn joinable(&self, session: SessionId) -> Answer<'_, Vec<(TurnId, Vec<Part>)>> {
+        self.read(move |rows| ledger::joinable(rows, session))
+    }
+
+    fn verify(&self, session: SessionId) -> Answer<'_, u64> {
+        self.read(move |rows| ledger::verify(rows, session))
+    }
+}
+
+impl<B: Backend> Queries for B {
+    fn sessions(&self, before: Option<SessionId>, limit: usize) -> Answer<'_, Vec<SessionView>> {
+        self.read(move |rows| ledger::sessions(rows, before, limit))
+    }
+
+    fn session(&self, id: SessionId) -> Answer<'_, SessionView> {
+        self.read(move |rows| ledger::session(rows, id))
+    }
+
+    fn session_by_key(&self, key: String) -> Answer<'_, SessionView> {
+        self.read(move |rows| ledger::session_by_key(rows, &key))
+    }
+
+    fn turn(&self, id: TurnId) -> Answer<'_, TurnView> {
+        self.read(move |rows| ledger::turn(rows, id))
+    }
+
+    fn turns(&self, session: SessionId, from: u32, limit: usize) -> Answer<'_, Vec<TurnView>> {
+        self.read(move |rows| ledger::turns(rows, session, from, limit))
+    }
+
+    fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>> {
+        self.read(move |rows| ledger::unknown(rows, limit))
+    }
+
+    fn next_wake(&self) -> Answer<'_, Option<Millis>> {
+        self.read(|rows| rows.next_wake())
+    }
+
+    fn changes(&self) -> Answer<'_, u64> {
+        Backend::changes(self)
+    }
+
+    fn status(&self) -> Answer<'_, Status> {
+        Backend::status(self)
+    }
+}
+
+impl<B: Backend> Trees for B {
+    fn fork(&self, fork: Fork) -> Answer<'_, SessionId> {
+        self.write(move |rows| ledger::fork(rows, fork))
+    }
+
+    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::rewind(rows, session, head, to, now))
+    }
+
+    fn delete(&self, session: SessionId) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::delete(rows, session))
+    }
+
+    fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId> {
+        self.write(move |rows| ledger::settle(rows, call, verdict, now))
+    }
+}
+
+impl<B: Backend> Content for B {
+    fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>> {
+        self.read(move |rows| ledger::blob(rows, hash))
+    }
+
+    fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>> {
+        self.read(move |rows| ledger::value(rows, session, &name))
+    }
+
+    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>> {
+        self.read(move |rows| ledger::value_names(rows, session, &prefix, limit))
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        self.read(|rows| rows.secret())
+    }
+}

@@ -1,0 +1,430 @@
+//! The one error of Outlast: what went wrong, what to do about it, where.
+//!
+//! [`Kind`] is a closed table: each kind has one stable code, one [`Class`] (the reaction), one HTTP status, and one
+//! page under `docs/errors/` that `outlast explain CODE` prints. A kind without its page does not compile.
+use crate::id::{CallId, EffectId, OrgId, ProcessId, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use std::{error::Error as StdError, fmt, str::FromStr, time::Duration};
+
+/// What a caller can do next. Every kind has exactly one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Try the same thing again, with backoff.
+    Retry,
+    /// Stop the turn and wait for a person or a deploy.
+    Park,
+    /// The request itself is wrong; repeating it cannot help.
+    Reject,
+    /// We broke an invariant; stop and report.
+    Bug,
+}
+
+impl Class {
+    /// How the class is written in documents and on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Park => "park",
+            Self::Reject => "reject",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $class:ident, $status:literal;)*) => {
+        /// What went wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind { $($(#[$doc])* $name,)* }
+
+        impl Kind {
+            /// Every kind, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The stable code, the same in every version.
+            pub const fn code(self) -> &'static str { match self { $(Self::$name => $code),* } }
+
+            /// The one reaction to this kind.
+            pub const fn class(self) -> Class { match self { $(Self::$name => Class::$class),* } }
+
+            /// The HTTP status of this kind.
+            pub const fn status(self) -> u16 { match self { $(Self::$name => $status),* } }
+
+            /// The page that explains it: what happened, why, what to do.
+            pub const fn page(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("../../../docs/errors/", $code, ".md"))),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A string is not an id of the kind that was asked for.
+    IdInvalid = "id.invalid", Reject, 400;
+    /// A value from a user or a file does not have the form it must have.
+    InputInvalid = "input.invalid", Reject, 400;
+    /// An idempotency key was used before with other content.
+    InputKeyReused = "input.key_reused", Reject, 409;
+    /// A named limit would be exceeded.
+    LimitExceeded = "limit.exceeded", Reject, 413;
+    /// The configuration does not parse or contradicts itself.
+    ConfigInvalid = "config.invalid", Reject, 400;
+    /// A port that the start-up needs is not configured.
+    PortMissing = "port.missing", Reject, 500;
+    /// A tool asks for a service that nobody granted.
+    ServiceMissing = "service.missing", Reject, 500;
+    /// Reading or writing a file, a pipe or the terminal failed.
+    IoFailed = "io.failed", Reject, 500;
+
+    /// No session has this id or key.
+    SessionNotFound = "session.not_found", Reject, 404;
+    /// Other sessions were forked from this one and still need its history.
+    SessionHasForks = "session.has_forks", Reject, 409;
+    /// A turn of the session is under way.
+    SessionBusy = "session.busy", Reject, 409;
+    /// No turn has this id.
+    TurnNotFound = "turn.not_found", Reject, 404;
+    /// A turn was claimed again and again without progress and has been closed.
+    TurnSealed = "turn.sealed", Park, 409;
+    /// A turn was cancelled.
+    TurnCancelled = "turn.cancelled", Reject, 409;
+    /// The session has no message at this place.
+    NodeNotFound = "node.not_found", Reject, 404;
+
+    /// Replay asked for something other than what the journal recorded.
+    JournalDiverged = "journal.diverged", Park, 409;
+    /// The same call came back with other arguments.
+    CallChanged = "call.changed", Park, 409;
+    /// A stored record does not decode, or its hash does not fit.
+    RecordCorrupt = "record.corrupt", Park, 500;
+    /// A stored record was written by a newer version.
+    RecordTooNew = "record.too_new", Park, 500;
+    /// An envelope's subject is not an effect.
+    EnvelopeSubject = "envelope.subject", Reject, 400;
+    /// An envelope's effect id is blank.
+    EnvelopeEffectId = "envelope.effect_id", Reject, 400;
+    /// An envelope's kind differs from its command.
+    EnvelopeKind = "envelope.kind", Reject, 400;
+    /// An envelope has no replay key.
+    EnvelopeReplayKey = "envelope.replay_key", Reject, 400;
+
+    /// Another worker holds the session; ours is stale.
+    LeaseLost = "lease.lost", Retry, 409;
+    /// A settle names a claim that is not the open one.
+    ClaimMismatch = "claim.mismatch", Bug, 409;
+    /// A call has no outcome that could be settled.
+    ClaimNotFound = "claim.not_found", Reject, 404;
+    /// This host keeps nothing, and what was asked for needs a durable one.
+    HostNotDurable = "host.not_durable", Reject, 400;
+
+    /// The database was written by a newer version.
+    StoreTooNew = "store.too_new", Reject, 500;
+    /// The database is damaged or is no database.
+    StoreCorrupt = "store.corrupt", Park, 500;
+    /// The database cannot be written.
+    StoreReadOnly = "store.read_only", Reject, 503;
+    /// The disk is full.
+    StoreFull = "store.full", Retry, 507;
+    /// Another process kept the database locked for too long.
+    StoreBusy = "store.busy", Retry, 503;
+    /// The disk failed to keep what it was given; the store stopped.
+    StoreFailed = "store.failed", Park, 503;
+    /// No blob has this hash.
+    BlobNotFound = "blob.not_found", Park, 404;
+
+    /// No provider serves this model.
+    ModelUnknown = "model.unknown", Reject, 400;
+    /// The provider is overloaded or cannot be reached.
+    ModelUnavailable = "model.unavailable", Retry, 503;
+    /// The stream went silent for too long.
+    ModelStalled = "model.stalled", Retry, 504;
+    /// The stream ended before the answer did.
+    ModelCut = "model.cut", Retry, 502;
+    /// The provider refuses the request as it is.
+    ModelRejected = "model.rejected", Reject, 400;
+    /// A rehearsal script does not parse.
+    ScriptInvalid = "script.invalid", Reject, 400;
+    /// A rehearsal script asks for what the session does not have.
+    ScriptMismatch = "script.mismatch", Reject, 409;
+
+    /// The model asked for a tool that is not in the catalogue.
+    ToolUnknown = "tool.unknown", Reject, 400;
+    /// Two tools have the same name.
+    ToolDuplicate = "tool.duplicate", Reject, 400;
+    /// The model's arguments do not fit the tool's schema.
+    ToolArgsInvalid = "tool.args_invalid", Reject, 400;
+    /// The tool reported a failure that repeating cannot help.
+    ToolFailed = "tool.failed", Reject, 502;
+    /// The tool reported a failure that may pass.
+    ToolUnavailable = "tool.unavailable", Retry, 503;
+    /// The tool panicked.
+    ToolPanicked = "tool.panicked", Retry, 500;
+    /// The tool did not finish within its deadline.
+    ToolTimedOut = "tool.timed_out", Retry, 504;
+    /// The turn was cancelled while the tool ran.
+    ToolCancelled = "tool.cancelled", Reject, 409;
+    /// The process died while an at-most-once tool ran: nobody knows whether it happened.
+    ToolOutcomeUnknown = "tool.outcome_unknown", Park, 409;
+    /// A call was left without a result when its branch was forked or rewound.
+    ToolInterrupted = "tool.interrupted", Reject, 409;
+    /// A durable step has no name, or a name that its call used before.
+    StepNameInvalid = "step.name_invalid", Reject, 400;
+
+    /// No wait has this key, or its signature is wrong.
+    WaitNotFound = "wait.not_found", Reject, 404;
+    /// Nobody resolved the wait before its deadline.
+    WaitTimedOut = "wait.timed_out", Reject, 408;
+    /// The wait was cancelled.
+    WaitCancelled = "wait.cancelled", Reject, 409;
+
+    /// An attachment has neither bytes nor a reference.
+    AttachmentEmpty = "attachment.empty", Reject, 400;
+    /// An attachment's media type cannot be stored.
+    AttachmentMediaType = "attachment.media_type", Reject, 415;
+
+    /// An invariant of Outlast does not hold.
+    Internal = "internal", Bug, 500;
+}
+
+impl FromStr for Kind {
+    type Err = Error;
+
+    fn from_str(code: &str) -> Result<Self, Error> {
+        Self::ALL.iter().copied().find(|kind| kind.code() == code).ok_or_else(|| {
+            Error::new(
+                Self::InputInvalid,
+                format!("no error has the code `{code}`; `outlast explain` lists them"),
+            )
+        })
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.code())
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        <std::borrow::Cow<'de, str>>::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Ids that place an error in the causal chain; absent means "not that far yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    /// The tenant.
+    pub org: Option<OrgId>,
+    /// The session.
+    pub session: Option<SessionId>,
+    /// The turn.
+    pub turn: Option<TurnId>,
+    /// The effect.
+    pub effect: Option<EffectId>,
+    /// The tool call.
+    pub call: Option<CallId>,
+    /// The process.
+    pub process: Option<ProcessId>,
+}
+
+/// One word wide, so `Result<T, Error>` stays small on the happy path.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    at: At,
+    detail: String,
+    policy: Option<String>,
+    request: Option<String>,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of this kind; the detail says what was expected and what was found.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self(Box::new(Inner {
+            kind,
+            at: At::default(),
+            detail,
+            policy: None,
+            request: None,
+            retry_after: None,
+            source: None,
+        }))
+    }
+
+    /// Places the error. Ids that are known already stay.
+    #[must_use]
+    pub fn at(mut self, at: At) -> Self {
+        let known = self.0.at;
+        self.0.at = At {
+            org: known.org.or(at.org),
+            session: known.session.or(at.session),
+            turn: known.turn.or(at.turn),
+            effect: known.effect.or(at.effect),
+            call: known.call.or(at.call),
+            process: known.process.or(at.process),
+        };
+        self
+    }
+
+    /// Names the policy that decided.
+    #[must_use]
+    pub fn decided_by(mut self, policy: impl Into<String>) -> Self {
+        self.0.policy = Some(policy.into());
+        self
+    }
+
+    /// Names where the request came from: a route, a command, a schedule.
+    #[must_use]
+    pub fn asked_by(mut self, request: impl Into<String>) -> Self {
+        self.0.request = Some(request.into());
+        self
+    }
+
+    /// Says how long to wait before trying again, where the other side said so.
+    #[must_use]
+    pub fn retry_after(mut self, pause: Duration) -> Self {
+        self.0.retry_after = Some(pause);
+        self
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// What a caller can do next.
+    pub fn class(&self) -> Class {
+        self.0.kind.class()
+    }
+
+    /// Where it went wrong.
+    pub fn place(&self) -> At {
+        self.0.at
+    }
+
+    /// What was expected and what was found, for people.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// The policy that decided, where one did.
+    pub fn policy(&self) -> Option<&str> {
+        self.0.policy.as_deref()
+    }
+
+    /// How long the other side asked to wait, where it did.
+    pub fn pause(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Where the request came from, where that is known.
+    pub fn request(&self) -> Option<&str> {
+        self.0.request.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind.code(), self.0.detail)?;
+        let At { session, turn, .. } = self.0.at;
+        match (turn, session) {
+            (Some(turn), _) => write!(f, " (in {turn})"),
+            (None, Some(session)) => write!(f, " (in {session})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|cause| cause as _)
+    }
+}
+
+/// An error as a record keeps it and a model is told of it: kind and detail, without ids or causes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What went wrong.
+    pub code: Kind,
+    /// What was expected and what was found.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(code: Kind, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        Self::new(error.kind(), error.detail())
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure.code, failure.detail)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.code(), self.detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_parse_back() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.code().parse::<Kind>().unwrap(), *kind);
+        }
+        assert_eq!("no.such".parse::<Kind>().unwrap_err().kind(), Kind::InputInvalid);
+    }
+
+    #[test]
+    fn every_page_is_headed_by_its_code_and_class() {
+        for kind in Kind::ALL {
+            let head = format!(
+                "# {}\n\nClass: `{}`. HTTP status: {}.\n",
+                kind.code(),
+                kind.class().name(),
+                kind.status()
+            );
+            assert!(
+                kind.page().starts_with(&head),
+                "docs/errors/{}.md must begin with:\n{head}",
+                kind.code()
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_and_where() {
+        let at = At { turn: Some(TurnId::from_u128(1)), ..At::default() };
+        let error = Error::new(Kind::LeaseLost, "fence 4 is behind 5").at(at);
+        assert_eq!(
+            error.to_string(),
+            "lease.lost: fence 4 is behind 5 (in trn_00000000000000000000000000000001)"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Replay keys: where in a turn an effect stands, as a path that is the same in every run and that a person can read.
+//!
+//! `turn/3/tools/0/child:0:call_abc/step:charge`. Parts that come from outside (call ids, step names) are escaped, so
+//! no name can pose as another path (R2.6).
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
+
+/// The path of an effect in its session.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReplayKey(String);
+
+impl ReplayKey {
+    /// The root of all keys of the session's `index`-th turn.
+    pub fn turn(index: u32) -> Self {
+        Self(format!("turn/{index}"))
+    }
+
+    /// The `iteration`-th model call of the turn.
+    #[must_use]
+    pub fn model(&self, iteration: u32) -> Self {
+        self.under(format_args!("model/{iteration}"))
+    }
+
+    /// The batch of tool calls that the `iteration`-th reply asked for.
+    #[must_use]
+    pub fn tools(&self, iteration: u32) -> Self {
+        self.under(format_args!("tools/{iteration}"))
+    }
+
+    /// One call of a batch, by its place and the id the model gave it.
+    #[must_use]
+    pub fn child(&self, index: usize, model_call_id: &str) -> Self {
+        self.under(format_args!("child:{index}:{}", Escaped(model_call_id)))
+    }
+
+    /// A checkpoint of the turn, counted from its start.
+    #[must_use]
+    pub fn checkpoint(&self, number: u32) -> Self {
+        self.under(format_args!("checkpoint/{number}"))
+    }
+
+    /// A durable step of a call.
+    #[must_use]
+    pub fn step(&self, name: &str) -> Self {
+        self.under(format_args!("step:{}", Escaped(name)))
+    }
+
+    /// The `number`-th sleep of a call.
+    #[must_use]
+    pub fn sleep(&self, number: u32) -> Self {
+        self.under(format_args!("sleep:{number}"))
+    }
+
+    /// A wait of a call for an event with this custom key.
+    #[must_use]
+    pub fn event(&self, custom: &str) -> Self {
+        self.under(format_args!("event:{}", Escaped(custom)))
+    }
+
+    /// The wait for the outside completion of a call.
+    #[must_use]
+    pub fn completion(&self) -> Self {
+        self.under(format_args!("completion"))
+    }
+
+    /// The wait before a model call is tried again for the `attempt`-th time.
+    #[must_use]
+    pub fn backoff(&self, attempt: u32) -> Self {
+        self.under(format_args!("backoff:{attempt}"))
+    }
+
+    /// The path as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this key stands below `parent`.
+    pub fn is_under(&self, parent: &Self) -> bool {
+        self.0.strip_prefix(&parent.0).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    fn under(&self, part: fmt::Arguments<'_>) -> Self {
+        let mut path = String::with_capacity(self.0.len() + 24);
+        write!(path, "{}/{part}", self.0).expect("a String takes every write");
+        Self(path)
+    }
+}
+
+impl fmt::Display for ReplayKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '/' | ':' | '%' => write!(f, "%{:02x}", c as u32)?,
+                c if c.is_control() => write!(f, "%{:02x}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_key_is_a_path_that_a_person_can_read() {
+        let call = ReplayKey::turn(3).tools(1).child(0, "call_abc");
+        assert_eq!(call.step("charge").as_str(), "turn/3/tools/1/child:0:call_abc/step:charge");
+        assert!(call.step("charge").is_under(&call));
+        assert!(!ReplayKey::turn(3).tools(1).child(0, "call_abcd").is_under(&call));
+    }
+
+    #[test]
+    fn a_name_from_outside_cannot_pose_as_a_path() {
+        let call = ReplayKey::turn(0).tools(0).child(0, "a");
+        assert_ne!(call.step("b/step:c"), call.step("b").step("c"));
+        assert_eq!(call.step("b/step:c").as_str(), "turn/0/tools/0/child:0:a/step:b%2fstep%3ac");
+    }
+}

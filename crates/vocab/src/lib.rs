@@ -1,0 +1,29 @@
+//! The words every layer of Outlast shares, and the only ones written to disk or wire.
+//!
+//! Plain data: no clock, no randomness, no I/O, no async, and no iteration order that depends on a hash map.
+//! Reading order: [`id`] and [`error`], then [`message`] and [`tool`], then [`effect`], [`envelope`] and [`record`],
+//! which together are the journal's format.
+
+pub mod canon;
+pub mod effect;
+pub mod envelope;
+pub mod error;
+pub mod event;
+pub mod hash;
+pub mod id;
+pub mod key;
+pub mod limits;
+pub mod message;
+pub mod package;
+pub mod record;
+pub mod stream;
+pub mod time;
+pub mod tool;
+pub mod wait;
+
+pub use error::{At, Class, Error, Failure, Kind};
+pub use hash::Hash;
+pub use id::{CallId, EffectId, SessionId, TurnId, WorkerId};
+pub use key::ReplayKey;
+pub use limits::Limits;
+pub use time::Millis;

@@ -1,0 +1,129 @@
+//! Every bound of the system, with its name and default in one place (R4.11).
+use crate::{Error, Kind};
+use std::time::Duration;
+
+/// Bytes of a record's body that stay in its row; larger ones go to the blob store (R3.12). Not a setting: two processes
+/// on one database must agree on it.
+pub const INLINE_BYTES: usize = 16 << 10;
+
+/// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of text in one input.
+    pub input_bytes: usize,
+    /// Inputs that may wait for one session.
+    pub queued_inputs: usize,
+    /// Bytes of a caller's key (session key, idempotency key, event key, step name).
+    pub key_bytes: usize,
+    /// Model calls in one turn.
+    pub model_calls: u32,
+    /// Attempts of one model call whose error may pass.
+    pub model_attempts: u32,
+    /// Silence in a model's stream before it is cut.
+    pub model_stall: Duration,
+    /// Bytes in one model reply.
+    pub reply_bytes: usize,
+    /// Tool calls in one reply.
+    pub tools_per_reply: usize,
+    /// Tool calls that run at the same time in one turn.
+    pub parallel_tools: usize,
+    /// How long a tool may run when its contract says nothing.
+    pub tool_deadline: Duration,
+    /// How long running tools get to finish after a cancel.
+    pub cancel_grace: Duration,
+    /// Bytes of one tool result.
+    pub result_bytes: usize,
+    /// Durable steps in one call.
+    pub steps_per_call: usize,
+    /// Nesting of JSON from a model, a tool or a user.
+    pub json_depth: usize,
+    /// Bytes of history that a model is shown, unless its own window is smaller.
+    pub view_bytes: usize,
+    /// How long a wait is held in memory before the turn parks.
+    pub wait_in_memory: Duration,
+    /// First pause before something is tried again; doubled each time.
+    pub backoff_first: Duration,
+    /// Longest pause before something is tried again.
+    pub backoff_most: Duration,
+    /// How long a worker may be silent before another takes its session.
+    pub lease: Duration,
+    /// Claims of a turn without a new answered record before it is sealed.
+    pub claims_without_progress: u32,
+    /// Sessions that one process drives at the same time.
+    pub sessions_at_once: usize,
+    /// Live frames kept for a slow reader before it is told that it missed some.
+    pub live_frames: usize,
+    /// Rows in one page of a listing.
+    pub page_rows: usize,
+    /// Values kept in one session.
+    pub values_per_session: usize,
+    /// Bytes of one value.
+    pub value_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            input_bytes: 1 << 20,
+            queued_inputs: 100,
+            key_bytes: 256,
+            model_calls: 50,
+            model_attempts: 5,
+            model_stall: Duration::from_secs(60),
+            reply_bytes: 4 << 20,
+            tools_per_reply: 64,
+            parallel_tools: 8,
+            tool_deadline: Duration::from_secs(120),
+            cancel_grace: Duration::from_secs(2),
+            result_bytes: 4 << 20,
+            steps_per_call: 1_000,
+            json_depth: 64,
+            view_bytes: 512 << 10,
+            wait_in_memory: Duration::from_secs(2),
+            backoff_first: Duration::from_millis(200),
+            backoff_most: Duration::from_secs(30),
+            lease: Duration::from_secs(15),
+            claims_without_progress: 10,
+            sessions_at_once: 1_024,
+            live_frames: 1_024,
+            page_rows: 1_000,
+            values_per_session: 10_000,
+            value_bytes: 64 << 10,
+        }
+    }
+}
+
+/// Refuses `found` when it is over the bound, in the words that every limit uses.
+pub fn check(name: &'static str, found: usize, most: usize) -> Result<(), Error> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(Error::new(Kind::LimitExceeded, format!("{name} is limited to {most}, but this needs {found}")))
+}
+
+/// Refuses JSON that is nested deeper than `most`.
+pub fn check_depth(name: &'static str, value: &serde_json::Value, most: usize) -> Result<(), Error> {
+    fn depth(value: &serde_json::Value) -> usize {
+        match value {
+            serde_json::Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+            serde_json::Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+    check(name, depth(value), most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exceeded_limit_states_both_numbers() {
+        assert!(check("input_bytes", 10, 10).is_ok());
+        let error = check("input_bytes", 11, 10).unwrap_err();
+        assert_eq!(error.to_string(), "limit.exceeded: input_bytes is limited to 10, but this needs 11");
+        let nested = serde_json::json!([[[1]]]);
+        assert!(check_depth("json_depth", &nested, 3).is_ok());
+        assert!(check_depth("json_depth", &nested, 2).is_err());
+    }
+}

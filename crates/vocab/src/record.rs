@@ -1,0 +1,418 @@
+//! Records: the facts of a session, in the order they became durable. State is a fold over them.
+//!
+//! A record's body is one version byte and the JSON of its [`Fact`]. Bodies of every released version decode for ever;
+//! `tests/fixtures` holds one of each.
+use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome};
+use crate::error::Failure;
+use crate::id::{SessionId, TurnId};
+use crate::key::ReplayKey;
+use crate::message::{ModelCallId, Part, ToolResult};
+use crate::wait::{Resolution, Wait};
+use crate::{Error, Hash, Kind, Millis};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The place of a record in its session, counted from 1 without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A message's place over all sessions: the node of the session tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeRef {
+    /// The session whose record it is; a fork refers to its parent's nodes.
+    pub session: SessionId,
+    /// The record.
+    pub seq: Seq,
+}
+
+/// A persisted fact with its place and its link in the hash chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its place in the session.
+    pub seq: Seq,
+    /// The turn it belongs to; facts about the session itself have none.
+    pub turn: Option<TurnId>,
+    /// When it was written.
+    pub at: Millis,
+    /// The chain's hash after it.
+    pub hash: Hash,
+    /// What became true.
+    pub fact: Fact,
+}
+
+impl Record {
+    /// Where the record stands.
+    pub fn place(&self) -> Place {
+        Place { seq: self.seq, hash: self.hash }
+    }
+}
+
+/// What became true.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fact {
+    /// The session exists.
+    Opened {
+        /// The key its caller knows it by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// Where it was forked from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        forked_from: Option<NodeRef>,
+    },
+    /// A head was made or moved.
+    HeadMoved {
+        /// Which head.
+        head: String,
+        /// Where it stands now; nowhere is before the first message.
+        to: Option<NodeRef>,
+    },
+    /// An input was taken in as a turn.
+    Accepted(Accepted),
+    /// A worker began the turn.
+    Started(Started),
+    /// An effect is about to be performed; for a batch this is the claim of each call in it.
+    Asked(Asked),
+    /// An asked effect has its outcome.
+    Answered(Answered),
+    /// An effect was asked and answered in one write.
+    Performed(Performed),
+    /// A call that another lease had begun was taken over: to be performed again, to go on after a wait, or to be ruled
+    /// on.
+    Reclaimed(Reclaimed),
+    /// The turn holds still until one of these is resolved.
+    Parked {
+        /// What it waits for.
+        waits: Vec<Wait>,
+    },
+    /// Somebody resolved a wait, before, during or after it began.
+    Resolved {
+        /// Which place of the turn.
+        key: ReplayKey,
+        /// How.
+        resolution: Resolution,
+    },
+    /// Somebody wants the turn to stop.
+    CancelRequested {
+        /// Why.
+        reason: String,
+    },
+    /// Calls without a result were given one before the model was asked.
+    Repaired {
+        /// Which calls, and what was put there.
+        calls: Vec<RepairedCall>,
+    },
+    /// A person said how a call of unknown outcome went.
+    Settled(Settled),
+    /// The turn is over.
+    Ended {
+        /// How.
+        end: End,
+    },
+}
+
+/// An input that was taken in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// What it says.
+    pub parts: Vec<Part>,
+    /// The caller's idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What it does when a turn is under way.
+    #[serde(default, skip_serializing_if = "Delivery::is_next")]
+    pub delivery: Delivery,
+}
+
+/// What an input does that arrives during a turn (R4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// It starts the next turn.
+    #[default]
+    Next,
+    /// It joins the running turn at its next checkpoint, or starts the next turn if there is none.
+    Join,
+}
+
+impl Delivery {
+    #[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+    fn is_next(&self) -> bool {
+        *self == Self::Next
+    }
+}
+
+/// The beginning of a turn's work. Everything later decisions depend on is pinned here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The version of the kernel that decides in this turn (R3.16).
+    pub kernel: u32,
+    /// The fingerprint of the configuration.
+    pub package: Hash,
+    /// The head it appends to.
+    pub head: String,
+    /// The message it follows; none in an empty session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<NodeRef>,
+}
+
+/// An effect that is about to be performed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Its path.
+    pub key: ReplayKey,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// The outcome of an asked effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// Which record asked, and which of its calls.
+    pub claim: ClaimRef,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// One claim: the record that asked, and the call in it for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClaimRef {
+    /// The record that asked.
+    pub asked: Seq,
+    /// The call of a batch; 0 for everything else.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub child: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(child: &u32) -> bool {
+    *child == 0
+}
+
+/// An effect that was asked and answered in one write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Performed {
+    /// Its path.
+    pub key: ReplayKey,
+    /// What was asked.
+    pub command: Command,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// A call that was taken over from an earlier lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaimed {
+    /// Which call.
+    pub claim: ClaimRef,
+    /// Which attempt it is at now, counted from 1.
+    pub attempt: u32,
+}
+
+/// A call that had no result when the model was to be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairedCall {
+    /// The id the model gave it.
+    pub call: ModelCallId,
+    /// Whether its record had the result, or it was marked interrupted.
+    pub restored: bool,
+}
+
+/// A person's word on a call of unknown outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// Which call.
+    pub claim: ClaimRef,
+    /// What they found out.
+    pub verdict: Verdict,
+}
+
+/// Whether a call of unknown outcome happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It did, with this result.
+    Happened(ToolResult),
+    /// It did not.
+    DidNotHappen,
+}
+
+/// How a turn is over (R4.7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The model answered.
+    Answered {
+        /// What it said last.
+        text: String,
+    },
+    /// The model refused.
+    Refused {
+        /// What it said.
+        text: String,
+    },
+    /// The turn used all the model calls it had.
+    OutOfModelCalls {
+        /// How many those were.
+        limit: u32,
+    },
+    /// The turn used all the money or tokens it had.
+    OutOfBudget {
+        /// Which budget.
+        budget: String,
+    },
+    /// Somebody cancelled it.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+    /// It cannot go on.
+    Failed {
+        /// Why.
+        failure: Failure,
+    },
+    /// It was claimed again and again without progress.
+    Sealed {
+        /// How often.
+        claims: u32,
+    },
+    /// The input joined another turn; that one's end is the answer.
+    Joined {
+        /// Which.
+        into: TurnId,
+    },
+}
+
+impl End {
+    /// One word for tables.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Answered { .. } => "answered",
+            Self::Refused { .. } => "refused",
+            Self::OutOfModelCalls { .. } => "out_of_model_calls",
+            Self::OutOfBudget { .. } => "out_of_budget",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Failed { .. } => "failed",
+            Self::Sealed { .. } => "sealed",
+            Self::Joined { .. } => "joined",
+        }
+    }
+}
+
+const VERSION: u8 = 1;
+
+impl Fact {
+    /// The body as it is stored.
+    ///
+    /// # Panics
+    /// Never: facts are plain data.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(256);
+        body.push(VERSION);
+        serde_json::to_writer(&mut body, self).expect("facts are plain data");
+        body
+    }
+
+    /// Reads a stored body of this or an older version.
+    pub fn decode(body: &[u8]) -> Result<Self, Error> {
+        match body.split_first() {
+            Some((&VERSION, json)) => serde_json::from_slice(json).map_err(|cause| {
+                Error::new(Kind::RecordCorrupt, "a record's body does not decode").because(cause)
+            }),
+            Some((&version, _)) if version > VERSION => Err(Error::new(
+                Kind::RecordTooNew,
+                format!("a record has version {version}, but this program reads up to {VERSION}"),
+            )),
+            Some((version, _)) => {
+                Err(Error::new(Kind::RecordCorrupt, format!("no record ever had version {version}")))
+            }
+            None => Err(Error::new(Kind::RecordCorrupt, "a record's body is empty")),
+        }
+    }
+
+    /// Whether the transcript is built from this fact: such records are the nodes of the session tree.
+    pub fn is_node(&self) -> bool {
+        match self {
+            Self::Accepted(_) => true,
+            Self::Performed(performed) => match &performed.outcome {
+                Outcome::ModelCall(crate::effect::ModelOutcome::Reply(_)) => true,
+                Outcome::Checkpoint(joined) => !joined.inputs.is_empty(),
+                Outcome::AwaitEvent(_) => performed.key.as_str().ends_with("/completion"),
+                _ => false,
+            },
+            Self::Asked(asked) => asked.command.kind() == EffectKind::ToolBatch,
+            Self::Answered(answered) => {
+                matches!(&answered.outcome, Outcome::ToolCall(ToolOutcome::Done(_) | ToolOutcome::Unknown))
+            }
+            Self::Settled(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the fact is progress for the poison guard: an effect has an outcome that will not be asked for again.
+    pub fn is_progress(&self) -> bool {
+        matches!(self, Self::Answered(_) | Self::Performed(_) | Self::Ended { .. })
+    }
+
+    /// What the fact is called in events.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "session.opened",
+            Self::HeadMoved { .. } => "session.head_moved",
+            Self::Accepted(_) => "turn.accepted",
+            Self::Started(_) => "turn.started",
+            Self::Asked(_) => "effect.asked",
+            Self::Answered(_) => "effect.answered",
+            Self::Performed(_) => "effect.performed",
+            Self::Reclaimed(_) => "effect.reclaimed",
+            Self::Parked { .. } => "turn.parked",
+            Self::Resolved { .. } => "wait.resolved",
+            Self::CancelRequested { .. } => "turn.cancel_requested",
+            Self::Repaired { .. } => "transcript.repaired",
+            Self::Settled(_) => "effect.settled",
+            Self::Ended { .. } => "turn.ended",
+        }
+    }
+}
+
+/// The chain's hash after a record: it covers every record before it, so none can be changed, removed or reordered
+/// without the chain showing it (R3.10).
+pub fn chain(before: &Hash, seq: Seq, turn: Option<TurnId>, at: Millis, body: &[u8]) -> Hash {
+    let turn = turn.map_or(0, TurnId::to_u128).to_be_bytes();
+    let (seq, at) = (seq.0.to_be_bytes(), at.0.to_be_bytes());
+    let parts: [&[u8]; 5] = [before.as_bytes(), &seq, &turn, &at, body];
+    Hash::of_parts("outlast record v1", parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_newer_version_is_refused_by_name() {
+        assert_eq!(Fact::decode(&[9, b'{', b'}']).unwrap_err().kind(), Kind::RecordTooNew);
+        for body in [&[][..], &[0], &[1], &[1, b'{', b'}'], b"\x01{\"accepted\":"] {
+            assert_eq!(Fact::decode(body).unwrap_err().kind(), Kind::RecordCorrupt, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn the_chain_depends_on_everything_a_record_says() {
+        let base = chain(&Hash::ZERO, Seq(1), None, Millis(1), b"a");
+        let others = [
+            chain(&Hash::of(b""), Seq(1), None, Millis(1), b"a"),
+            chain(&Hash::ZERO, Seq(2), None, Millis(1), b"a"),
+            chain(&Hash::ZERO, Seq(1), Some(TurnId::from_u128(1)), Millis(1), b"a"),
+            chain(&Hash::ZERO, Seq(1), None, Millis(2), b"a"),
+            chain(&Hash::ZERO, Seq(1), None, Millis(1), b"b"),
+        ];
+        assert!(others.iter().all(|other| *other != base));
+    }
+}

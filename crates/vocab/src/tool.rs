@@ -1,0 +1,133 @@
+//! Tools as data: what a catalogue lists (manifest) and what a call needs (contract).
+use crate::Hash;
+use crate::id::CallId;
+use crate::message::{ModelCallId, ToolName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What may happen to a call that was interrupted (R6.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    /// Changes nothing; may be performed as often as needed.
+    Pure,
+    /// May be performed again with the same idempotency key.
+    Idempotent,
+    /// Must not be performed again once begun. The default when a tool says nothing.
+    #[default]
+    AtMostOnce,
+    /// Writes only to the session's own stores; its writes commit with its answer.
+    Transactional,
+}
+
+impl EffectClass {
+    /// Whether a call that was begun and not answered may be performed again.
+    pub const fn may_repeat(self) -> bool {
+        match self {
+            Self::Pure | Self::Idempotent | Self::Transactional => true,
+            Self::AtMostOnce => false,
+        }
+    }
+}
+
+/// How calls of one tool are ordered within a batch (R6.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheduling {
+    /// Beside any other call.
+    #[default]
+    Parallel,
+    /// One after the other with calls that share this key, in the order asked.
+    Keyed(String),
+    /// Alone: after every call asked before it, before every call asked after it.
+    Serial,
+}
+
+/// How often a failing call is tried again (R6.9). Only errors of class `retry` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Attempts in all; 1 means never again.
+    pub attempts: u32,
+    /// Pause before the second attempt; doubled each time.
+    pub backoff: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { attempts: 1, backoff: Duration::from_millis(200) }
+    }
+}
+
+/// What a catalogue lists: cheap to have for hundreds of tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// What a model calls it.
+    pub name: ToolName,
+    /// One line for people and for choosing.
+    pub summary: String,
+    /// What may happen to an interrupted call.
+    pub class: EffectClass,
+}
+
+/// What a call needs: resolved on demand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contract {
+    /// What a model calls it.
+    pub name: ToolName,
+    /// What the model is told it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input: Value,
+    /// JSON Schema of the result, where the tool promises one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// What may happen to an interrupted call.
+    #[serde(default)]
+    pub class: EffectClass,
+    /// How its calls are ordered within a batch.
+    #[serde(default)]
+    pub scheduling: Scheduling,
+    /// How often a failing call is tried again.
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// How long one attempt may take; the runtime's limit when it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Duration>,
+    /// Whether it uses durable steps, waits or pending completions and so needs a durable host (R3.1).
+    #[serde(default)]
+    pub durable: bool,
+}
+
+impl Contract {
+    /// The manifest of this contract.
+    pub fn manifest(&self) -> Manifest {
+        let summary = self.description.lines().next().unwrap_or_default().to_owned();
+        Manifest { name: self.name.clone(), summary, class: self.class }
+    }
+}
+
+/// A call after `prepare`: what goes into the journal, and all that `execute` gets (R6.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedCall {
+    /// Our id of the call, derived from its place; the idempotency key towards the outside.
+    pub id: CallId,
+    /// The id the model gave it.
+    pub model_id: ModelCallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// The class it was claimed under; a later contract does not change it.
+    pub class: EffectClass,
+    /// The arguments, validated.
+    pub arguments: Value,
+    /// What `prepare` worked out beyond the arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+}
+
+impl PreparedCall {
+    /// The fingerprint of the arguments: the same call id with another one is a determinism violation (R6.5).
+    pub fn fingerprint(&self) -> Hash {
+        crate::canon::fingerprint(self)
+    }
+}

@@ -1,0 +1,164 @@
+//! Waits: what a parked turn waits for, the key that resolves it, and how it was resolved (R7).
+use crate::error::Failure;
+use crate::id::TurnId;
+use crate::key::ReplayKey;
+use crate::{Error, Hash, Kind, Millis};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{fmt, str::FromStr};
+
+/// Why a turn holds still (R4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitKind {
+    /// Somebody has to approve.
+    Approval,
+    /// Somebody outside finishes a tool call.
+    Completion,
+    /// An event with a custom key.
+    Event,
+    /// Time has to pass.
+    Sleep,
+    /// A sub-agent works.
+    SubAgent,
+    /// A user has to connect an account.
+    Connection,
+    /// The client runs the tool.
+    ClientTool,
+}
+
+impl WaitKind {
+    /// How the kind is said to a person.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Completion => "outside completion",
+            Self::Event => "event",
+            Self::Sleep => "sleep",
+            Self::SubAgent => "sub-agent",
+            Self::Connection => "connection",
+            Self::ClientTool => "client-side tool",
+        }
+    }
+}
+
+/// One wait of a turn. The same place gives the same wait in every run (R7.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Which place in the turn waits.
+    pub key: ReplayKey,
+    /// For what.
+    pub kind: WaitKind,
+    /// When it stops waiting by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Millis>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// With a value.
+    Ok(Value),
+    /// With an error.
+    Err(Failure),
+    /// Nobody came before the deadline.
+    Timeout,
+    /// The turn was cancelled.
+    Cancelled,
+}
+
+/// What a holder needs to resolve one wait from outside: turn, place, and a signature nobody can guess (R6.7, R7.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompletionKey {
+    /// The turn that waits or will wait.
+    pub turn: TurnId,
+    /// The place in it.
+    pub key: ReplayKey,
+    signature: Hash,
+}
+
+impl CompletionKey {
+    /// The key of this wait under the store's secret.
+    pub fn sign(secret: &[u8; 32], turn: TurnId, key: ReplayKey) -> Self {
+        let signature = signature(secret, turn, &key);
+        Self { turn, key, signature }
+    }
+
+    /// Refuses a key that was not signed with this secret; the error is the one of a wait that does not exist.
+    pub fn check(&self, secret: &[u8; 32]) -> Result<(), Error> {
+        if signature(secret, self.turn, &self.key).same_signature(&self.signature) {
+            return Ok(());
+        }
+        Err(Self::not_found())
+    }
+
+    /// The one answer to every key that opens nothing.
+    pub fn not_found() -> Error {
+        Error::new(Kind::WaitNotFound, "no wait has this completion key")
+    }
+}
+
+fn signature(secret: &[u8; 32], turn: TurnId, key: &ReplayKey) -> Hash {
+    let turn = turn.to_u128().to_be_bytes();
+    Hash::signed(secret, "outlast completion key v1", [turn.as_slice(), key.as_str().as_bytes()])
+}
+
+impl fmt::Display for CompletionKey {
+    /// `cpl_` and hex, so that it survives shells, URLs and e-mail.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpl_{:032x}{}", self.turn.to_u128(), self.signature)?;
+        self.key.as_str().bytes().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for CompletionKey {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text).ok_or_else(Self::not_found)
+    }
+}
+
+fn parse(text: &str) -> Option<CompletionKey> {
+    let hex = text.strip_prefix("cpl_").filter(|hex| hex.is_ascii())?;
+    let (turn, rest) = hex.split_at_checked(32)?;
+    let (signature, key) = rest.split_at_checked(64)?;
+    let key: Option<Vec<u8>> = key.as_bytes().chunks(2).map(hex_byte).collect();
+    Some(CompletionKey {
+        turn: TurnId::from_u128(u128::from_str_radix(turn, 16).ok()?),
+        key: serde_json::from_value(Value::String(String::from_utf8(key?).ok()?)).ok()?,
+        signature: signature.parse().ok()?,
+    })
+}
+
+fn hex_byte(pair: &[u8]) -> Option<u8> {
+    let pair = str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+    u8::from_str_radix(pair, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_key_cannot_be_guessed_or_altered() {
+        let key = CompletionKey::sign(&[7; 32], TurnId::from_u128(5), ReplayKey::turn(0).completion());
+        let text = key.to_string();
+        assert_eq!(text.parse::<CompletionKey>().unwrap(), key);
+        assert!(key.check(&[7; 32]).is_ok());
+        for (i, old) in text.char_indices().skip(4) {
+            let new = if old == '0' { '1' } else { '0' };
+            let forged = format!("{}{new}{}", &text[..i], &text[i + 1..]);
+            let refused = forged.parse::<CompletionKey>().and_then(|key| key.check(&[7; 32]));
+            assert_eq!(refused.unwrap_err().to_string(), CompletionKey::not_found().to_string());
+        }
+    }
+
+    #[test]
+    fn garbage_is_answered_like_a_wait_that_does_not_exist() {
+        for text in ["", "cpl_", "cpl_zz", "key", "cpl_é"] {
+            assert_eq!(text.parse::<CompletionKey>().unwrap_err().kind(), Kind::WaitNotFound);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Starts other programs: said before it runs, shown while it runs, kept for whoever reads the outcome.
+use std::{
+    env,
+    io::{self, BufRead, BufReader, Read, Write},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+};
+
+/// The cargo that started us, in the directory of the workspace.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// What a program printed on both of its outputs, and whether it was content.
+pub(crate) struct Finished {
+    pub(crate) succeeded: bool,
+    pub(crate) output: String,
+}
+
+/// Runs a program to its end. A program that cannot be started is one that failed, and its output says why.
+pub(crate) fn run(command: &mut Command) -> Finished {
+    say(&line(command));
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            let output = format!("cannot start {}: {error}", command.get_program().to_string_lossy());
+            eprintln!("{output}");
+            return Finished { succeeded: false, output };
+        }
+    };
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let out = thread::spawn(move || pass_on(stdout, &mut io::stdout()));
+    let mut output = pass_on(stderr, &mut io::stderr());
+    output.push_str(&out.join().expect("passing on lines does not panic"));
+    Finished { succeeded: child.wait().is_ok_and(|status| status.success()), output }
+}
+
+/// Tells the person at the terminal what happens next.
+pub(crate) fn say(what: &str) {
+    println!("==> {what}");
+}
+
+/// The command as a person would type it.
+pub(crate) fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let mut line = program.to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
+
+/// Shows each line as it comes and returns them all. Stops at the first one that cannot be read.
+fn pass_on(from: impl Read, to: &mut impl Write) -> String {
+    let mut from = BufReader::new(from);
+    let mut all = String::new();
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        // Whoever reads us may have gone; the program still has to run to its end.
+        let _ = to.write_all(&line);
+        all.push_str(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_outputs_of_a_program_are_kept() {
+        let finished = run(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"]));
+        assert_eq!((finished.succeeded, finished.output.as_str()), (false, "two\none\n"));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_has_failed() {
+        let finished = run(&mut Command::new("no-such-program-anywhere"));
+        assert!(!finished.succeeded);
+    }
+
+    #[test]
+    fn a_command_is_said_as_it_would_be_typed() {
+        assert_eq!(line(Command::new("/usr/bin/cargo").args(["fmt", "--all"])), "cargo fmt --all");
+    }
+}

@@ -1,0 +1,63 @@
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`.
+//!
+//! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
+mod command;
+mod needs;
+mod test;
+mod tidy;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [FILTER…]   runs every check and every test, and installs what they need;
+                   with a FILTER only the tests whose names contain it
+  tidy             checks the rules of the repository: who may use whom, purity, pages, links
+  bench [ARGS…]    measures Outlast in release mode; ARGS go to the benchmark
+  help             prints this text
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    match args.first().map_or("", String::as_str) {
+        "test" => test::run(&root(), rest),
+        "tidy" if rest.is_empty() => tidy::run(&root()),
+        "bench" => bench(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("xtask: expected one of test, tidy, bench, help; found `{}`\n\n{USAGE}", args.join(" "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn bench(args: &[String]) -> ExitCode {
+    let bench = command::cargo(&root())
+        .args(["run", "--release", "--locked", "--package", "outlast-bench", "--"])
+        .args(args)
+        .status();
+    match bench {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: cannot start cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace, wherever cargo was called.
+fn root() -> PathBuf {
+    // Not `env!`: two clones that share a target directory share this binary.
+    let xtask = env::var_os("CARGO_MANIFEST_DIR").expect("cargo starts xtask and says where it lies");
+    Path::new(&xtask).parent().expect("xtask lies in the workspace").to_path_buf()
+}

@@ -1,0 +1,99 @@
+//! What the tests need from the machine, beside cargo: one table, and how each entry is installed.
+use crate::command::{run, say};
+use std::process::{Command, Stdio};
+
+/// One thing that must be there before the tests start.
+struct Need {
+    what: &'static str,
+    /// Succeeds when it is there.
+    check: &'static [&'static str],
+    /// Run in order, until one fails, when it is not.
+    install: &'static [&'static [&'static str]],
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        what: "a C compiler, for the bundled SQLite",
+        check: &["cc", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "gcc", "libc6-dev"]],
+    },
+    Need {
+        what: "git, for the list of files that tidy reads",
+        check: &["git", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "git"]],
+    },
+    Need {
+        what: "rustfmt",
+        check: &["cargo", "fmt", "--version"],
+        install: &[&["rustup", "component", "add", "rustfmt"]],
+    },
+    Need {
+        what: "clippy",
+        check: &["cargo", "clippy", "--version"],
+        install: &[&["rustup", "component", "add", "clippy"]],
+    },
+];
+
+/// Installs what is missing. Returns what could not be had, each with the command that would bring it.
+pub(crate) fn provide() -> Vec<String> {
+    NEEDS.iter().filter_map(|need| provide_one(need).err()).collect()
+}
+
+fn provide_one(need: &Need) -> Result<(), String> {
+    if answers(need.check) {
+        say(&format!("found {}", need.what));
+        return Ok(());
+    }
+    say(&format!("missing {}; installing it", need.what));
+    let installed = need.install.iter().all(|words| run(&mut command(words)).succeeded);
+    if installed && answers(need.check) {
+        return Ok(());
+    }
+    let commands: Vec<String> = need.install.iter().map(|words| words.join(" ")).collect();
+    Err(format!("missing {}; as an administrator run: {}", need.what, commands.join(" && ")))
+}
+
+/// Whether the program starts and succeeds. What it prints is not of interest.
+pub(crate) fn answers(words: &[&str]) -> bool {
+    let silent = command(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    silent.is_ok_and(|status| status.success())
+}
+
+fn command(words: &[&str]) -> Command {
+    let (program, arguments) = words.split_first().expect("a need names a program");
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_installed() {
+        let need =
+            Need { what: "the shell", check: &["sh", "-c", "exit 0"], install: &[&["no-such-program"]] };
+        assert_eq!(provide_one(&need), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_installed_is_named_with_its_command() {
+        let need =
+            Need { what: "a moon", check: &["sh", "-c", "exit 1"], install: &[&["sh", "-c", "exit 1"]] };
+        assert_eq!(
+            provide_one(&need),
+            Err("missing a moon; as an administrator run: sh -c exit 1".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_installation_that_brings_nothing_is_a_failure() {
+        let need =
+            Need { what: "a moon", check: &["sh", "-c", "exit 1"], install: &[&["sh", "-c", "exit 0"]] };
+        assert_eq!(
+            provide_one(&need),
+            Err("missing a moon; as an administrator run: sh -c exit 0".to_owned())
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! `cargo xtask test`: every check and every test, from a machine that has only Rust.
+//!
+//! The closing line counts tests. A step without tests of its own (format, lints, tidy, a build) that fails adds one to
+//! the failed, so that the line never says `0 failed` when something did.
+use crate::{
+    command::{self, Finished, say},
+    needs, tidy,
+};
+use std::{
+    fmt,
+    ops::AddAssign,
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+/// Runs everything, or with filters only the tests whose names contain one of them.
+pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
+    let mut report = Report::default();
+    for missing in needs::provide() {
+        report.failed_step(&missing);
+    }
+    if filters.is_empty() {
+        report.check(command::cargo(root).args(["fmt", "--all", "--", "--check"]));
+        let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        report.check(command::cargo(root).args(clippy));
+        report.tidy(root);
+    }
+    let (runner, mut tests) = test_command(root, filters);
+    report.tests(runner, &mut tests);
+    if filters.is_empty() {
+        let doc_tests = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
+        report.tests(Runner::CargoTest, command::cargo(root).args(doc_tests));
+    }
+    report.close()
+}
+
+/// The tests of the workspace: by nextest where it is installed, since building it would take longer than the tests.
+fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
+    let mut command = command::cargo(root);
+    if needs::answers(&["cargo", "nextest", "--version"]) {
+        command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]).args(filters);
+        return (Runner::Nextest, command);
+    }
+    say("cargo-nextest is not installed; using cargo test");
+    let all = ["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast", "--"];
+    command.args(all).args(filters);
+    (Runner::CargoTest, command)
+}
+
+/// Who runs tests. Each sums up in its own words; nextest also shows the words of the other when a test fails.
+#[derive(Clone, Copy)]
+enum Runner {
+    Nextest,
+    CargoTest,
+}
+
+/// What has been run so far, and what of it failed.
+#[derive(Default)]
+struct Report {
+    count: Count,
+    failed_steps: Vec<String>,
+}
+
+impl Report {
+    /// A step that either holds or does not.
+    fn check(&mut self, command: &mut Command) {
+        if !command::run(command).succeeded {
+            self.failed_step(&command::line(command));
+        }
+    }
+
+    fn tidy(&mut self, root: &Path) {
+        say("tidy");
+        match tidy::findings(root) {
+            Ok(findings) if findings.is_empty() => {}
+            Ok(findings) => {
+                for finding in &findings {
+                    println!("{finding}");
+                }
+                self.failed_step("tidy: the findings above");
+            }
+            Err(error) => self.failed_step(&format!("tidy: {error}")),
+        }
+    }
+
+    /// A step that runs tests.
+    fn tests(&mut self, runner: Runner, command: &mut Command) {
+        let finished = command::run(command);
+        self.add(runner, &finished, &command::line(command));
+    }
+
+    fn add(&mut self, runner: Runner, finished: &Finished, step: &str) {
+        let count = Count::read(runner, &finished.output);
+        self.count += count;
+        // A build that broke, or a filter that no test matches.
+        if !finished.succeeded && count.failed == 0 {
+            self.failed_step(step);
+        }
+    }
+
+    fn failed_step(&mut self, step: &str) {
+        self.count.failed += 1;
+        self.failed_steps.push(step.to_owned());
+    }
+
+    fn close(self) -> ExitCode {
+        println!();
+        for step in &self.failed_steps {
+            println!("failed: {step}");
+        }
+        println!("{}", self.count);
+        if self.count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+}
+
+impl Count {
+    /// Adds up the summaries in what the runner printed.
+    fn read(runner: Runner, output: &str) -> Self {
+        let mut all = Self::default();
+        for line in output.lines().map(without_colour) {
+            let (begins, ends) = match runner {
+                Runner::Nextest => ("Summary [", " run: "),
+                Runner::CargoTest => ("test result: ", ". "),
+            };
+            let summary = line.trim_start().strip_prefix(begins).and_then(|rest| rest.split_once(ends));
+            if let Some((_, summary)) = summary {
+                all += Self::read_summary(summary);
+            }
+        }
+        all
+    }
+
+    /// `3 passed (1 slow), 1 failed, 1 timed out, 0 skipped` or `3 passed; 1 failed; 0 ignored`.
+    fn read_summary(summary: &str) -> Self {
+        let mut count = Self::default();
+        for part in summary.split([',', ';']) {
+            let Some((number, what)) = part.trim().split_once(' ') else { continue };
+            let number = number.parse().unwrap_or(0);
+            if what.starts_with("passed") {
+                count.passed += number;
+            } else if ["failed", "timed out", "exec failed"].iter().any(|way| what.starts_with(way)) {
+                count.failed += number;
+            }
+        }
+        count
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+/// The line without the escape sequences that a terminal or `CARGO_TERM_COLOR=always` brings.
+fn without_colour(line: &str) -> String {
+    let mut pieces = line.split('\u{1b}');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain.push_str(piece.split_once('m').map_or("", |(_, text)| text));
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(runner: Runner, output: &str, expected: &str) {
+        assert_eq!(Count::read(runner, output).to_string(), expected);
+    }
+
+    #[test]
+    fn the_summary_of_nextest_is_counted() {
+        let output = "------------\n     Summary [   0.016s] 3 tests run: 3 passed, 1 skipped\n";
+        check(Runner::Nextest, output, "3 passed, 0 failed");
+        let output = "     Summary [   0.016s] 1 test run: 1 passed (1 slow), 0 skipped\n";
+        check(Runner::Nextest, output, "1 passed, 0 failed");
+        let output =
+            "Summary [   9s] 7/9 tests run: 3 passed, 2 failed, 1 timed out, 1 exec failed, 4 skipped\n";
+        check(Runner::Nextest, output, "3 passed, 4 failed");
+    }
+
+    #[test]
+    fn a_summary_in_colour_is_counted() {
+        let output = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m2\u{1b}[0m tests run: \u{1b}[1m2\u{1b}[0m passed";
+        check(Runner::Nextest, output, "2 passed, 0 failed");
+    }
+
+    #[test]
+    fn the_summaries_of_cargo_test_are_added_up() {
+        let output = "\
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+";
+        check(Runner::CargoTest, output, "3 passed, 3 failed");
+    }
+
+    #[test]
+    fn a_failed_test_that_nextest_shows_in_full_is_counted_once() {
+        let output = "\
+    test result: FAILED. 0 passed; 1 failed; 0 ignored
+     Summary [   0.016s] 2 tests run: 1 passed, 1 failed, 0 skipped
+";
+        check(Runner::Nextest, output, "1 passed, 1 failed");
+    }
+
+    fn failed(output: &str) -> Finished {
+        Finished { succeeded: false, output: output.to_owned() }
+    }
+
+    #[test]
+    fn a_build_that_breaks_counts_as_one_failure() {
+        let mut report = Report::default();
+        report.add(Runner::Nextest, &failed("error: could not compile"), "the tests");
+        assert_eq!((report.count.failed, report.failed_steps), (1, vec!["the tests".to_owned()]));
+    }
+
+    #[test]
+    fn a_step_with_failed_tests_adds_no_failure_of_its_own() {
+        let mut report = Report::default();
+        report.add(
+            Runner::CargoTest,
+            &failed("test result: FAILED. 1 passed; 2 failed; 0 ignored"),
+            "the tests",
+        );
+        assert_eq!((report.count, report.failed_steps), (Count { passed: 1, failed: 2 }, vec![]));
+    }
+}

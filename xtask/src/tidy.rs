@@ -1,0 +1,179 @@
+//! `cargo xtask tidy`: the rules of the repository as a test.
+//!
+//! A rule is a function from texts to findings, so that its test can feed it what it must refuse. Only this module reads
+//! the disk. The rules: [`crates`] (who may use whom), [`purity`], [`source`], [`pages`] (errors, decisions),
+//! [`coverage`], [`links`], [`leaks`].
+mod coverage;
+mod crates;
+mod leaks;
+mod links;
+mod pages;
+mod purity;
+mod rust;
+mod source;
+
+use crate::command::cargo;
+use crates::Package;
+use serde_json::Value;
+use std::{
+    fmt, fs,
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+/// Prints what breaks a rule.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    match findings(root) {
+        Ok(findings) if findings.is_empty() => {
+            println!("tidy: every rule holds");
+            ExitCode::SUCCESS
+        }
+        Ok(findings) => {
+            for finding in &findings {
+                println!("{finding}");
+            }
+            println!("tidy: {} findings", findings.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything in the repository that breaks a rule.
+pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
+    let files = read_files(root)?;
+    let packages = read_packages(root)?;
+    Ok([
+        crates::edges_go_down(&packages),
+        crates::outside_crates_are_listed(&packages),
+        crates::lints_are_shared(&packages),
+        purity::pure_crates_are_pure(&files),
+        source::modules_say_what_they_are_for(&files),
+        source::nothing_is_left_undone(&files),
+        pages::every_error_has_its_page(&files),
+        pages::decisions_are_numbered(&files),
+        coverage::named_tests_exist(&files),
+        links::links_lead_somewhere(&files),
+        leaks::no_machine_is_named(&files),
+        leaks::crates_come_from_the_public_index(&files),
+    ]
+    .concat())
+}
+
+/// Where a rule is broken: what was expected, what was found, what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    file: String,
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
+        Self { file: file.path.clone(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// A text of the repository, by its path from the root.
+#[derive(Clone, Debug)]
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
+    }
+
+    fn is_markdown(&self) -> bool {
+        Path::new(&self.path).extension().is_some_and(|extension| extension == "md")
+    }
+
+    /// The lines, counted from one as an editor does.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines())
+    }
+}
+
+/// Every text that is in the repository or about to be added to it.
+fn read_files(root: &Path) -> Result<Vec<File>, String> {
+    // In a container the clone often belongs to another user, which git would refuse to read.
+    let list = ["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let listed = output(Command::new("git").current_dir(root).args(list))?;
+    let mut files = Vec::new();
+    for path in listed.split('\0').filter(|path| !path.is_empty()) {
+        // What does not read as text is an image or the like; what is not there was deleted and not yet committed.
+        if let Ok(text) = fs::read_to_string(root.join(path)) {
+            files.push(File { path: path.to_owned(), text });
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files.dedup_by(|a, b| a.path == b.path);
+    Ok(files)
+}
+
+fn read_packages(root: &Path) -> Result<Vec<Package>, String> {
+    let metadata = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: Value =
+        serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
+    crates::packages(&metadata, |path| {
+        let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let path = Path::new(path).strip_prefix(root).map_err(|error| format!("{path}: {error}"))?;
+        Ok(File { path: path.to_string_lossy().into_owned(), text })
+    })
+}
+
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = crate::command::line(command);
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_keeps_its_rules() {
+        let findings = findings(&crate::root()).unwrap();
+        let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        assert!(lines.is_empty(), "{}", lines.join("\n"));
+    }
+
+    #[test]
+    fn the_files_of_the_repository_are_found() {
+        let files = read_files(&crate::root()).unwrap();
+        assert!(files.iter().any(|file| file.path == "xtask/src/tidy.rs" && file.is_rust()));
+    }
+
+    #[test]
+    fn a_finding_can_be_clicked() {
+        let file = File { path: "a.rs".into(), text: String::new() };
+        assert_eq!(Finding::new(&file, 3, "expected less").to_string(), "a.rs:3: expected less");
+    }
+
+    /// Files as a test writes them.
+    pub(super) fn files(texts: &[(&str, &str)]) -> Vec<File> {
+        texts.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect()
+    }
+
+    /// What a rule must say, one line per finding.
+    #[track_caller]
+    pub(super) fn expect(findings: &[Finding], lines: &[&str]) {
+        let found: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        assert_eq!(found, lines);
+    }
+}

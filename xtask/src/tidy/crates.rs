@@ -1,0 +1,346 @@
+//! Who may use whom: the table of crates, held against `cargo metadata`.
+//!
+//! The table is a copy of the one in `ARCHITECTURE.md` on purpose. A new edge is a decision, and changing two places
+//! makes it one.
+use super::{File, Finding};
+use serde_json::Value;
+
+/// One row: what a crate may use in what it ships.
+struct Row {
+    name: &'static str,
+    may_use: &'static [&'static str],
+    outside: Outside,
+}
+
+/// Which crates from outside the workspace a crate may use.
+enum Outside {
+    Any,
+    /// Only these; and the tests of the crate use no more of the workspace than the crate does.
+    Only(&'static [&'static str]),
+}
+
+impl Row {
+    const fn open(name: &'static str, may_use: &'static [&'static str]) -> Self {
+        Self { name, may_use, outside: Outside::Any }
+    }
+
+    const fn closed(
+        name: &'static str,
+        may_use: &'static [&'static str],
+        outside: &'static [&'static str],
+    ) -> Self {
+        Self { name, may_use, outside: Outside::Only(outside) }
+    }
+}
+
+const TABLE: &[Row] = &[
+    Row::closed("outlast-vocab", &[], &["blake3", "serde", "serde_json"]),
+    Row::closed("outlast-kernel", &["outlast-vocab"], &["serde", "serde_json"]),
+    Row::open("outlast-ports", &["outlast-vocab"]),
+    Row::open("outlast-runtime", &["outlast-kernel", "outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-store", &["outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-providers", &["outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-tools", &["outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-restate", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-server", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-macros", &[]),
+    Row::open("outlast", BELOW_FACADE),
+    Row::open("outlast-cli", FACADE_AND_BELOW),
+    Row::open("outlast-bench", FACADE_AND_BELOW),
+    Row::open("outlast-sim", &["outlast-runtime", "outlast-kernel", "outlast-ports", "outlast-vocab"]),
+    Row::closed("xtask", &[], &["serde_json"]),
+];
+
+const FACADE_AND_BELOW: &[&str] = &[
+    "outlast",
+    "outlast-vocab",
+    "outlast-kernel",
+    "outlast-ports",
+    "outlast-runtime",
+    "outlast-store",
+    "outlast-providers",
+    "outlast-tools",
+    "outlast-restate",
+    "outlast-server",
+    "outlast-macros",
+];
+
+const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
+
+/// A crate of the workspace as cargo sees it.
+pub(super) struct Package {
+    name: String,
+    manifest: File,
+    dependencies: Vec<Dependency>,
+}
+
+struct Dependency {
+    name: String,
+    used: Used,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    Shipped,
+    InTests,
+}
+
+/// Reads the answer of `cargo metadata`.
+pub(super) fn packages(
+    metadata: &Value,
+    read_manifest: impl Fn(&str) -> Result<File, String>,
+) -> Result<Vec<Package>, String> {
+    let text = |value: &Value, key: &str| {
+        value[key]
+            .as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| format!("cargo metadata: expected a text at `{key}`"))
+    };
+    let list = |value: &Value, key: &str| {
+        value[key].as_array().cloned().ok_or_else(|| format!("cargo metadata: expected a list at `{key}`"))
+    };
+    let mut packages = Vec::new();
+    for package in list(metadata, "packages")? {
+        let mut dependencies = Vec::new();
+        for dependency in list(&package, "dependencies")? {
+            let used = if dependency["kind"] == "dev" { Used::InTests } else { Used::Shipped };
+            dependencies.push(Dependency { name: text(&dependency, "name")?, used });
+        }
+        let manifest = read_manifest(&text(&package, "manifest_path")?)?;
+        packages.push(Package { name: text(&package, "name")?, manifest, dependencies });
+    }
+    Ok(packages)
+}
+
+/// Edges between crates of the workspace are those of the table.
+pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let Some(row) = row(package) else {
+            let what = format!(
+                "expected a crate of the table in xtask/src/tidy/crates.rs, found `{}`; add it there and in \
+                 ARCHITECTURE.md with what it may use",
+                package.name
+            );
+            findings.push(Finding::new(&package.manifest, 1, what));
+            continue;
+        };
+        for dependency in package.bound_by(row) {
+            let inside = packages.iter().any(|other| other.name == dependency.name);
+            if inside && !row.may_use.contains(&dependency.name.as_str()) {
+                let what = format!(
+                    "`{}` may use {}, found `{}`; move what it needs down, or call it from above",
+                    package.name,
+                    listed(row.may_use),
+                    dependency.name
+                );
+                findings.push(Finding::new(&package.manifest, package.line_of(dependency), what));
+            }
+        }
+    }
+    findings
+}
+
+/// Crates that must stay small use only the listed crates from outside. Their tests may use more.
+pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let Some(Row { outside: Outside::Only(allowed), .. }) = row(package) else { continue };
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.used == Used::Shipped) {
+            let inside = packages.iter().any(|other| other.name == dependency.name);
+            if !inside && !allowed.contains(&dependency.name.as_str()) {
+                let what = format!(
+                    "from outside `{}` may use {}, found `{}`; do without, or do it in a crate above",
+                    package.name,
+                    listed(allowed),
+                    dependency.name
+                );
+                findings.push(Finding::new(&package.manifest, package.line_of(dependency), what));
+            }
+        }
+    }
+    findings
+}
+
+/// Every crate is held to the lints of the workspace.
+pub(super) fn lints_are_shared(packages: &[Package]) -> Vec<Finding> {
+    packages
+        .iter()
+        .filter(|package| !inherits_lints(&package.manifest.text))
+        .map(|package| {
+            let what = "expected the lints of the workspace; add `[lints]` with `workspace = true`";
+            Finding::new(&package.manifest, 1, what)
+        })
+        .collect()
+}
+
+impl Package {
+    /// The dependencies that the row speaks about.
+    fn bound_by(&self, row: &Row) -> impl Iterator<Item = &Dependency> {
+        let tests_too = matches!(row.outside, Outside::Only(_));
+        self.dependencies.iter().filter(move |dependency| tests_too || dependency.used == Used::Shipped)
+    }
+
+    /// Where the manifest names the dependency, or its first line where it does so under another name.
+    fn line_of(&self, dependency: &Dependency) -> usize {
+        let names_it = |line: &str| {
+            line.trim_start()
+                .strip_prefix(&dependency.name)
+                .is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+        };
+        self.manifest.lines().find(|(_, line)| names_it(line)).map_or(1, |(number, _)| number)
+    }
+}
+
+fn row(package: &Package) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.name == package.name)
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { format!("only {}", names.join(", ")) }
+}
+
+fn inherits_lints(manifest: &str) -> bool {
+    let mut section = "";
+    manifest.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).any(|line| {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let setting = line.replace(' ', "");
+        section == "[lints]" && setting == "workspace=true"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::expect;
+    use super::*;
+    use serde_json::json;
+
+    struct Member {
+        name: &'static str,
+        manifest: &'static str,
+        /// Per dependency its kind and name.
+        uses: &'static [(&'static str, &'static str)],
+    }
+
+    const fn member(name: &'static str, uses: &'static [(&'static str, &'static str)]) -> Member {
+        Member { name, manifest: "", uses }
+    }
+
+    /// Packages as `cargo metadata` tells of them.
+    fn workspace(members: &[Member]) -> Vec<Package> {
+        let dependency = |(kind, name): &(&str, &str)| match *kind {
+            "normal" => json!({ "kind": null, "name": name }),
+            kind => json!({ "kind": kind, "name": name }),
+        };
+        let package = |member: &Member| {
+            let dependencies: Vec<Value> = member.uses.iter().map(dependency).collect();
+            json!({ "name": member.name, "manifest_path": member.name, "dependencies": dependencies })
+        };
+        let metadata = json!({ "packages": members.iter().map(package).collect::<Vec<_>>() });
+        let read_manifest = |path: &str| {
+            let member = members.iter().find(|member| member.name == path).expect("a package is a member");
+            Ok(File { path: format!("{path}/Cargo.toml"), text: member.manifest.to_owned() })
+        };
+        packages(&metadata, read_manifest).unwrap()
+    }
+
+    #[test]
+    fn an_edge_upwards_is_found() {
+        let workspace = workspace(&[
+            member("outlast-ports", &[]),
+            Member {
+                name: "outlast-kernel",
+                manifest: "[dependencies]\noutlast-ports.workspace = true",
+                uses: &[("normal", "outlast-ports")],
+            },
+        ]);
+        expect(
+            &edges_go_down(&workspace),
+            &[
+                "outlast-kernel/Cargo.toml:2: `outlast-kernel` may use only outlast-vocab, found `outlast-ports`; \
+               move what it needs down, or call it from above",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_edge_of_a_build_script_counts() {
+        let workspace = workspace(&[
+            member("outlast-store", &[]),
+            member("outlast-tools", &[("build", "outlast-store")]),
+        ]);
+        assert_eq!(edges_go_down(&workspace).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_look_up_but_not_from_the_pure_crates() {
+        let wide = workspace(&[
+            member("outlast-store", &[]),
+            member("outlast-runtime", &[("dev", "outlast-store")]),
+        ]);
+        expect(&edges_go_down(&wide), &[]);
+        let pure =
+            workspace(&[member("outlast-ports", &[]), member("outlast-kernel", &[("dev", "outlast-ports")])]);
+        assert_eq!(edges_go_down(&pure).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_that_is_not_in_the_table_is_found() {
+        expect(
+            &edges_go_down(&workspace(&[member("outlast-utils", &[])])),
+            &[
+                "outlast-utils/Cargo.toml:1: expected a crate of the table in xtask/src/tidy/crates.rs, found \
+               `outlast-utils`; add it there and in ARCHITECTURE.md with what it may use",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_outside_crate_in_a_pure_one_is_found() {
+        const USES: &[(&str, &str)] = &[("normal", "serde"), ("normal", "tokio"), ("dev", "proptest")];
+        let vocab = Member { name: "outlast-vocab", manifest: "a\nb\ntokio = \"1\"", uses: USES };
+        expect(
+            &outside_crates_are_listed(&workspace(&[vocab])),
+            &[
+                "outlast-vocab/Cargo.toml:3: from outside `outlast-vocab` may use only blake3, serde, serde_json, found \
+               `tokio`; do without, or do it in a crate above",
+            ],
+        );
+        expect(&outside_crates_are_listed(&workspace(&[member("outlast-server", USES)])), &[]);
+    }
+
+    #[test]
+    fn a_crate_with_lints_of_its_own_is_found() {
+        let shared = workspace(&[Member {
+            name: "xtask",
+            manifest: "[package]\nname = \"xtask\"\n[lints]\nworkspace = true\n",
+            uses: &[],
+        }]);
+        expect(&lints_are_shared(&shared), &[]);
+        let own = workspace(&[Member {
+            name: "xtask",
+            manifest: "[lints.rust]\nworkspace = true\n[dependencies]\n",
+            uses: &[],
+        }]);
+        expect(
+            &lints_are_shared(&own),
+            &[
+                "xtask/Cargo.toml:1: expected the lints of the workspace; add `[lints]` with `workspace = true`",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        // Each round removes the crates that use only removed ones; a cycle would stay.
+        let mut left: Vec<&Row> = TABLE.iter().collect();
+        while !left.is_empty() {
+            let names: Vec<&str> = left.iter().map(|row| row.name).collect();
+            let before = left.len();
+            left.retain(|row| row.may_use.iter().any(|used| names.contains(used)));
+            assert!(left.len() < before, "a cycle among {names:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Pages that people look for by name: one per error code, one per decision.
+use super::{File, Finding};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const ERRORS: &str = "crates/vocab/src/error.rs";
+const ERROR_HEADINGS: &[&str] = &["## What happened", "## Why", "## What to do"];
+const DECISION_HEADINGS: &[&str] = &["## Context", "## Decision", "## Considered"];
+
+/// Each code of the table of kinds has its page, each page has its code, and each says what to do.
+pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
+    let Some(table) = files.iter().find(|file| file.path == ERRORS) else {
+        let missing = File { path: ERRORS.to_owned(), text: String::new() };
+        return vec![Finding::new(
+            &missing,
+            1,
+            "expected the table of error kinds; tell xtask where it went",
+        )];
+    };
+    let codes = codes(table);
+    if codes.is_empty() {
+        return vec![Finding::new(
+            table,
+            1,
+            "expected codes within `kinds! { … }`; tell xtask how they are written now",
+        )];
+    }
+    let mut findings = Vec::new();
+    for (line, code) in &codes {
+        if !files.iter().any(|file| file.path == format!("docs/errors/{code}.md")) {
+            findings.push(Finding::new(
+                table,
+                *line,
+                format!("expected the page docs/errors/{code}.md; write it"),
+            ));
+        }
+    }
+    for (name, page) in pages(files, "docs/errors/") {
+        if !codes.iter().any(|(_, code)| *code == name) {
+            let what = format!("expected an error with the code `{name}` in {ERRORS}; delete the page");
+            findings.push(Finding::new(page, 1, what));
+        }
+        findings.extend(missing_headings(page, ERROR_HEADINGS));
+    }
+    findings
+}
+
+/// Decisions have numbers of their own, and say why and what else there was.
+pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut numbers: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, page) in pages(files, "docs/adr/").filter(|(name, _)| *name != "README") {
+        let Some(number) = decision_number(name) else {
+            let what = "expected a name like docs/adr/0007-one-writer.md; rename it";
+            findings.push(Finding::new(page, 1, what));
+            continue;
+        };
+        if let Some(first) = numbers.insert(number, &page.path) {
+            let what =
+                format!("expected a number of its own, but {first} has {number} too; take the next free one");
+            findings.push(Finding::new(page, 1, what));
+        }
+        findings.extend(missing_headings(page, DECISION_HEADINGS));
+    }
+    findings
+}
+
+/// The codes within the call of `kinds!`, each with its line.
+fn codes(table: &File) -> Vec<(usize, &str)> {
+    table
+        .lines()
+        .skip_while(|(_, line)| !line.starts_with("kinds! {"))
+        .take_while(|(_, line)| *line != "}")
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .filter_map(|(number, line)| Some((number, line.split('"').nth(1)?)))
+        .collect()
+}
+
+/// The Markdown pages of a directory, by name.
+fn pages<'a>(files: &'a [File], directory: &'static str) -> impl Iterator<Item = (&'a str, &'a File)> {
+    files.iter().filter(|file| file.is_markdown()).filter_map(move |file| {
+        let name = Path::new(file.path.strip_prefix(directory)?).file_stem()?.to_str()?;
+        Some((name, file))
+    })
+}
+
+fn decision_number(name: &str) -> Option<&str> {
+    let (number, title) = name.split_once('-')?;
+    let is_number = number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !title.is_empty()).then_some(number)
+}
+
+fn missing_headings(page: &File, headings: &[&str]) -> Vec<Finding> {
+    let missing =
+        headings.iter().filter(|heading| !page.text.lines().any(|line| line.trim_end() == **heading));
+    missing
+        .map(|heading| Finding::new(page, 1, format!("expected the heading `{heading}`; write that part")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{expect, files};
+    use super::*;
+
+    const PAGE: &str = "# x\n\n## What happened\n\n## Why\n\n## What to do\n";
+    const DECISION: &str = "# x\n\n## Context\n\n## Decision\n\n## Considered\n";
+
+    #[test]
+    fn codes_and_pages_that_miss_each_other_are_found() {
+        let table = "\"not.this\"\nkinds! {\n    /// Says \"no\".\n    A = \"a.one\", Reject, 400;\n\n    B = \"b.two\", Bug, 500;\n}\n\"nor.this\"\n";
+        expect(
+            &every_error_has_its_page(&files(&[
+                (ERRORS, table),
+                ("docs/errors/a.one.md", PAGE),
+                ("docs/errors/c.three.md", PAGE),
+            ])),
+            &[
+                "crates/vocab/src/error.rs:6: expected the page docs/errors/b.two.md; write it",
+                "docs/errors/c.three.md:1: expected an error with the code `c.three` in crates/vocab/src/error.rs; delete \
+                 the page",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_page_that_does_not_say_what_to_do_is_found() {
+        let table = "kinds! {\n    A = \"a.one\", Reject, 400;\n}\n";
+        let page = "# a.one\n\n## What happened\n\n## Why\n";
+        expect(
+            &every_error_has_its_page(&files(&[(ERRORS, table), ("docs/errors/a.one.md", page)])),
+            &["docs/errors/a.one.md:1: expected the heading `## What to do`; write that part"],
+        );
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_found() {
+        expect(
+            &every_error_has_its_page(&files(&[])),
+            &["crates/vocab/src/error.rs:1: expected the table of error kinds; tell xtask where it went"],
+        );
+        expect(
+            &every_error_has_its_page(&files(&[(ERRORS, "enum Kind {}")])),
+            &[
+                "crates/vocab/src/error.rs:1: expected codes within `kinds! { … }`; tell xtask how they are written now",
+            ],
+        );
+    }
+
+    #[test]
+    fn decisions_with_the_same_number_no_number_or_no_reason_are_found() {
+        expect(
+            &decisions_are_numbered(&files(&[
+                ("docs/adr/0001-one.md", DECISION),
+                ("docs/adr/0001-two.md", DECISION),
+                ("docs/adr/0002-three.md", "# x\n\n## Context\n\n## Decision\n"),
+                ("docs/adr/4-four.md", DECISION),
+                ("docs/adr/README.md", "# Decisions\n"),
+            ])),
+            &[
+                "docs/adr/0001-two.md:1: expected a number of its own, but docs/adr/0001-one.md has 0001 too; take the \
+                 next free one",
+                "docs/adr/0002-three.md:1: expected the heading `## Considered`; write that part",
+                "docs/adr/4-four.md:1: expected a name like docs/adr/0007-one-writer.md; rename it",
+            ],
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! What every Rust file keeps to, beyond what the compiler and clippy check.
+use super::rust::{Split, lines_with};
+use super::{File, Finding};
+
+/// A file tells what it is for before anything else.
+pub(super) fn modules_say_what_they_are_for(files: &[File]) -> Vec<Finding> {
+    files
+        .iter()
+        .filter(|file| file.is_rust() && !begins_with_its_purpose(&file.text))
+        .map(|file| {
+            Finding::new(
+                file,
+                1,
+                "expected `//!` on the first line; say what the module is for and what it does not know",
+            )
+        })
+        .collect()
+}
+
+fn begins_with_its_purpose(text: &str) -> bool {
+    text.lines()
+        .next()
+        .and_then(|first| first.strip_prefix("//!"))
+        .is_some_and(|purpose| !purpose.trim().is_empty())
+}
+
+/// Code that must not be committed, and what to do instead.
+const UNDONE_CODE: &[(&str, &str)] = &[
+    ("#[ignore", "make the test pass or delete it"),
+    ("todo!(", "write it, or leave out what needs it"),
+    ("unimplemented!(", "write it, or leave out what needs it"),
+    ("dbg!(", "delete it"),
+    ("allow(dead_code", "delete what is dead"),
+    ("expect(dead_code", "delete what is dead"),
+    ("allow(unused", "delete what is unused"),
+    ("expect(unused", "delete what is unused"),
+];
+
+/// Words in comments that put off what should be done now.
+const UNDONE_COMMENTS: &[&str] = &["FIXME", "XXX"];
+
+/// Nothing is half done, switched off or kept for later.
+pub(super) fn nothing_is_left_undone(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let split = Split::of(&file.text);
+        for (code, instead) in UNDONE_CODE {
+            let found = lines_with(&split.code, code);
+            findings.extend(
+                found.map(|line| Finding::new(file, line, format!("expected no `{code}`; {instead}"))),
+            );
+        }
+        for word in UNDONE_COMMENTS {
+            let what = format!("expected no {word}; do it now, or open an issue");
+            findings
+                .extend(lines_with(&split.comments, word).map(|line| Finding::new(file, line, what.clone())));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{expect, files};
+    use super::*;
+
+    #[test]
+    fn a_file_without_its_purpose_is_found() {
+        expect(
+            &modules_say_what_they_are_for(&files(&[
+                ("crates/a/src/good.rs", "//! Folds records.\nuse x;\n"),
+                ("crates/a/src/late.rs", "use x;\n//! Folds records.\n"),
+                ("crates/a/tests/blank.rs", "//!\n"),
+                ("docs/a.md", "# No Rust\n"),
+            ])),
+            &[
+                "crates/a/src/late.rs:1: expected `//!` on the first line; say what the module is for and what it does \
+                 not know",
+                "crates/a/tests/blank.rs:1: expected `//!` on the first line; say what the module is for and what it \
+                 does not know",
+            ],
+        );
+    }
+
+    #[test]
+    fn each_kind_of_undone_code_is_found() {
+        for (code, instead) in UNDONE_CODE {
+            let findings = nothing_is_left_undone(&files(&[("a.rs", &format!("\n{code}"))]));
+            expect(&findings, &[&format!("a.rs:2: expected no `{code}`; {instead}")]);
+        }
+    }
+
+    #[test]
+    fn what_is_put_off_in_a_comment_is_found() {
+        for word in UNDONE_COMMENTS {
+            let findings = nothing_is_left_undone(&files(&[("a.rs", &format!("x\n// {word}: later"))]));
+            expect(&findings, &[&format!("a.rs:2: expected no {word}; do it now, or open an issue")]);
+        }
+    }
+
+    #[test]
+    fn texts_may_name_what_code_may_not_do() {
+        expect(&nothing_is_left_undone(&files(&[("a.rs", "let x = \"todo!()\"; // dbg!(x)")])), &[]);
+    }
+}
