@@ -40,6 +40,11 @@ impl<'a> Batch<'a> {
         self.calls[index].1 = State::Finished;
     }
 
+    /// Whether a call has started and not finished.
+    pub fn is_running(&self, index: usize) -> bool {
+        self.calls[index].1 == State::Running
+    }
+
     fn may_start(&self, index: usize) -> bool {
         let open_before = self.calls[..index].iter().filter(|(_, state)| *state != State::Finished);
         let mut blocked = open_before.map(|(before, _)| match (before, self.calls[index].0) {
@@ -72,7 +77,9 @@ mod tests {
             if wave.is_empty() {
                 return waves;
             }
-            wave.iter().for_each(|&index| batch.finish(index));
+            for &index in &wave {
+                batch.finish(index);
+            }
             waves.push(wave);
         }
     }

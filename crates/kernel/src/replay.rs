@@ -23,6 +23,8 @@ pub struct History {
     cancelled: Option<String>,
     ended: Option<End>,
     last_node: Option<Place>,
+    stuck: u32,
+    repaired: bool,
 }
 
 /// A batch of tool calls as the journal knows it.
@@ -41,7 +43,7 @@ pub struct RecordedCall {
     pub call: BatchCall,
     /// How often it was begun.
     pub attempts: u32,
-    /// Whether it holds still inside a wait of its own. Such a call was not interrupted: it goes on.
+    /// Whether it was at rest when its batch parked. Such a call was not interrupted: it goes on.
     pub parked: bool,
     /// Its outcome, once it has one.
     pub outcome: Option<ToolOutcome>,
@@ -69,8 +71,8 @@ impl History {
                     history.batches.insert(key, RecordedBatch { asked: record.seq, calls });
                 }
                 Fact::Answered(answered) => {
-                    let outcome =
-                        answered.outcome.of::<outlast_vocab::effect::ToolCall>(&ReplayKey::turn(0))?;
+                    let key = asked.get(&answered.claim.asked).cloned().unwrap_or_else(|| ReplayKey::turn(0));
+                    let outcome = answered.outcome.of::<ToolCall>(&key)?;
                     history.call(&asked, answered.claim)?.outcome = Some(outcome);
                 }
                 Fact::Reclaimed(reclaimed) => {
@@ -84,11 +86,9 @@ impl History {
                 }
                 Fact::CancelRequested { reason } => history.cancelled = Some(reason),
                 Fact::Ended { end } => history.ended = Some(end),
-                Fact::Asked(_)
-                | Fact::Repaired { .. }
-                | Fact::Settled(_)
-                | Fact::Opened { .. }
-                | Fact::HeadMoved { .. } => {}
+                Fact::Stuck { .. } => history.stuck += 1,
+                Fact::Repaired { .. } => history.repaired = true,
+                Fact::Asked(_) | Fact::Settled(_) | Fact::Opened { .. } | Fact::HeadMoved { .. } => {}
             }
         }
         Ok(history)
@@ -143,10 +143,25 @@ impl History {
         }
     }
 
-    /// Whether anything after this checkpoint is recorded. A checkpoint that nothing joined leaves no record; if the
-    /// turn went on from it, it was passed empty and stays so.
-    pub fn went_on_after(&self, iteration: u32, root: &ReplayKey) -> bool {
-        self.performed.contains_key(&root.model(iteration))
+    /// Whether the model call at this place is recorded. A checkpoint that nothing joined leaves no record; if the turn
+    /// went on to the call after it, it was passed empty and stays so.
+    pub fn went_on_to(&self, model_call: &ReplayKey) -> bool {
+        self.performed.contains_key(model_call)
+    }
+
+    /// Whether missing results were put into the transcript before.
+    pub fn was_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    /// Calls that were claimed and have no outcome, with their claims.
+    pub fn open_calls(&self) -> impl Iterator<Item = (ClaimRef, &RecordedCall)> {
+        self.batches.values().flat_map(|batch| {
+            (0..).zip(&batch.calls).filter_map(|(child, call)| {
+                let open = call.outcome.is_none() && matches!(call.call, BatchCall::Run(_));
+                open.then_some((ClaimRef { asked: batch.asked, child }, call))
+            })
+        })
     }
 
     /// The input of the turn.
@@ -179,16 +194,31 @@ impl History {
         self.ended.as_ref()
     }
 
+    /// How often the turn got stuck and waited for a person.
+    pub fn times_stuck(&self) -> u32 {
+        self.stuck
+    }
+
+    /// Where the conversation stood when the model call at this place was asked, if it was.
+    pub fn asked_at(&self, key: &ReplayKey) -> Option<Place> {
+        match self.performed.get(key) {
+            Some((Command::ModelCall(call), _)) => call.at,
+            _ => None,
+        }
+    }
+
     /// The last message of the turn so far.
     pub fn last_node(&self) -> Option<Place> {
         self.last_node
     }
 
+    /// A batch parks only when none of its calls runs: each has its outcome, waits, or was not begun.
     fn park(&mut self, waits: Vec<Wait>) {
         for (key, batch) in &mut self.batches {
-            for (index, call) in batch.calls.iter_mut().enumerate() {
-                let place = key.child(index, call.call.model_id().as_str());
-                call.parked |= waits.iter().any(|wait| wait.key.is_under(&place));
+            if waits.iter().any(|wait| wait.key.is_under(key)) {
+                for call in &mut batch.calls {
+                    call.parked = call.outcome.is_none();
+                }
             }
         }
         self.waits.extend(waits.into_iter().map(|wait| (wait.key.clone(), wait)));

@@ -248,6 +248,11 @@ impl AtCheckpoint {
         Checkpoint { boundary: self.boundary }
     }
 
+    /// The model call that follows if the turn goes on from here.
+    pub fn next_model(&self) -> ReplayKey {
+        self.machine.root.model(self.machine.model_calls)
+    }
+
     /// Goes on with what joined.
     pub fn resume(self, joined: Joined) -> Step {
         let mut machine = self.machine;
@@ -257,11 +262,6 @@ impl AtCheckpoint {
         }
         machine.messages.extend(joined.inputs.into_iter().map(|input| Message::User { parts: input.parts }));
         machine.ask()
-    }
-
-    /// Ends the turn instead of going on.
-    pub fn cancel(self, reason: String) -> Step {
-        Step::Done(Done { end: End::Cancelled { reason } })
     }
 }
 
@@ -298,28 +298,32 @@ mod tests {
         let model = "rehearsal/test".parse().unwrap();
         let plan = Plan { index: 0, model, tools: Hash::ZERO, model_calls, tools_per_reply: 3 };
         let mut step = begin(plan, vec![Part::text("hi")]);
-        let mut log = String::new();
+        let mut log = Vec::new();
         for line in script.lines().map(str::trim) {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
             step = answer(step, verb, rest);
-            log += &match &step {
-                Step::CallModel(ask) => {
-                    let texts: Vec<_> = ask.messages().iter().map(Message::text).collect();
-                    format!("{} <- {texts:?}\n", ask.key())
-                }
-                Step::RunTools(tools) => {
-                    let show = |(call, refused): (&ToolUse, Option<&Failure>)| match refused {
-                        Some(failure) => format!("{} refused ({failure})", call.tool),
-                        None => call.tool.to_string(),
-                    };
-                    format!("{} <- {}\n", tools.key(), tools.calls().map(show).collect::<Vec<_>>().join(", "))
-                }
-                Step::Checkpoint(at) => format!("{} {:?}\n", at.key(), at.effect().boundary),
-                Step::Wait(waiting) => format!("waits: {:?}\n", waiting.waits),
-                Step::Done(done) => format!("done: {:?}\n", done.end),
-            };
+            log.push(show(&step));
         }
-        want.assert_eq(&log);
+        want.assert_eq(&(log.join("\n") + "\n"));
+    }
+
+    fn show(step: &Step) -> String {
+        match step {
+            Step::CallModel(ask) => {
+                let texts: Vec<_> = ask.messages().iter().map(Message::text).collect();
+                format!("{} <- {texts:?}", ask.key())
+            }
+            Step::RunTools(tools) => {
+                let show = |(call, refused): (&ToolUse, Option<&Failure>)| match refused {
+                    Some(failure) => format!("{} refused ({failure})", call.tool),
+                    None => call.tool.to_string(),
+                };
+                format!("{} <- {}", tools.key(), tools.calls().map(show).collect::<Vec<_>>().join(", "))
+            }
+            Step::Checkpoint(at) => format!("{} {:?}", at.key(), at.effect().boundary),
+            Step::Wait(waiting) => format!("waits: {:?}", waiting.waits),
+            Step::Done(done) => format!("done: {:?}", done.end),
+        }
     }
 
     fn answer(step: Step, verb: &str, rest: &str) -> Step {

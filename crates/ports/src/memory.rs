@@ -86,12 +86,15 @@ fn body_len(row: &RecordRow) -> u64 {
     }
 }
 
+/// Where a head stands; nowhere is before the first message.
+type HeadRow = Option<Node>;
+
 #[derive(Default)]
 struct Tables {
     sessions: BTreeMap<SessionNo, SessionRow>,
     session_ids: BTreeMap<SessionId, SessionNo>,
     session_keys: BTreeMap<String, SessionNo>,
-    heads: BTreeMap<(SessionNo, String), Option<Node>>,
+    heads: BTreeMap<(SessionNo, String), HeadRow>,
     turns: BTreeMap<TurnNo, TurnRow>,
     turn_ids: BTreeMap<TurnId, TurnNo>,
     turn_order: BTreeMap<(SessionNo, u32), TurnNo>,
@@ -110,7 +113,7 @@ struct Tables {
 /// What a unit replaced: the old row, or that there was none.
 enum Undo {
     Session(SessionNo, Option<SessionRow>),
-    Head((SessionNo, String), Option<Option<Node>>),
+    Head((SessionNo, String), Option<HeadRow>),
     Turn(TurnNo, Option<TurnRow>),
     Log(u64, Option<RecordRow>),
     Claim((SessionNo, ClaimRef), Option<ClaimRow>),
@@ -187,7 +190,7 @@ impl Tables {
         self.undo.push(Undo::Log(position, old));
     }
 
-    fn set_head(&mut self, key: (SessionNo, String), node: Option<Option<Node>>) {
+    fn set_head(&mut self, key: (SessionNo, String), node: Option<HeadRow>) {
         let old = swap(&mut self.heads, &key, node);
         self.undo.push(Undo::Head(key, old));
     }
@@ -372,22 +375,32 @@ impl Rows for Tables {
 
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error> {
         let heads: Vec<_> = self.heads.keys().filter(|(session, _)| *session == no).cloned().collect();
-        heads.into_iter().for_each(|key| self.set_head(key, None));
+        for key in heads {
+            self.set_head(key, None);
+        }
         let turns: Vec<TurnNo> =
             self.turns.values().filter(|turn| turn.session == no).map(|turn| turn.no).collect();
         for turn in turns {
             let keys: Vec<_> = self.resolutions.keys().filter(|(of, _)| *of == turn).cloned().collect();
-            keys.into_iter().for_each(|key| self.set_resolution(key, None));
+            for key in keys {
+                self.set_resolution(key, None);
+            }
             self.set_waits(turn, None);
             self.set_turn(turn, None);
         }
         let log: Vec<u64> =
             self.log_order.range((no, Seq(0))..=(no, Seq(u64::MAX))).map(|(_, at)| *at).collect();
-        log.into_iter().for_each(|position| self.set_log(position, None));
+        for position in log {
+            self.set_log(position, None);
+        }
         let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
-        claims.into_iter().for_each(|key| self.set_claim(key, None));
+        for key in claims {
+            self.set_claim(key, None);
+        }
         let values: Vec<_> = self.values.keys().filter(|(session, _)| *session == no).cloned().collect();
-        values.into_iter().for_each(|key| self.set_value(key, None));
+        for key in values {
+            self.set_value(key, None);
+        }
         self.set_session(no, None);
         Ok(())
     }
@@ -396,8 +409,9 @@ impl Rows for Tables {
         let held = |row: &&SessionRow| row.worker == Some(worker) && row.state == SessionState::Leased;
         let rows: Vec<SessionRow> = self.sessions.values().filter(held).cloned().collect();
         let leases = rows.iter().map(|row| (row.id, row.fence)).collect();
-        rows.into_iter()
-            .for_each(|row| self.set_session(row.no, Some(SessionRow { lease_until: until, ..row })));
+        for row in rows {
+            self.set_session(row.no, Some(SessionRow { lease_until: until, ..row }));
+        }
         Ok(leases)
     }
 

@@ -434,6 +434,12 @@ pub trait Queries: Send + Sync {
     /// Calls whose outcome nobody knows, oldest first.
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
 
+    /// Why a turn is to stop, if somebody asked for it. Cheap.
+    fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>>;
+
+    /// Whether there is a session that this worker could take now. Cheap.
+    fn has_work(&self, worker: WorkerId, now: Millis) -> Answer<'_, bool>;
+
     /// When the next parked turn is due.
     fn next_wake(&self) -> Answer<'_, Option<Millis>>;
 
@@ -631,6 +637,14 @@ impl<B: Backend> Queries for B {
         self.read(move |rows| ledger::unknown(rows, limit))
     }
 
+    fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>> {
+        self.read(move |rows| ledger::cancel_reason(rows, turn))
+    }
+
+    fn has_work(&self, worker: WorkerId, now: Millis) -> Answer<'_, bool> {
+        self.read(move |rows| ledger::has_work(rows, worker, now))
+    }
+
     fn next_wake(&self) -> Answer<'_, Option<Millis>> {
         self.read(|rows| rows.next_wake())
     }
@@ -650,7 +664,7 @@ impl<B: Backend> Trees for B {
     }
 
     fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()> {
-        self.write(move |rows| ledger::rewind(rows, session, head, to, now))
+        self.write(move |rows| ledger::rewind(rows, session, &head, to, now))
     }
 
     fn delete(&self, session: SessionId) -> Answer<'_, ()> {

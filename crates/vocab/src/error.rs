@@ -73,6 +73,8 @@ kinds! {
     PortMissing = "port.missing", Reject, 500;
     /// A tool asks for a service that nobody granted.
     ServiceMissing = "service.missing", Reject, 500;
+    /// The configuration a turn began with needs a model or a tool that this program does not have.
+    PackageUnavailable = "package.unavailable", Park, 409;
     /// Reading or writing a file, a pipe or the terminal failed.
     IoFailed = "io.failed", Reject, 500;
 
@@ -86,6 +88,8 @@ kinds! {
     TurnNotFound = "turn.not_found", Reject, 404;
     /// A turn was claimed again and again without progress and has been closed.
     TurnSealed = "turn.sealed", Park, 409;
+    /// Something changed while the turn read it; it is driven again.
+    TurnRaced = "turn.raced", Retry, 409;
     /// A turn was cancelled.
     TurnCancelled = "turn.cancelled", Reject, 409;
     /// The session has no message at this place.

@@ -14,7 +14,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Something became true.
-    Durable(Record),
+    Durable(Box<Record>),
     /// Something happens right now.
     Live(Live),
     /// The reader was too slow for live frames; what is durable is not affected and can be read again.
@@ -166,7 +166,7 @@ mod tests {
         let fact = Fact::CancelRequested { reason: "enough".into() };
         let record = Record { seq: Seq(4), turn: None, at: Millis(7), hash: Hash::ZERO, fact };
         let session = SessionId::from_u128(1);
-        let frame = serde_json::to_string(&Event::Durable(record).frame(session)).unwrap();
+        let frame = serde_json::to_string(&Event::Durable(Box::new(record)).frame(session)).unwrap();
         assert_eq!(
             frame,
             r#"{"v":1,"session":"ses_00000000000000000000000000000001","seq":4,"at":7,"type":"turn.cancel_requested","data":{"reason":"enough"}}"#

@@ -70,6 +70,12 @@ impl ReplayKey {
         self.under(format_args!("backoff:{attempt}"))
     }
 
+    /// The wait for a person after the turn got stuck for the `number`-th time.
+    #[must_use]
+    pub fn stuck(&self, number: u32) -> Self {
+        self.under(format_args!("stuck:{number}"))
+    }
+
     /// The path as it is written.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -92,6 +92,11 @@ pub enum Fact {
         /// What it waits for.
         waits: Vec<Wait>,
     },
+    /// The turn cannot go on as it is; it waits for a person or a deploy.
+    Stuck {
+        /// Why.
+        failure: Failure,
+    },
     /// Somebody resolved a wait, before, during or after it began.
     Resolved {
         /// Which place of the turn.
@@ -340,7 +345,7 @@ impl Fact {
     /// Whether the transcript is built from this fact: such records are the nodes of the session tree.
     pub fn is_node(&self) -> bool {
         match self {
-            Self::Accepted(_) => true,
+            Self::Accepted(_) | Self::Settled(_) => true,
             Self::Performed(performed) => match &performed.outcome {
                 Outcome::ModelCall(crate::effect::ModelOutcome::Reply(_)) => true,
                 Outcome::Checkpoint(joined) => !joined.inputs.is_empty(),
@@ -351,7 +356,6 @@ impl Fact {
             Self::Answered(answered) => {
                 matches!(&answered.outcome, Outcome::ToolCall(ToolOutcome::Done(_) | ToolOutcome::Unknown))
             }
-            Self::Settled(_) => true,
             _ => false,
         }
     }
@@ -373,6 +377,7 @@ impl Fact {
             Self::Performed(_) => "effect.performed",
             Self::Reclaimed(_) => "effect.reclaimed",
             Self::Parked { .. } => "turn.parked",
+            Self::Stuck { .. } => "turn.stuck",
             Self::Resolved { .. } => "wait.resolved",
             Self::CancelRequested { .. } => "turn.cancel_requested",
             Self::Repaired { .. } => "transcript.repaired",

@@ -240,13 +240,14 @@ pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<End, Error> 
     }
 }
 
-/// Why a turn is to stop.
-pub(super) fn cancel_reason(
-    rows: &dyn ReadRows,
-    session: &SessionRow,
-    turn: &TurnRow,
-) -> Result<Option<String>, Error> {
-    let records = of_turn(rows, session, turn)?;
+/// Why a turn is to stop, if somebody asked for it.
+pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>, Error> {
+    let turn = turn_row(rows, turn)?;
+    if !turn.cancelled {
+        return Ok(None);
+    }
+    let session = referred("session", rows.session(turn.session)?)?;
+    let records = of_turn(rows, &session, &turn)?;
     Ok(records.into_iter().find_map(|record| match record.fact {
         Fact::CancelRequested { reason } => Some(reason),
         _ => None,

@@ -48,17 +48,17 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
 pub fn rewind(
     rows: &mut dyn Rows,
     session: SessionId,
-    head: String,
+    head: &str,
     to: Option<Seq>,
     now: Millis,
 ) -> Result<(), Error> {
     let mut session = session_row(rows, session)?;
     at_rest(&session)?;
-    if rows.head(session.no, &head)?.is_none() {
+    if rows.head(session.no, head)?.is_none() {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
     }
     let node = to.map(|seq| node(rows, &session, seq)).transpose()?;
-    move_head(rows, &mut session, &head, node, now)
+    move_head(rows, &mut session, head, node, now)
 }
 
 fn move_head(

@@ -1,6 +1,6 @@
 //! Writes that take inputs in and move turns on.
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
-use crate::rows::{ClaimRow, Node, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow};
+use crate::rows::{ClaimRow, Node, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow};
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Receipt, Resolved, SessionState, Taker,
     Target, Then, TurnState, Work,
@@ -138,17 +138,38 @@ fn work_of(
     })
 }
 
-/// Takes sessions that want to be driven: ready, due, or left by a worker that is gone.
+/// Takes sessions that want to be driven.
 pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Result<Vec<Work>, Error> {
-    let mut found = rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?;
-    found.extend(rows.sessions_due(now, limit)?);
-    found.extend(abandoned(rows, taker.worker, now, limit)?);
-    found.truncate(limit);
+    let found = claimable(rows, taker.worker, now, limit)?;
     found.into_iter().map(|session| take(rows, session, taker)).collect()
 }
 
+/// Whether there is a session that a worker could take now.
+pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bool, Error> {
+    Ok(!claimable(rows, worker, now, 1)?.is_empty())
+}
+
+/// Sessions that want to be driven: ready, due, or left by a worker that is gone.
+fn claimable(
+    rows: &dyn ReadRows,
+    worker: WorkerId,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<SessionRow>, Error> {
+    let mut found = rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?;
+    found.extend(rows.sessions_due(now, limit)?);
+    found.extend(abandoned(rows, worker, now, limit)?);
+    found.truncate(limit);
+    Ok(found)
+}
+
 /// Leased sessions whose worker is dead or has been silent for longer than its lease.
-fn abandoned(rows: &dyn Rows, own: WorkerId, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
+fn abandoned(
+    rows: &dyn ReadRows,
+    own: WorkerId,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<SessionRow>, Error> {
     let mut found = Vec::new();
     let mut after = SessionNo(0);
     loop {
@@ -166,13 +187,12 @@ fn abandoned(rows: &dyn Rows, own: WorkerId, now: Millis, limit: usize) -> Resul
 }
 
 fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
-    let turn = match session.active {
-        Some(no) => turn_by_no(rows, no)?,
-        None => {
-            let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
-            begin(rows, &mut session, &mut next)?;
-            next
-        }
+    let turn = if let Some(no) = session.active {
+        turn_by_no(rows, no)?
+    } else {
+        let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
+        begin(rows, &mut session, &mut next)?;
+        next
     };
     rows.delete_waits(turn.no)?;
     lease(&mut session, taker);
@@ -248,11 +268,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit) -> Result<Receipt, Error> {
     };
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
-    let cancelled = if turn.cancelled && turn.state == TurnState::Active {
-        lookup::cancel_reason(rows, &session, &turn)?
-    } else {
-        None
-    };
+    let cancelled = if turn.cancelled { lookup::cancel_reason(rows, turn.id)? } else { None };
     Ok(Receipt { places, input_waits, cancelled, after })
 }
 
@@ -344,7 +360,7 @@ fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolu
         Some(first) if first == *read => Ok(()),
         Some(_) => {
             let detail = format!("the wait {key} was resolved in another way while the turn read it");
-            Err(Error::new(Kind::LeaseLost, detail))
+            Err(Error::new(Kind::TurnRaced, detail))
         }
         None => {
             let row = ResolutionRow { turn: turn.no, key: key.clone(), resolution: read.clone() };
@@ -364,7 +380,7 @@ fn join(
     let mut joined = turn_row(rows, input)?;
     if joined.session != session.no || joined.state != TurnState::Queued {
         let detail = format!("{input} is not queued any more, so it cannot join");
-        return Err(Error::new(Kind::LeaseLost, detail));
+        return Err(Error::new(Kind::TurnRaced, detail));
     }
     session.queued -= 1;
     end_turn(rows, session, &mut joined, End::Joined { into }, now)?;
