@@ -1,1 +1,24 @@
-//! placeholder
+//! Drives turns: claim, replay, perform, commit, publish.
+//!
+//! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
+//! [`model`] and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
+//! [`inline`] nowhere), [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
+
+mod call;
+pub mod cancel;
+pub mod catalogue;
+pub mod drive;
+pub mod events;
+pub mod host;
+pub mod inline;
+pub mod journaled;
+pub mod live;
+pub mod model;
+pub mod outfit;
+pub mod scope;
+pub mod system;
+pub mod tools;
+pub mod worker;
+
+pub use outfit::{Outfit, World};
+pub use worker::{Config, Input, Runtime};

@@ -1,0 +1,106 @@
+//! Runs one tool call to its outcome: attempts, deadline, panics (R6.9, R6.13).
+use crate::drive::Turn;
+use crate::model::backoff;
+use crate::scope::{Scope, call};
+use crate::tools::{Came, contract};
+use futures_util::FutureExt;
+use futures_util::future::{Either, poll_immediate, select};
+use outlast_ports::tool::Ran;
+use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::event::LiveKind;
+use outlast_vocab::limits;
+use outlast_vocab::message::{ToolResult, json_size};
+use outlast_vocab::record::ClaimRef;
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Class, Error, Failure, Kind};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// Runs one call, again if its policy says so, until it has an outcome.
+pub(crate) async fn perform(
+    turn: &Turn<'_>,
+    index: usize,
+    claim: ClaimRef,
+    prepared: PreparedCall,
+    first: u32,
+    scope: Arc<Scope>,
+) -> Result<Came, Error> {
+    let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
+    let mut attempt = first;
+    loop {
+        turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
+        let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
+        let error = match ran {
+            Ok(Ran::Done(value)) => {
+                let size = json_size(&value);
+                let fits = limits::check("result_bytes", size, turn.world.limits.result_bytes);
+                let (result, values) = match (fits, scope.take_values().await) {
+                    (Ok(()), Ok(values)) => (ToolResult::Ok(value), values),
+                    (Err(error), _) | (_, Err(error)) => (ToolResult::Err(Failure::from(&error)), Vec::new()),
+                };
+                return Ok(Came::Ran(index, ToolOutcome::Done(result), values));
+            }
+            Ok(Ran::Pending) => {
+                return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_values().await?));
+            }
+            // History and code parted inside the tool: that is not a result, the turn stops.
+            Err(error) if error.kind() == Kind::JournalDiverged => return Err(error.at(turn.at())),
+            Err(error) => error,
+        };
+        // Nobody knows how far an at-most-once tool came when it panicked or ran out of time.
+        let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
+        if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
+            let result = ToolResult::Err(Failure::from(&error));
+            return Ok(Came::Ran(index, ToolOutcome::Done(result), Vec::new()));
+        }
+        tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
+        let longest = turn.world.limits.backoff_most;
+        let pause = error.pause().unwrap_or_else(|| backoff(policy.backoff, longest, attempt));
+        turn.world.clock.sleep_until(turn.world.clock.now().after(pause)).await;
+        attempt += 1;
+        scope.begin_attempt(claim, attempt).await;
+    }
+}
+
+/// One attempt: bounded in time, and a panic is a failure of the attempt (R6.13).
+async fn once(
+    turn: &Turn<'_>,
+    prepared: &PreparedCall,
+    attempt: u32,
+    attempts: u32,
+    scope: &Arc<Scope>,
+) -> Result<Ran, Error> {
+    let provider = turn.world.tools.provider(&prepared.tool)?;
+    let facts = call(scope, prepared, attempt, attempts);
+    let mut run = AssertUnwindSafe(provider.execute(prepared, facts, scope.clone())).catch_unwind();
+    let ran = match poll_immediate(&mut run).await {
+        Some(ran) => Ok(ran),
+        None => within_deadline(turn, prepared, run, scope).await,
+    };
+    ran?.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said =
+            said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "nothing".to_owned());
+        Err(Error::new(Kind::ToolPanicked, format!("the tool panicked and said: {said}")))
+    })
+}
+
+/// Waits for an attempt that takes its time. Time in which the call holds still does not count.
+async fn within_deadline<T>(
+    turn: &Turn<'_>,
+    prepared: &PreparedCall,
+    run: impl Future<Output = T> + Unpin,
+    scope: &Scope,
+) -> Result<T, Error> {
+    let deadline = contract(turn, prepared).and_then(|contract| contract.deadline);
+    let deadline = deadline.unwrap_or(turn.world.limits.tool_deadline);
+    let until = turn.world.clock.now().after(deadline);
+    match select(run, turn.world.clock.sleep_until(until)).await {
+        Either::Left((ran, _)) => Ok(ran),
+        Either::Right(_) if scope.holds_still() => std::future::pending().await,
+        Either::Right(_) => {
+            let detail = format!("the tool did not finish within {} ms", deadline.as_millis());
+            Err(Error::new(Kind::ToolTimedOut, detail))
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+use jsonschema::Validator;
+use outlast_ports::tool::ToolProvider;
+use outlast_vocab::effect::{BatchCall, RefusedCall};
+use outlast_vocab::limits::{self, Limits};
+use outlast_vocab::message::{Arguments, ToolName, ToolUse};
+use outlast_vocab::tool::{Contract, PreparedCall};
+use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many errors of one argument list a model is told.
+const ERRORS_TOLD: usize = 8;
+
+/// All tools, each with the check of its arguments.
+pub struct Catalogue {
+    tools: BTreeMap<ToolName, Entry>,
+}
+
+struct Entry {
+    provider: Arc<dyn ToolProvider>,
+    validator: Validator,
+}
+
+/// Where a call is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+}
+
+impl Catalogue {
+    /// The tools of these providers. A name that stands twice or a schema that is none is an error at start-up.
+    pub fn new(providers: Vec<Arc<dyn ToolProvider>>) -> Result<Self, Error> {
+        let mut tools = BTreeMap::new();
+        for provider in providers {
+            for manifest in provider.manifests() {
+                let name = manifest.name;
+                let contract = provider.contract(&name).ok_or_else(|| unknown(&name, &[]))?;
+                let validator = jsonschema::validator_for(&contract.input).map_err(|cause| {
+                    let detail = format!("the input schema of tool `{name}` is no JSON Schema: {cause}");
+                    Error::new(Kind::ConfigInvalid, detail)
+                })?;
+                if tools.contains_key(&name) {
+                    let detail = format!("two tools are called `{name}`; names must be unique");
+                    return Err(Error::new(Kind::ToolDuplicate, detail));
+                }
+                tools.insert(name, Entry { provider: provider.clone(), validator });
+            }
+        }
+        Ok(Self { tools })
+    }
+
+    /// The names of all tools.
+    pub fn names(&self) -> impl Iterator<Item = &ToolName> {
+        self.tools.keys()
+    }
+
+    /// What a call of this tool needs.
+    pub fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        self.tools.get(tool).and_then(|entry| entry.provider.contract(tool))
+    }
+
+    /// Who runs this tool.
+    pub fn provider(&self, tool: &ToolName) -> Result<&Arc<dyn ToolProvider>, Error> {
+        self.tools.get(tool).map(|entry| &entry.provider).ok_or_else(|| unknown(tool, &[]))
+    }
+
+    /// Looks at a call the model asked for: it will run, or the model is told why not. `visible` is what the model was
+    /// shown; a tool outside of it does not exist for the model (R6.12).
+    pub async fn prepare(
+        &self,
+        caller: Caller,
+        key: &ReplayKey,
+        ask: &ToolUse,
+        visible: &[Contract],
+        limits: &Limits,
+    ) -> BatchCall {
+        match self.check(caller, ask, visible, limits).await {
+            Ok((arguments, contract, payload)) => BatchCall::Run(PreparedCall {
+                id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
+                model_id: ask.id.clone(),
+                tool: ask.tool.clone(),
+                class: contract.class,
+                arguments,
+                payload,
+            }),
+            Err(error) => BatchCall::Refused(RefusedCall {
+                model_id: ask.id.clone(),
+                tool: ask.tool.clone(),
+                failure: Failure::from(&error),
+            }),
+        }
+    }
+
+    async fn check<'a>(
+        &self,
+        caller: Caller,
+        ask: &ToolUse,
+        visible: &'a [Contract],
+        limits: &Limits,
+    ) -> Result<(Value, &'a Contract, Option<Value>), Error> {
+        let Some(contract) = visible.iter().find(|contract| contract.name == ask.tool) else {
+            return Err(unknown(&ask.tool, visible));
+        };
+        let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
+        let Arguments::Json(arguments) = &ask.arguments else {
+            return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON"));
+        };
+        limits::check_depth("json_depth", arguments, limits.json_depth)?;
+        fits(&entry.validator, arguments)?;
+        let payload = entry.provider.prepare(caller.session, &ask.tool, arguments).await?;
+        Ok((arguments.clone(), contract, payload))
+    }
+}
+
+/// Every error with its path and reason, so that the model can do better.
+fn fits(validator: &Validator, arguments: &Value) -> Result<(), Error> {
+    if validator.is_valid(arguments) {
+        return Ok(());
+    }
+    let errors: Vec<String> = validator
+        .iter_errors(arguments)
+        .take(ERRORS_TOLD)
+        .map(|error| {
+            let path = error.instance_path().to_string();
+            format!("at {}: {error}", if path.is_empty() { "the root" } else { &path })
+        })
+        .collect();
+    Err(Error::new(
+        Kind::ToolArgsInvalid,
+        format!("the arguments do not fit the schema; {}", errors.join("; ")),
+    ))
+}
+
+fn unknown(tool: &ToolName, visible: &[Contract]) -> Error {
+    let names: Vec<&str> = visible.iter().map(|contract| contract.name.as_str()).collect();
+    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Error::new(Kind::ToolUnknown, format!("no tool is called `{tool}`; there are: {there}"))
+}

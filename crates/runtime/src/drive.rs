@@ -1,0 +1,79 @@
+//! Drives a turn to its end. The only place that advances a `Step`.
+use crate::cancel::Cancel;
+use crate::catalogue::Caller;
+use crate::host::{Driven, Host, Tier};
+use crate::inline::not_durable;
+use crate::live::Signal;
+use crate::outfit::{Outfit, World};
+use crate::{model, tools};
+use outlast_kernel::step::{self, Plan, Step};
+use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::message::Part;
+use outlast_vocab::{At, Error};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// One turn with all it works with. Borrowed by everything that performs its effects.
+pub struct Turn<'a> {
+    /// The ports of this process.
+    pub world: &'a Arc<World>,
+    /// The configuration it runs under.
+    pub outfit: &'a Outfit,
+    /// The session and the turn.
+    pub caller: Caller,
+    /// Which turn of the session, counted from 0.
+    pub index: u32,
+    /// Claims of the turn since its last progress, this one included; 1 where nobody claims.
+    pub claims: u32,
+    /// The wish that it stops.
+    pub cancel: Cancel,
+    /// Whether the worker shuts down; the turn is handed back at the next model call then (R4.4).
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl Turn<'_> {
+    /// Where errors of this turn are placed.
+    pub fn at(&self) -> At {
+        At { session: Some(self.caller.session), turn: Some(self.caller.turn), ..At::default() }
+    }
+
+    /// Tells those who watch the session.
+    pub(crate) fn tell(&self, what: impl FnOnce() -> LiveKind) {
+        let Caller { session, turn } = self.caller;
+        self.world.hub.tell(session, || Signal::Live(Live { turn, what: what() }));
+    }
+}
+
+/// Drives a turn on this input until it ends or holds still. After a crash the same call with the same journal goes on
+/// where it stood: every effect that was answered is answered from there.
+pub async fn drive<H: Host>(turn: &Turn<'_>, input: Vec<Part>, host: &mut H) -> Result<Driven, Error> {
+    if host.tier() == Tier::Ephemeral
+        && let Some(tool) = turn.outfit.contracts.iter().find(|contract| contract.durable)
+    {
+        return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
+    }
+    let mut step = step::begin(plan(turn), input);
+    loop {
+        step = match step {
+            Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,
+            Step::CallModel(ask) => model::ask(turn, ask, host).await?,
+            Step::RunTools(batch) => tools::run(turn, batch, host).await?,
+            Step::Checkpoint(at) => {
+                let joined = host.checkpoint(&at).await?;
+                at.resume(joined)
+            }
+            Step::Wait(waiting) => return host.park(waiting.waits).await,
+            Step::Done(done) => return host.finish(done.end).await,
+        };
+    }
+}
+
+fn plan(turn: &Turn<'_>) -> Plan {
+    Plan {
+        index: turn.index,
+        model: turn.outfit.package.model.clone(),
+        tools: turn.outfit.tools,
+        model_calls: turn.outfit.package.model_calls,
+        tools_per_reply: turn.world.limits.tools_per_reply,
+    }
+}

@@ -1,0 +1,75 @@
+//! Follows a session from a cursor: what is durable from the store, what happens right now from the line (R14.1–R14.3).
+use crate::live::Signal;
+use crate::outfit::World;
+use outlast_ports::store::Store;
+use outlast_vocab::event::Event;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Error, SessionId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+/// How long a reader waits before it looks for records that another process wrote.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A reader of one session.
+pub struct Events {
+    world: Arc<World>,
+    store: Arc<dyn Store>,
+    session: SessionId,
+    after: Seq,
+    line: Receiver<Signal>,
+    ready: VecDeque<Event>,
+    /// Whether there may be records that were not read yet.
+    look: bool,
+}
+
+impl Events {
+    /// Reads from a cursor on. The line is joined first, so nothing falls between reading and following.
+    pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
+        let line = world.hub.listen(session);
+        Self { world, store, session, after, line, ready: VecDeque::new(), look: true }
+    }
+
+    /// The next event. Waits for one if there is none yet.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.past().await? {
+                return Ok(event);
+            }
+            let again = self.world.clock.now().after(LOOK_AGAIN);
+            let signal = tokio::select! {
+                biased;
+                signal = self.line.recv() => signal,
+                () = self.world.clock.sleep_until(again) => Ok(Signal::Committed),
+            };
+            match signal {
+                Ok(Signal::Live(live)) => return Ok(Event::Live(live)),
+                Ok(Signal::Committed | Signal::Ended(..)) => self.look = true,
+                Err(RecvError::Lagged(frames)) => {
+                    self.look = true;
+                    return Ok(Event::Missed { frames });
+                }
+                Err(RecvError::Closed) => {
+                    self.line = self.world.hub.listen(self.session);
+                    self.look = true;
+                }
+            }
+        }
+    }
+
+    /// The next durable event that is there already.
+    pub async fn past(&mut self) -> Result<Option<Event>, Error> {
+        if self.ready.is_empty() && self.look {
+            let page = self.store.records(self.session, self.after, self.world.limits.page_rows).await?;
+            self.look = page.len() == self.world.limits.page_rows;
+            self.ready.extend(page.into_iter().map(|record| Event::Durable(Box::new(record))));
+        }
+        let event = self.ready.pop_front();
+        if let Some(seq) = event.as_ref().and_then(Event::seq) {
+            self.after = seq;
+        }
+        Ok(event)
+    }
+}

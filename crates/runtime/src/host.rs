@@ -1,0 +1,84 @@
+//! Hosts: where the outcomes of a turn's effects are kept, and from where they are answered (R3).
+//!
+//! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
+use outlast_kernel::replay::History;
+use outlast_kernel::step::AtCheckpoint;
+use outlast_ports::store::{Store, ValueWrite, Work};
+use outlast_vocab::Error;
+use outlast_vocab::effect::{Joined, Place};
+use outlast_vocab::message::Message;
+use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::wait::Wait;
+use std::future::Future;
+use std::sync::Arc;
+
+/// What a host promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// What was answered stays answered.
+    Durable,
+    /// Nothing is kept.
+    Ephemeral,
+}
+
+/// What became of a turn that was driven.
+#[derive(Debug)]
+pub enum Driven {
+    /// It is over.
+    Ended(End),
+    /// It is over, and this is the session's next turn.
+    Next(End, Box<Work>),
+    /// It holds still.
+    Parked,
+    /// The worker shuts down; another one goes on.
+    HandedBack,
+    /// It has to be driven again from its journal: what it wanted to wait for is there, or an input wants to join.
+    Again,
+}
+
+/// Keeps the facts of one turn while it is driven.
+///
+/// Facts are noted first and written at the next [`Host::flush`], so that what belongs together is one write.
+pub trait Host: Send {
+    /// What this host promises.
+    fn tier(&self) -> Tier;
+
+    /// What is known of the turn from before.
+    fn history(&self) -> &Arc<History>;
+
+    /// The last message that is written.
+    fn place(&self) -> Option<Place>;
+
+    /// The store behind it, for those who read values.
+    fn store(&self) -> Option<&Arc<dyn Store>>;
+
+    /// What signs completion keys.
+    fn secret(&self) -> Option<[u8; 32]>;
+
+    /// Remembers a fact for the next write.
+    fn note(&mut self, fact: Fact);
+
+    /// Remembers values for the next write.
+    fn note_values(&mut self, values: Vec<ValueWrite>);
+
+    /// Writes what was noted; gives the place of the last record.
+    fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// Reads the messages before this turn, as far as `bytes` go.
+    fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The messages before this turn, once they were recalled.
+    fn recalled(&self) -> &[Message];
+
+    /// Takes in what joins the turn here.
+    fn checkpoint(&mut self, at: &AtCheckpoint) -> impl Future<Output = Result<Joined, Error>> + Send;
+
+    /// Holds the turn still.
+    fn park(&mut self, waits: Vec<Wait>) -> impl Future<Output = Result<Driven, Error>> + Send;
+
+    /// Gives the turn to another worker.
+    fn hand_back(&mut self) -> impl Future<Output = Result<Driven, Error>> + Send;
+
+    /// Ends the turn.
+    fn finish(&mut self, end: End) -> impl Future<Output = Result<Driven, Error>> + Send;
+}

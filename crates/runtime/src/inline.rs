@@ -1,0 +1,84 @@
+//! The host that keeps nothing: for scripts, tests and the benchmark's floor.
+use crate::host::{Driven, Host, Tier};
+use outlast_kernel::replay::History;
+use outlast_kernel::step::AtCheckpoint;
+use outlast_ports::store::{Store, ValueWrite};
+use outlast_vocab::effect::{Joined, Place};
+use outlast_vocab::message::Message;
+use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, Kind};
+use std::sync::Arc;
+
+/// Keeps nothing. What needs to be kept (durable steps, waits, pending completions) is refused.
+#[derive(Debug, Default)]
+pub struct Inline {
+    history: Arc<History>,
+    earlier: Vec<Message>,
+}
+
+impl Inline {
+    /// A turn that follows these messages.
+    pub fn after(earlier: Vec<Message>) -> Self {
+        Self { history: Arc::default(), earlier }
+    }
+}
+
+/// The error of everything that needs a durable host.
+pub(crate) fn not_durable(what: &str) -> Error {
+    Error::new(Kind::HostNotDurable, format!("{what} needs a durable host, but this one keeps nothing"))
+}
+
+impl Host for Inline {
+    fn tier(&self) -> Tier {
+        Tier::Ephemeral
+    }
+
+    fn history(&self) -> &Arc<History> {
+        &self.history
+    }
+
+    fn place(&self) -> Option<Place> {
+        None
+    }
+
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        None
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    fn note(&mut self, _: Fact) {}
+
+    fn note_values(&mut self, _: Vec<ValueWrite>) {}
+
+    async fn flush(&mut self) -> Result<Seq, Error> {
+        Ok(Seq(0))
+    }
+
+    async fn recall(&mut self, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn recalled(&self) -> &[Message] {
+        &self.earlier
+    }
+
+    async fn checkpoint(&mut self, _: &AtCheckpoint) -> Result<Joined, Error> {
+        Ok(Joined::default())
+    }
+
+    async fn park(&mut self, _: Vec<Wait>) -> Result<Driven, Error> {
+        Err(not_durable("holding a turn still"))
+    }
+
+    async fn hand_back(&mut self) -> Result<Driven, Error> {
+        Err(not_durable("giving a turn to another worker"))
+    }
+
+    async fn finish(&mut self, end: End) -> Result<Driven, Error> {
+        Ok(Driven::Ended(end))
+    }
+}

@@ -1,0 +1,253 @@
+//! The host that keeps everything in a store, and answers from there after a crash.
+use crate::cancel::Canceller;
+use crate::host::{Driven, Host, Tier};
+use crate::live::Signal;
+use crate::outfit::{Outfit, World};
+use outlast_kernel::replay::{History, Interrupted, interrupted};
+use outlast_kernel::step::AtCheckpoint;
+use outlast_kernel::transcript::{self, Transcript};
+use outlast_ports::store::{After, Commit, Lease, Receipt, Store, Then, ValueWrite};
+use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Place, ToolOutcome};
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, Seq, Started};
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, Failure, Kind};
+use std::sync::Arc;
+
+/// Keeps the facts of one turn in a store, under one lease.
+pub struct Journaled {
+    world: Arc<World>,
+    store: Arc<dyn Store>,
+    secret: [u8; 32],
+    lease: Lease,
+    history: Arc<History>,
+    canceller: Arc<Canceller>,
+    /// What the first write says of the turn's beginning, if it was not said before.
+    begin: Option<Begin>,
+    parent: Option<NodeRef>,
+    noted: Vec<Fact>,
+    values: Vec<ValueWrite>,
+    place: Option<Place>,
+    recalled: Option<Vec<Message>>,
+    input_waits: bool,
+}
+
+struct Begin {
+    started: Started,
+    package: Vec<u8>,
+}
+
+/// What a journaled host is made of.
+pub struct Opening {
+    /// The ports of this process.
+    pub world: Arc<World>,
+    /// Where the facts are kept.
+    pub store: Arc<dyn Store>,
+    /// What signs completion keys.
+    pub secret: [u8; 32],
+    /// The right to write.
+    pub lease: Lease,
+    /// What is known of the turn.
+    pub history: History,
+    /// Who tells the turn that it is cancelled.
+    pub canceller: Arc<Canceller>,
+    /// The head the turn appends to.
+    pub head: String,
+    /// The message it follows.
+    pub parent: Option<NodeRef>,
+}
+
+impl Journaled {
+    /// Opens the journal of a turn. A turn that was begun before keeps what was pinned then.
+    ///
+    /// # Panics
+    /// Never: packages are plain data.
+    pub fn open(opening: Opening, outfit: &Outfit) -> Self {
+        let Opening { world, store, secret, lease, history, canceller, head, parent } = opening;
+        let resumed = history.started().is_some();
+        let parent = history.started().map_or(parent, |started| started.parent);
+        let begin = (!resumed).then(|| Begin {
+            started: Started { kernel: outlast_kernel::VERSION, package: outfit.fingerprint, head, parent },
+            package: outlast_vocab::canon::to_string(&outfit.package).into_bytes(),
+        });
+        let place = history.last_node();
+        let history = Arc::new(history);
+        Self {
+            world,
+            store,
+            secret,
+            lease,
+            history,
+            canceller,
+            begin,
+            parent,
+            noted: Vec::new(),
+            values: Vec::new(),
+            place,
+            recalled: None,
+            // A turn that was begun before may have inputs waiting that no receipt has told us of.
+            input_waits: resumed,
+        }
+    }
+
+    /// Ends the turn from outside its steps: every open call gets an outcome first.
+    pub async fn close(&mut self, end: End) -> Result<Driven, Error> {
+        let history = self.history.clone();
+        for (claim, call) in history.open_calls() {
+            let BatchCall::Run(prepared) = &call.call else { continue };
+            let outcome = match interrupted(prepared, call.attempts) {
+                Interrupted::Probe => ToolOutcome::Unknown,
+                Interrupted::Again { .. } => {
+                    let failure =
+                        Failure::new(Kind::ToolInterrupted, "the turn ended before the call was done");
+                    ToolOutcome::Done(ToolResult::Err(failure))
+                }
+            };
+            self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+            self.note(Fact::Answered(Answered { claim, outcome: outcome.into() }));
+        }
+        self.finish(end).await
+    }
+
+    /// Holds the turn still for a person or a deploy.
+    pub async fn get_stuck(&mut self, failure: Failure, wait: Wait) -> Result<Driven, Error> {
+        self.note(Fact::Stuck { failure });
+        self.park(vec![wait]).await
+    }
+
+    async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
+        let mut facts = std::mem::take(&mut self.noted);
+        let mut blobs = Vec::new();
+        if let Some(Begin { started, package }) = self.begin.take() {
+            facts.insert(0, Fact::Started(started));
+            blobs.push(package);
+        }
+        let nodes: Vec<usize> =
+            facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
+        let values = std::mem::take(&mut self.values);
+        let (lease, now) = (self.lease.clone(), self.world.clock.now());
+        let receipt = self.store.commit(Commit { lease, now, facts, values, blobs, then }).await?;
+        if let Some(last) = nodes.last() {
+            self.place = receipt.places.get(*last).copied();
+        }
+        self.input_waits = receipt.input_waits;
+        if let Some(reason) = &receipt.cancelled {
+            self.canceller.cancel(reason);
+        }
+        self.world.hub.tell(self.lease.session, || Signal::Committed);
+        Ok(receipt)
+    }
+}
+
+impl Host for Journaled {
+    fn tier(&self) -> Tier {
+        Tier::Durable
+    }
+
+    fn history(&self) -> &Arc<History> {
+        &self.history
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        Some(&self.store)
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        Some(self.secret)
+    }
+
+    fn note(&mut self, fact: Fact) {
+        self.noted.push(fact);
+    }
+
+    fn note_values(&mut self, values: Vec<ValueWrite>) {
+        self.values.extend(values);
+    }
+
+    async fn flush(&mut self) -> Result<Seq, Error> {
+        if self.noted.is_empty() && self.values.is_empty() {
+            return Ok(self.place.map_or(Seq(0), |place| place.seq));
+        }
+        let receipt = self.commit(Then::GoOn).await?;
+        Ok(receipt.places.last().map_or(Seq(0), |place| place.seq))
+    }
+
+    async fn recall(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.recalled.is_some() {
+            return Ok(());
+        }
+        let turns = match self.parent {
+            Some(node) => self.store.history(node, bytes).await?,
+            None => Vec::new(),
+        };
+        let mut transcripts: Vec<Transcript> =
+            turns.iter().map(|turn| transcript::of_turn(&turn.records, turn.cut)).collect();
+        if let Some(Transcript { repaired, .. }) = transcripts.first_mut()
+            && !repaired.is_empty()
+            && !self.history.was_repaired()
+        {
+            let calls = std::mem::take(repaired);
+            self.noted.push(Fact::Repaired { calls });
+        }
+        self.recalled =
+            Some(transcripts.into_iter().rev().flat_map(|transcript| transcript.messages).collect());
+        Ok(())
+    }
+
+    fn recalled(&self) -> &[Message] {
+        self.recalled.as_deref().unwrap_or_default()
+    }
+
+    async fn checkpoint(&mut self, at: &AtCheckpoint) -> Result<Joined, Error> {
+        let effect = at.effect();
+        if let Some(joined) = self.history.answer(at.key(), &effect)? {
+            return Ok(joined);
+        }
+        if self.history.went_on_to(&at.next_model()) || !self.input_waits {
+            return Ok(Joined::default());
+        }
+        let inputs = self.store.joinable(self.lease.session).await?;
+        self.input_waits = false;
+        if inputs.is_empty() {
+            return Ok(Joined::default());
+        }
+        let joined =
+            Joined { inputs: inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect() };
+        let (key, command) = (at.key().clone(), effect.into());
+        self.note(Fact::Performed(Performed { key, command, outcome: joined.clone().into() }));
+        self.flush().await?;
+        Ok(joined)
+    }
+
+    async fn park(&mut self, waits: Vec<Wait>) -> Result<Driven, Error> {
+        match self.commit(Then::Park(waits)).await?.after {
+            After::Parked => Ok(Driven::Parked),
+            _ => Ok(Driven::Again),
+        }
+    }
+
+    async fn hand_back(&mut self) -> Result<Driven, Error> {
+        self.flush().await?;
+        self.store.hand_back(self.lease.clone(), self.world.clock.now()).await?;
+        Ok(Driven::HandedBack)
+    }
+
+    async fn finish(&mut self, end: End) -> Result<Driven, Error> {
+        let then = match &end {
+            End::Answered { .. } => Then::EndUnlessJoined(end.clone()),
+            _ => Then::End(end.clone()),
+        };
+        let receipt = self.commit(then).await?;
+        let driven = match receipt.after {
+            After::Ended => Driven::Ended(end.clone()),
+            After::Next(work) => Driven::Next(end.clone(), work),
+            After::GoesOn | After::Ready | After::Parked => return Ok(Driven::Again),
+        };
+        self.world.hub.tell(self.lease.session, || Signal::Ended(self.lease.turn, end));
+        Ok(driven)
+    }
+}

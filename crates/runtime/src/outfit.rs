@@ -1,0 +1,65 @@
+//! What a turn works with: the ports of this process, and what its package resolves to among them.
+use crate::catalogue::Catalogue;
+use crate::live::Hub;
+use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::model::{ModelInfo, ModelProvider};
+use outlast_vocab::message::ModelName;
+use outlast_vocab::package::Package;
+use outlast_vocab::tool::Contract;
+use outlast_vocab::{Error, Hash, Kind, Limits, canon};
+use std::sync::Arc;
+
+/// The outside world as this process reaches it. Built once at start-up.
+pub struct World {
+    /// Who speaks to models.
+    pub models: Vec<Arc<dyn ModelProvider>>,
+    /// The tools.
+    pub tools: Catalogue,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where random bits come from.
+    pub entropy: Arc<dyn Entropy>,
+    /// The bounds.
+    pub limits: Limits,
+    /// The line to those who watch.
+    pub hub: Hub,
+}
+
+impl World {
+    /// Who serves a model, and what is known of it.
+    pub fn model(&self, name: &ModelName) -> Result<(&dyn ModelProvider, ModelInfo), Error> {
+        let serves = |provider: &'_ Arc<dyn ModelProvider>| provider.info(name);
+        let found = self.models.iter().find_map(|provider| Some((provider.as_ref(), serves(provider)?)));
+        found.ok_or_else(|| Error::new(Kind::ModelUnknown, format!("no provider serves the model `{name}`")))
+    }
+}
+
+/// A package as this process can run it.
+#[derive(Debug)]
+pub struct Outfit {
+    /// The configuration.
+    pub package: Package,
+    /// The name under which it is stored.
+    pub fingerprint: Hash,
+    /// The contracts of its tools, in its order.
+    pub contracts: Vec<Contract>,
+    /// The fingerprint of those.
+    pub tools: Hash,
+}
+
+impl Outfit {
+    /// Resolves a package. A model or a tool that is not here is an error now, not in the middle of a turn (R1.5).
+    pub fn new(package: Package, world: &World) -> Result<Self, Error> {
+        world.model(&package.model)?;
+        let contract = |name| {
+            world.tools.contract(name).cloned().ok_or_else(|| {
+                let detail =
+                    format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
+                Error::new(Kind::ToolUnknown, detail)
+            })
+        };
+        let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+        let (fingerprint, tools) = (package.fingerprint(), canon::fingerprint(&contracts));
+        Ok(Self { package, fingerprint, contracts, tools })
+    }
+}

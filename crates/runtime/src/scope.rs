@@ -1,0 +1,313 @@
+//! What one running call may do: steps, sleeps, waits, values, progress (R6.8).
+//!
+//! A call never writes to the journal itself. It sends what it did to the driver, which owns the journal, and waits
+//! until that is durable where it has to be.
+use crate::cancel::Cancel;
+use crate::host::Tier;
+use crate::inline::not_durable;
+use crate::live::Signal;
+use crate::outfit::World;
+use outlast_kernel::replay::History;
+use outlast_ports::service::CallScope;
+use outlast_ports::store::{Store, ValueWrite};
+use outlast_ports::{Answer, BoxFuture};
+use outlast_vocab::effect::{AwaitEvent, DurableStep, Effect, Sleep, Slept, StepOutcome};
+use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::limits;
+use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// What a call tells the driver.
+pub(crate) enum FromCall {
+    /// Something to write with the next write.
+    Note(Fact),
+    /// Something that must be durable before the call goes on.
+    Record(Fact, oneshot::Sender<()>),
+    /// The call at this place of the batch holds still.
+    Waits(usize, Wait),
+}
+
+/// Everything a scope is made of.
+pub(crate) struct Scope {
+    pub(crate) world: Arc<World>,
+    pub(crate) tier: Tier,
+    pub(crate) history: Arc<History>,
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) secret: Option<[u8; 32]>,
+    pub(crate) cancel: Cancel,
+    pub(crate) session: SessionId,
+    pub(crate) turn: TurnId,
+    pub(crate) child: usize,
+    pub(crate) key: ReplayKey,
+    pub(crate) to_driver: mpsc::Sender<FromCall>,
+    pub(crate) used: Mutex<Used>,
+}
+
+/// What a call has used up so far.
+#[derive(Default)]
+pub(crate) struct Used {
+    steps: BTreeSet<String>,
+    sleeps: u32,
+    values: Vec<ValueWrite>,
+    holds_still: bool,
+}
+
+impl Scope {
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The values the call wrote; they commit with its answer.
+    pub(crate) async fn take_values(&self) -> Result<Vec<ValueWrite>, Error> {
+        let values = std::mem::take(&mut self.used().values);
+        let added = values.iter().filter(|write| write.value.is_some()).count();
+        if let (Some(store), 1..) = (&self.store, added) {
+            let most = self.world.limits.values_per_session;
+            let there = store.value_names(self.session, String::new(), most + 1).await?;
+            let new =
+                values.iter().filter(|write| write.value.is_some() && !there.contains(&write.name)).count();
+            limits::check("values_per_session", there.len() + new, most)?;
+        }
+        Ok(values)
+    }
+
+    /// Whether the call waits for something outside; its deadline does not count then.
+    pub(crate) fn holds_still(&self) -> bool {
+        self.used().holds_still
+    }
+
+    /// Makes a further attempt of the call durable before it begins.
+    pub(crate) async fn begin_attempt(&self, claim: ClaimRef, attempt: u32) {
+        *self.used() = Used::default();
+        self.record(Fact::Reclaimed(Reclaimed { claim, attempt })).await;
+    }
+
+    fn durable(&self, what: &str) -> Result<(), Error> {
+        match self.tier {
+            Tier::Durable => Ok(()),
+            Tier::Ephemeral => Err(not_durable(what)),
+        }
+    }
+
+    fn performed<E: Effect>(key: ReplayKey, effect: E, outcome: E::Outcome) -> Fact {
+        Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.into() })
+    }
+
+    async fn note(&self, fact: Fact) {
+        // The driver outlives its calls; if it is gone, so is the turn, and nobody will read the answer.
+        let _ = self.to_driver.send(FromCall::Note(fact)).await;
+    }
+
+    async fn record(&self, fact: Fact) {
+        let (done, written) = oneshot::channel();
+        let _ = self.to_driver.send(FromCall::Record(fact, done)).await;
+        if written.await.is_err() {
+            // The write failed and with it the turn; the driver drops this call.
+            pending::<()>().await;
+        }
+    }
+
+    /// Tells the driver that the call holds still. It is dropped there and runs again when the wait is over.
+    async fn hold_still<T>(&self, wait: Wait) -> T {
+        self.used().holds_still = true;
+        let _ = self.to_driver.send(FromCall::Waits(self.child, wait)).await;
+        pending().await
+    }
+
+    async fn run_step(&self, name: &str, input: Value, run: Answer<'_, Value>) -> Result<Value, Error> {
+        self.durable(&format!("the durable step `{name}`"))?;
+        self.name_step(name)?;
+        let key = self.key.step(name);
+        let effect = DurableStep { name: name.to_owned(), input };
+        if let Some(outcome) = self.history.answer(&key, &effect)? {
+            self.tell(LiveKind::Replayed { key });
+            return match outcome {
+                StepOutcome::Value(value) => Ok(value),
+                StepOutcome::Failed(failure) => Err(failure.into()),
+            };
+        }
+        let answer = run.await;
+        let outcome = match &answer {
+            Ok(value) => StepOutcome::Value(value.clone()),
+            // What may pass is not an answer: the step runs again when the tool is tried again.
+            Err(error) if error.class() == Class::Retry => return answer,
+            Err(error) => StepOutcome::Failed(Failure::from(error)),
+        };
+        self.record(Self::performed(key, effect, outcome)).await;
+        answer
+    }
+
+    fn name_step(&self, name: &str) -> Result<(), Error> {
+        let limits = &self.world.limits;
+        if name.is_empty() || name.len() > limits.key_bytes {
+            let detail =
+                format!("a step's name has 1 to {} bytes, this one has {}", limits.key_bytes, name.len());
+            return Err(Error::new(Kind::StepNameInvalid, detail));
+        }
+        let mut used = self.used();
+        limits::check("steps_per_call", used.steps.len() + 1, limits.steps_per_call)?;
+        if !used.steps.insert(name.to_owned()) {
+            let detail = format!("the call has a step `{name}` already; names must be unique in a call");
+            return Err(Error::new(Kind::StepNameInvalid, detail));
+        }
+        Ok(())
+    }
+
+    async fn run_sleep(&self, pause: Duration) -> Result<(), Error> {
+        let number = {
+            let mut used = self.used();
+            used.sleeps += 1;
+            used.sleeps - 1
+        };
+        let key = self.key.sleep(number);
+        let now = self.world.clock.now();
+        let pinned = self.history.wait(&key).and_then(|wait| wait.deadline);
+        let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
+        if self.history.answer(&key, &effect)?.is_some() {
+            return Ok(());
+        }
+        if self.tier == Tier::Durable && now.until(effect.until) > self.world.limits.wait_in_memory {
+            return self.hold_still(Wait { key, kind: WaitKind::Sleep, deadline: Some(effect.until) }).await;
+        }
+        self.world.clock.sleep_until(effect.until).await;
+        self.note(Self::performed(key, effect, Slept {})).await;
+        Ok(())
+    }
+
+    /// Waits for somebody to resolve `key`: at once if they have, at the deadline if they have not.
+    pub(crate) async fn wait_for(
+        &self,
+        key: ReplayKey,
+        kind: WaitKind,
+        within: Option<Duration>,
+    ) -> Result<Resolution, Error> {
+        let now = self.world.clock.now();
+        let pinned = self.history.wait(&key);
+        let deadline = match pinned {
+            Some(wait) => wait.deadline,
+            None => within.map(|within| now.after(within)),
+        };
+        let effect = AwaitEvent { key: key.clone(), deadline };
+        if let Some(resolution) = self.history.answer(&key, &effect)? {
+            return Ok(resolution);
+        }
+        let resolution = match self.history.resolution(&key) {
+            Some(resolution) => resolution.clone(),
+            None if deadline.is_some_and(|deadline| deadline <= now) => Resolution::Timeout,
+            None => return self.hold_still(Wait { key, kind, deadline }).await,
+        };
+        self.note(Self::performed(key, effect, resolution.clone())).await;
+        Ok(resolution)
+    }
+
+    fn sign(&self, key: ReplayKey) -> Result<CompletionKey, Error> {
+        let secret = self.secret.as_ref().ok_or_else(|| not_durable("a completion key"))?;
+        Ok(CompletionKey::sign(secret, self.turn, key))
+    }
+
+    fn tell(&self, what: LiveKind) {
+        let turn = self.turn;
+        self.world.hub.tell(self.session, || Signal::Live(Live { turn, what }));
+    }
+}
+
+impl CallScope for Scope {
+    fn step<'a>(&'a self, name: &'a str, input: Value, run: Answer<'a, Value>) -> Answer<'a, Value> {
+        Box::pin(self.run_step(name, input, run))
+    }
+
+    fn sleep(&self, pause: Duration) -> Answer<'_, ()> {
+        Box::pin(self.run_sleep(pause))
+    }
+
+    fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> Answer<'a, Resolution> {
+        Box::pin(async move {
+            self.durable("waiting for an event")?;
+            limits::check("key_bytes", custom.len(), self.world.limits.key_bytes)?;
+            self.wait_for(self.key.event(custom), WaitKind::Event, within).await
+        })
+    }
+
+    fn event_key(&self, custom: &str) -> Result<CompletionKey, Error> {
+        limits::check("key_bytes", custom.len(), self.world.limits.key_bytes)?;
+        self.sign(self.key.event(custom))
+    }
+
+    fn completion_key(&self) -> Result<CompletionKey, Error> {
+        self.sign(self.key.completion())
+    }
+
+    fn progress(&self, note: String) {
+        self.tell(LiveKind::Progress { key: self.key.clone(), note });
+    }
+
+    fn cancelled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { drop(self.cancel.requested().await) })
+    }
+
+    fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>> {
+        let written = self.used().values.iter().rev().find(|write| write.name == name).cloned();
+        Box::pin(async move {
+            let store = self.store.as_ref().ok_or_else(|| not_durable("reading a value"))?;
+            match written {
+                Some(write) => Ok(write.value),
+                None => store.value(self.session, name.to_owned()).await,
+            }
+        })
+    }
+
+    fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>> {
+        let written = self.used().values.clone();
+        Box::pin(async move {
+            let store = self.store.as_ref().ok_or_else(|| not_durable("listing values"))?;
+            let most = self.world.limits.values_per_session;
+            let stored = store.value_names(self.session, prefix.to_owned(), most).await?;
+            let mut names: BTreeSet<String> = stored.into_iter().collect();
+            for write in written.into_iter().filter(|write| write.name.starts_with(prefix)) {
+                match write.value {
+                    Some(_) => names.insert(write.name),
+                    None => names.remove(&write.name),
+                };
+            }
+            Ok(names.into_iter().collect())
+        })
+    }
+
+    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
+        self.durable("writing a value")?;
+        let limits = &self.world.limits;
+        if name.is_empty() {
+            return Err(Error::new(Kind::InputInvalid, "a value needs a name"));
+        }
+        limits::check("key_bytes", name.len(), limits.key_bytes)?;
+        let size = value.as_ref().map_or(0, outlast_vocab::message::json_size);
+        limits::check("value_bytes", size, limits.value_bytes)?;
+        self.used().values.push(ValueWrite { name: name.to_owned(), value });
+        Ok(())
+    }
+}
+
+/// The call as its tool sees it.
+pub(crate) fn call(
+    scope: &Scope,
+    prepared: &PreparedCall,
+    attempt: u32,
+    attempts: u32,
+) -> outlast_ports::tool::Call {
+    outlast_ports::tool::Call {
+        id: prepared.id,
+        session: scope.session,
+        turn: scope.turn,
+        attempt,
+        attempts,
+        payload: prepared.payload.clone(),
+    }
+}

@@ -1,0 +1,40 @@
+//! The clock and the entropy of a real machine.
+use outlast_ports::BoxFuture;
+use outlast_ports::clock::{Clock, Entropy};
+use outlast_vocab::Millis;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The machine's clock.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Millis {
+        // A clock before 1970 is broken; the oldest time we know keeps ids and leases in order.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Millis::default().after(since)
+    }
+
+    fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // The wall clock may be set back while we sleep; look again instead of coming early.
+            while self.now() < until {
+                tokio::time::sleep(self.now().until(until)).await;
+            }
+        })
+    }
+}
+
+/// The machine's random numbers.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    /// # Panics
+    /// If the operating system has no random numbers: no id could be trusted then.
+    fn random(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+        bytes
+    }
+}

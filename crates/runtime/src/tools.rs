@@ -1,0 +1,368 @@
+//! Runs the tools of a reply: what is answered is not run again, what was interrupted is ruled on, the rest runs in
+//! parallel as far as it may (R6.5, R6.6).
+use crate::call::perform;
+use crate::drive::Turn;
+use crate::host::Host;
+use crate::scope::{FromCall, Scope, Used};
+use futures_util::FutureExt;
+use futures_util::future::poll_immediate;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use outlast_kernel::batch::Batch;
+use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
+use outlast_kernel::step::{RunTools, Step};
+use outlast_kernel::transcript::{result_of, result_of_resolution};
+use outlast_ports::store::ValueWrite;
+use outlast_ports::tool::Probe;
+use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
+use outlast_vocab::event::LiveKind;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed};
+use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Failure, Kind, ReplayKey};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+
+/// Messages that calls of one batch may have under way to the driver.
+const MESSAGES: usize = 64;
+
+/// One call of the batch while it is worked on.
+struct Slot {
+    key: ReplayKey,
+    claim: ClaimRef,
+    class: EffectClass,
+    state: State,
+}
+
+enum State {
+    /// It has to run, as this attempt.
+    Run(PreparedCall, u32),
+    /// It ran; somebody outside has to complete it.
+    Pending,
+    /// It has its result.
+    Settled(ToolResult),
+}
+
+/// What came of a call.
+pub(crate) enum Came {
+    /// The tool ran.
+    Ran(usize, ToolOutcome, Vec<ValueWrite>),
+    /// Somebody outside completed it.
+    Completed(usize, Resolution),
+}
+
+/// Runs the batch until every call has a result or the turn holds still.
+pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
+    let mut slots = claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
+    let waits = match work(turn, &mut slots, host).await? {
+        Worked::Settled => Vec::new(),
+        Worked::Waits(waits) => waits,
+        Worked::Cancelled(reason) => {
+            host.flush().await?;
+            return Ok(batch.cancel(reason));
+        }
+    };
+    host.flush().await?;
+    if !waits.is_empty() {
+        return Ok(batch.wait(waits));
+    }
+    let mut step = Step::RunTools(batch);
+    for (index, slot) in slots.into_iter().enumerate() {
+        step = match (step, slot.state) {
+            (Step::RunTools(batch), State::Settled(result)) => batch.settle(index, result),
+            (step, _) => step,
+        };
+    }
+    Ok(step)
+}
+
+/// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
+async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Vec<Slot>, Error> {
+    let history = host.history().clone();
+    if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
+        return take_over(turn, batch.key(), recorded, host).await;
+    }
+    let mut calls = Vec::new();
+    for (index, (ask, refused)) in batch.calls().enumerate() {
+        let key = batch.key().child(index, ask.id.as_str());
+        let (tools, limits) = (&turn.world.tools, &turn.world.limits);
+        calls.push(match refused.cloned() {
+            Some(failure) => {
+                BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
+            }
+            None => tools.prepare(turn.caller, &key, ask, &turn.outfit.contracts, limits).await,
+        });
+    }
+    let command = ToolBatch { calls: calls.clone() }.into();
+    host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
+    let asked = host.flush().await?;
+    let slots = calls.into_iter().enumerate().map(|(index, call)| {
+        let child = u32::try_from(index).unwrap_or(u32::MAX);
+        let key = batch.key().child(index, call.model_id().as_str());
+        let (class, state) = match call {
+            BatchCall::Run(call) => (call.class, State::Run(call, 1)),
+            BatchCall::Refused(refused) => {
+                (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure)))
+            }
+        };
+        Slot { key, claim: ClaimRef { asked, child }, class, state }
+    });
+    Ok(slots.collect())
+}
+
+/// Takes a batch over from the journal. What was interrupted is ruled on, and the ruling is durable before anything
+/// runs again.
+async fn take_over<H: Host>(
+    turn: &Turn<'_>,
+    batch: &ReplayKey,
+    recorded: &RecordedBatch,
+    host: &mut H,
+) -> Result<Vec<Slot>, Error> {
+    let mut slots = Vec::new();
+    for (index, call) in recorded.calls.iter().enumerate() {
+        let child = u32::try_from(index).unwrap_or(u32::MAX);
+        let claim = ClaimRef { asked: recorded.asked, child };
+        let key = batch.child(index, call.call.model_id().as_str());
+        let (class, state) = match (&call.call, &call.outcome) {
+            (BatchCall::Refused(refused), _) => {
+                (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure.clone())))
+            }
+            (BatchCall::Run(prepared), Some(outcome)) => {
+                turn.tell(|| LiveKind::Replayed { key: key.clone() });
+                (prepared.class, result_of(outcome).map_or(State::Pending, State::Settled))
+            }
+            (BatchCall::Run(prepared), None) if call.parked => {
+                host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+                (prepared.class, State::Run(prepared.clone(), call.attempts))
+            }
+            (BatchCall::Run(prepared), None) => {
+                turn.tell(|| LiveKind::Interrupted { key: key.clone() });
+                (prepared.class, rule(turn, claim, prepared, call.attempts, host).await?)
+            }
+        };
+        slots.push(Slot { key, claim, class, state });
+    }
+    host.flush().await?;
+    Ok(slots)
+}
+
+/// Rules on a call that was begun and has no outcome (R3.4).
+async fn rule<H: Host>(
+    turn: &Turn<'_>,
+    claim: ClaimRef,
+    call: &PreparedCall,
+    attempts: u32,
+    host: &mut H,
+) -> Result<State, Error> {
+    let outcome = match interrupted(call, attempts) {
+        Interrupted::Again { attempt } => {
+            host.note(Fact::Reclaimed(Reclaimed { claim, attempt }));
+            return Ok(State::Run(call.clone(), attempt));
+        }
+        Interrupted::Probe => probe(turn, call).await,
+    };
+    host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
+    host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
+    Ok(result_of(&outcome).map_or(State::Pending, State::Settled))
+}
+
+/// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
+async fn probe(turn: &Turn<'_>, call: &PreparedCall) -> ToolOutcome {
+    let asked = match turn.world.tools.provider(&call.tool) {
+        Ok(provider) => AssertUnwindSafe(provider.probe(call)).catch_unwind().await,
+        Err(error) => Ok(Err(error)),
+    };
+    match asked {
+        Ok(Ok(Probe::Happened(result))) => ToolOutcome::Done(result),
+        Ok(Ok(Probe::DidNotHappen)) => {
+            let detail = "the call was interrupted before it happened; it may be asked for again";
+            ToolOutcome::Done(ToolResult::Err(Failure::new(Kind::ToolInterrupted, detail)))
+        }
+        Ok(Ok(Probe::CannotTell) | Err(_)) | Err(_) => ToolOutcome::Unknown,
+    }
+}
+
+enum Worked {
+    Settled,
+    Waits(Vec<Wait>),
+    Cancelled(String),
+}
+
+/// Runs what has to run. The driver stays here, so every write of the batch goes through one place.
+async fn work<H: Host>(turn: &Turn<'_>, slots: &mut [Slot], host: &mut H) -> Result<Worked, Error> {
+    let (to_driver, mut from_calls) = mpsc::channel(MESSAGES);
+    let schedule: Vec<Scheduling> = slots.iter().map(|slot| scheduling(turn, slot)).collect();
+    let mut order = Batch::new(&schedule, turn.world.limits.parallel_tools);
+    let mut running = FuturesUnordered::new();
+    let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
+    for (index, slot) in slots.iter().enumerate() {
+        if let State::Settled(_) = slot.state {
+            order.finish(index);
+        }
+    }
+    loop {
+        while let Some(index) = order.start() {
+            running.push(start(turn, index, &slots[index], host, &to_driver));
+        }
+        if running.is_empty() {
+            return Ok(Worked::Settled);
+        }
+        if waiting.len() == running.len() {
+            return Ok(Worked::Waits(waiting.into_values().flatten().collect()));
+        }
+        let came = tokio::select! {
+            biased;
+            message = from_calls.recv() => {
+                if let Some(message) = message {
+                    take(message, &mut waiting, host).await?;
+                }
+                continue;
+            }
+            came = running.next() => came,
+            reason = turn.cancel.requested() => {
+                let grace = turn.world.clock.now().after(turn.world.limits.cancel_grace);
+                let mut patience = turn.world.clock.sleep_until(grace);
+                while running.len() > waiting.len() {
+                    tokio::select! {
+                        biased;
+                        Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
+                        Some(came) = running.next() => {
+                            let came = came?;
+                            let (Came::Ran(index, ..) | Came::Completed(index, _)) = came;
+                            settle(&mut slots[index], came, host);
+                        }
+                        () = &mut patience => break,
+                    }
+                }
+                drop(running);
+                give_up(slots, &waiting, &order, host);
+                return Ok(Worked::Cancelled(reason));
+            }
+        };
+        // Calls that are done at the same time share one write.
+        let mut came = came;
+        let mut keep = false;
+        while let Some(now) = came {
+            let now = now?;
+            // What the call noted on its way comes before its answer.
+            while let Ok(message) = from_calls.try_recv() {
+                take(message, &mut waiting, host).await?;
+            }
+            let (Came::Ran(index, ..) | Came::Completed(index, _)) = now;
+            keep |= slots[index].class != EffectClass::Pure;
+            if settle(&mut slots[index], now, host) {
+                order.finish(index);
+            } else {
+                keep = true;
+                running.push(start(turn, index, &slots[index], host, &to_driver));
+            }
+            came = poll_immediate(running.next()).await.flatten();
+        }
+        // An answer that must not be asked for again is durable at once; pure ones wait for their neighbours.
+        if keep {
+            host.flush().await?;
+        }
+    }
+}
+
+fn scheduling(turn: &Turn<'_>, slot: &Slot) -> Scheduling {
+    match &slot.state {
+        State::Run(call, _) => {
+            contract(turn, call).map(|contract| contract.scheduling.clone()).unwrap_or_default()
+        }
+        State::Pending | State::Settled(_) => Scheduling::Parallel,
+    }
+}
+
+pub(crate) fn contract<'a>(turn: &'a Turn<'_>, call: &PreparedCall) -> Option<&'a Contract> {
+    turn.outfit.contracts.iter().find(|contract| contract.name == call.tool)
+}
+
+async fn take<H: Host>(
+    message: FromCall,
+    waiting: &mut BTreeMap<usize, Vec<Wait>>,
+    host: &mut H,
+) -> Result<(), Error> {
+    match message {
+        FromCall::Note(fact) => host.note(fact),
+        FromCall::Record(fact, done) => {
+            host.note(fact);
+            host.flush().await?;
+            // The call may have been dropped meanwhile; the fact stands.
+            let _ = done.send(());
+        }
+        FromCall::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
+    }
+    Ok(())
+}
+
+/// Notes the answer of a call; says whether the call has its result now.
+fn settle<H: Host>(slot: &mut Slot, came: Came, host: &mut H) -> bool {
+    let result = match came {
+        Came::Ran(_, outcome, values) => {
+            let result = result_of(&outcome);
+            host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
+            host.note_values(values);
+            result
+        }
+        Came::Completed(_, resolution) => Some(result_of_resolution(resolution)),
+    };
+    slot.state = result.map_or(State::Pending, State::Settled);
+    matches!(slot.state, State::Settled(_))
+}
+
+/// Gives every call that did not finish an outcome, because the turn is cancelled.
+fn give_up<H: Host>(
+    slots: &mut [Slot],
+    waiting: &BTreeMap<usize, Vec<Wait>>,
+    order: &Batch<'_>,
+    host: &mut H,
+) {
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let State::Run(call, _) = &slot.state else { continue };
+        let runs = order.is_running(index) && !waiting.contains_key(&index);
+        let outcome = if runs && !call.class.may_repeat() {
+            ToolOutcome::Unknown
+        } else {
+            let failure =
+                Failure::new(Kind::ToolCancelled, "the turn was cancelled before the call was done");
+            ToolOutcome::Done(ToolResult::Err(failure))
+        };
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
+    }
+}
+
+/// The work of one slot as a future.
+fn start<'a, H: Host>(
+    turn: &'a Turn<'_>,
+    index: usize,
+    slot: &Slot,
+    host: &H,
+    to_driver: &mpsc::Sender<FromCall>,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<Came, Error>> + Send + 'a>> {
+    let scope = Arc::new(Scope {
+        world: turn.world.clone(),
+        tier: host.tier(),
+        history: host.history().clone(),
+        store: host.store().cloned(),
+        secret: host.secret(),
+        cancel: turn.cancel.clone(),
+        session: turn.caller.session,
+        turn: turn.caller.turn,
+        child: index,
+        key: slot.key.clone(),
+        to_driver: to_driver.clone(),
+        used: Mutex::new(Used::default()),
+    });
+    match &slot.state {
+        State::Run(prepared, attempt) => {
+            Box::pin(perform(turn, index, slot.claim, prepared.clone(), *attempt, scope))
+        }
+        State::Pending | State::Settled(_) => Box::pin(async move {
+            let resolution = scope.wait_for(scope.key.completion(), WaitKind::Completion, None).await?;
+            Ok(Came::Completed(index, resolution))
+        }),
+    }
+}

@@ -1,0 +1,592 @@
+//! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
+use crate::cancel::{Canceller, cancel};
+use crate::catalogue::{Caller, Catalogue};
+use crate::drive::{Turn, drive};
+use crate::events::Events;
+use crate::host::Driven;
+use crate::journaled::{Journaled, Opening};
+use crate::live::{Hub, Signal};
+use crate::model::backoff;
+use crate::outfit::{Outfit, World};
+use outlast_kernel::replay::History;
+use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::model::ModelProvider;
+use outlast_ports::store::{Accept, Accepted, Cancelled, Lease, MAIN, Resolved, Store, Taker, Target, Work};
+use outlast_ports::tool::ToolProvider;
+use outlast_vocab::message::Part;
+use outlast_vocab::package::Package;
+use outlast_vocab::record::{Delivery, End, Record, Seq};
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::{
+    Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+/// How often an idle worker looks whether another process changed something.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a turn is driven again under one lease after an error that may pass.
+const DRIVES_PER_LEASE: u32 = 5;
+
+/// Everything a runtime is made of.
+pub struct Config {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// Who speaks to models.
+    pub models: Vec<Arc<dyn ModelProvider>>,
+    /// Where tools come from.
+    pub tools: Vec<Arc<dyn ToolProvider>>,
+    /// The agent that answers.
+    pub package: Package,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where random bits come from.
+    pub entropy: Arc<dyn Entropy>,
+    /// The bounds.
+    pub limits: Limits,
+    /// Who this worker is.
+    pub worker: WorkerId,
+}
+
+/// An input for a session.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Which session.
+    pub target: Target,
+    /// What it says.
+    pub parts: Vec<Part>,
+    /// The caller's idempotency key.
+    pub key: Option<String>,
+    /// What it does when a turn is under way.
+    pub delivery: Delivery,
+    /// The head it is for.
+    pub head: String,
+}
+
+impl Input {
+    /// A text for a session, on its main head.
+    pub fn text(target: Target, text: impl Into<String>) -> Self {
+        let parts = vec![Part::text(text)];
+        Self { target, parts, key: None, delivery: Delivery::Next, head: MAIN.to_owned() }
+    }
+}
+
+/// A running worker. Cheap to clone; [`Runtime::shut_down`] ends it.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    world: Arc<World>,
+    store: Arc<dyn Store>,
+    worker: WorkerId,
+    outfit: Arc<Outfit>,
+    secret: [u8; 32],
+    driving: Mutex<HashMap<SessionId, Driving>>,
+    tasks: Mutex<JoinSet<()>>,
+    wake: Notify,
+    stopping: watch::Sender<bool>,
+}
+
+/// A session that this worker drives.
+struct Driving {
+    turn: TurnId,
+    canceller: Arc<Canceller>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime {
+    /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        let Config { store, models, tools, package, clock, entropy, limits, worker } = config;
+        if models.is_empty() {
+            return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
+        }
+        let hub = Hub::new(limits.live_frames);
+        let world = World { models, tools: Catalogue::new(tools)?, clock, entropy, limits, hub };
+        let outfit = Arc::new(Outfit::new(package, &world)?);
+        let inner = Arc::new(Inner {
+            world: Arc::new(world),
+            secret: store.secret().await?,
+            store,
+            worker,
+            outfit,
+            driving: Mutex::default(),
+            tasks: Mutex::default(),
+            wake: Notify::new(),
+            stopping: watch::Sender::new(false),
+        });
+        lock(&inner.tasks).spawn(keep(inner.clone()));
+        Ok(Self { inner })
+    }
+
+    /// The ports of this process.
+    pub fn world(&self) -> &Arc<World> {
+        &self.inner.world
+    }
+
+    /// Where everything is kept.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// A fresh id for a session.
+    pub fn fresh_session(&self) -> SessionId {
+        SessionId::fresh(self.now(), self.inner.world.entropy.for_id())
+    }
+
+    /// What time it is for this worker.
+    pub fn now(&self) -> Millis {
+        self.inner.world.clock.now()
+    }
+
+    /// Takes an input in. When this returns, the input is durable and its turn will be driven, here or by whoever holds
+    /// the session.
+    pub async fn submit(&self, input: Input) -> Result<Accepted, Error> {
+        let inner = &self.inner;
+        check_input(&input, &inner.world.limits)?;
+        let Input { target, parts, key, delivery, head } = input;
+        let now = self.now();
+        let accepted = inner
+            .store
+            .accept(Accept {
+                target,
+                turn: TurnId::fresh(now, inner.world.entropy.for_id()),
+                parts,
+                key,
+                delivery,
+                head,
+                now,
+                taker: inner.taker(now),
+                queued_most: inner.world.limits.queued_inputs,
+            })
+            .await?;
+        inner.world.hub.tell(accepted.session, || Signal::Committed);
+        let Accepted { session, turn, duplicate, place, work } = accepted;
+        match work {
+            Some(work) => inner.spawn(work),
+            None => inner.wake.notify_one(),
+        }
+        Ok(Accepted { session, turn, duplicate, place, work: None })
+    }
+
+    /// How a turn ended; waits until it has. An input that joined another turn ends as that one does.
+    pub async fn outcome(&self, turn: TurnId) -> Result<End, Error> {
+        let mut turn = turn;
+        let mut view = self.inner.store.turn(turn).await?;
+        let mut line = self.inner.world.hub.listen(view.session);
+        loop {
+            view = self.inner.store.turn(turn).await?;
+            match view.end {
+                Some(End::Joined { into }) => {
+                    turn = into;
+                    continue;
+                }
+                Some(end) => return Ok(end),
+                None => {}
+            }
+            let again = self.now().after(LOOK_AGAIN);
+            let mut patience = self.inner.world.clock.sleep_until(again);
+            loop {
+                tokio::select! {
+                    biased;
+                    signal = line.recv() => match signal {
+                        Ok(Signal::Ended(ended, end)) if ended == turn => return Ok(end),
+                        Ok(_) => {}
+                        Err(RecvError::Lagged(_)) => break,
+                        Err(RecvError::Closed) => {
+                            line = self.inner.world.hub.listen(view.session);
+                            break;
+                        }
+                    },
+                    () = &mut patience => break,
+                }
+            }
+        }
+    }
+
+    /// Asks a turn to stop. The wish is durable when this returns.
+    pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+        let cancelled = self.inner.store.cancel(turn, reason.to_owned(), self.now()).await?;
+        for driving in lock(&self.inner.driving).values().filter(|driving| driving.turn == turn) {
+            driving.canceller.cancel(reason);
+        }
+        self.inner.wake.notify_one();
+        Ok(cancelled)
+    }
+
+    /// Resolves a wait with its key. The first resolution counts.
+    pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<Resolved, Error> {
+        key.check(&self.inner.secret)?;
+        let resolved = self.inner.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
+        self.inner.wake.notify_one();
+        Ok(resolved)
+    }
+
+    /// The key that resolves a wait of a turn.
+    pub fn key_of(&self, turn: TurnId, wait: &ReplayKey) -> CompletionKey {
+        CompletionKey::sign(&self.inner.secret, turn, wait.clone())
+    }
+
+    /// Lets a stuck turn try again, after a person or a deploy has mended what it was stuck on.
+    pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
+        let view = self.inner.store.turn(turn).await?;
+        let session = self.inner.store.session(view.session).await?;
+        let stuck =
+            session.waits.into_iter().find(|wait| wait.kind == WaitKind::Event && is_stuck(&wait.key));
+        let Some(wait) = stuck.filter(|_| session.active == Some(turn)) else {
+            return Err(Error::new(Kind::WaitNotFound, format!("{turn} is not stuck")));
+        };
+        let now = self.now();
+        self.inner.store.resolve(turn, wait.key, Resolution::Ok(serde_json::Value::Null), now).await?;
+        self.inner.wake.notify_one();
+        Ok(())
+    }
+
+    /// Follows a session from a cursor.
+    pub fn events(&self, session: SessionId, after: Seq) -> Events {
+        Events::new(self.inner.world.clone(), self.inner.store.clone(), session, after)
+    }
+
+    /// Comes back when this worker drives nothing and could take nothing.
+    pub async fn idle(&self) -> Result<(), Error> {
+        loop {
+            let driving = !lock(&self.inner.driving).is_empty();
+            if !driving && !self.inner.store.has_work(self.inner.worker, self.now()).await? {
+                return Ok(());
+            }
+            self.inner.wake.notify_one();
+            let soon = self.now().after(Duration::from_millis(10));
+            self.inner.world.clock.sleep_until(soon).await;
+        }
+    }
+
+    /// Stops taking work, lets turns come to a step's end, and hands their sessions back. What has not come there within
+    /// `patience` is dropped; its lease runs out or is found dead.
+    pub async fn shut_down(self, patience: Duration) {
+        self.inner.stopping.send_replace(true);
+        let mut tasks = std::mem::take(&mut *lock(&self.inner.tasks));
+        let until = self.now().after(patience);
+        let mut over = self.inner.world.clock.sleep_until(until);
+        loop {
+            tokio::select! {
+                biased;
+                ended = tasks.join_next() => if ended.is_none() { return },
+                () = &mut over => {
+                    tasks.shutdown().await;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn is_stuck(key: &ReplayKey) -> bool {
+    key.as_str().rsplit('/').next().is_some_and(|last| last.starts_with("stuck:"))
+}
+
+fn check_input(input: &Input, limits: &Limits) -> Result<(), Error> {
+    let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
+    if input.parts.is_empty() || (bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some())) {
+        return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
+    }
+    limits::check("input_bytes", bytes, limits.input_bytes)?;
+    limits::check("key_bytes", input.key.as_ref().map_or(0, String::len), limits.key_bytes)?;
+    limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
+    match &input.target {
+        Target::Key { key, .. } if key.is_empty() => {
+            Err(Error::new(Kind::InputInvalid, "a session key must not be empty"))
+        }
+        Target::Key { key, .. } => limits::check("key_bytes", key.len(), limits.key_bytes),
+        Target::New(_) | Target::Id(_) => Ok(()),
+    }
+}
+
+impl Inner {
+    /// This worker as a taker of a session, unless it has its hands full or shuts down.
+    fn taker(&self, now: Millis) -> Option<Taker> {
+        let free = self.room() > 0 && !*self.stopping.borrow();
+        free.then(|| Taker { worker: self.worker, until: now.after(self.world.limits.lease) })
+    }
+
+    fn room(&self) -> usize {
+        self.world.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
+    }
+
+    /// Drives a session in a task of its own.
+    fn spawn(self: &Arc<Self>, work: Work) {
+        let mut tasks = lock(&self.tasks);
+        // Finished tasks are let go here, so the set holds no more than what runs.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(drive_session(self.clone(), work));
+    }
+}
+
+/// Drives the turns of a session until there is none left or the lease is gone.
+async fn drive_session(inner: Arc<Inner>, mut work: Work) {
+    loop {
+        let session = work.lease.session;
+        let (canceller, wish) = cancel();
+        let canceller = Arc::new(canceller);
+        let driving = Driving { turn: work.lease.turn, canceller: canceller.clone() };
+        lock(&inner.driving).insert(session, driving);
+        let lease = work.lease.clone();
+        let driven = Drive { inner: &inner, canceller, wish }.turn(work).await;
+        lock(&inner.driving).remove(&session);
+        match driven {
+            Ok(Driven::Next(_, next)) => work = *next,
+            Ok(Driven::Parked) => {
+                // Its deadline may be the next thing to happen.
+                inner.wake.notify_one();
+                return;
+            }
+            Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => return,
+            Err(error) if error.kind() == Kind::LeaseLost => {
+                tracing::info!(%error, "another worker took the session over");
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the turn cannot be driven now; the session is handed back");
+                hand_back(&inner, lease).await;
+                return;
+            }
+        }
+    }
+}
+
+async fn hand_back(inner: &Inner, lease: Lease) {
+    // If this fails too, the lease runs out by itself: leases without a driver are not renewed.
+    let pause = inner.world.clock.now().after(inner.world.limits.backoff_first);
+    inner.world.clock.sleep_until(pause).await;
+    if let Err(error) = inner.store.hand_back(lease, inner.world.clock.now()).await {
+        tracing::warn!(%error, "a session could not be handed back");
+    }
+}
+
+/// One turn under one lease.
+struct Drive<'a> {
+    inner: &'a Arc<Inner>,
+    canceller: Arc<Canceller>,
+    wish: crate::cancel::Cancel,
+}
+
+impl Drive<'_> {
+    /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
+    /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
+    async fn turn(&self, work: Work) -> Result<Driven, Error> {
+        let Work { lease, index, head, parent, claims, mut records } = work;
+        let mut tries = 0;
+        loop {
+            let opening = |history| Opening {
+                world: self.inner.world.clone(),
+                store: self.inner.store.clone(),
+                secret: self.inner.secret,
+                lease: lease.clone(),
+                history,
+                canceller: self.canceller.clone(),
+                head: head.clone(),
+                parent,
+            };
+            let driven = self.once(records, index, claims, &opening).await;
+            let error = match driven {
+                Ok(Driven::Again) => {
+                    records = self.inner.store.turn_records(lease.turn).await?;
+                    continue;
+                }
+                Ok(driven) => return Ok(driven),
+                Err(error) if error.kind() == Kind::LeaseLost => return Err(error),
+                Err(error) => error,
+            };
+            tries += 1;
+            if error.class() == Class::Retry && tries >= DRIVES_PER_LEASE {
+                return Err(error);
+            }
+            records = self.inner.store.turn_records(lease.turn).await?;
+            if error.class() == Class::Retry {
+                tracing::warn!(%error, tries, "the turn is driven again from its journal");
+                let Limits { backoff_first, backoff_most, .. } = self.inner.world.limits;
+                let until = self.inner.world.clock.now().after(backoff(backoff_first, backoff_most, tries));
+                self.inner.world.clock.sleep_until(until).await;
+                continue;
+            }
+            match self.give_up(&error, records, index, &opening).await? {
+                Driven::Again => records = self.inner.store.turn_records(lease.turn).await?,
+                driven => return Ok(driven),
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        records: Vec<Record>,
+        index: u32,
+        claims: u32,
+        opening: &impl Fn(History) -> Opening,
+    ) -> Result<Driven, Error> {
+        let Opening { lease, .. } = opening(History::default());
+        let history = History::of(records)?;
+        if let Some(reason) = history.cancelled() {
+            self.canceller.cancel(reason);
+        }
+        let accepted = history.accepted();
+        let input = accepted.map(|accepted| accepted.parts.clone()).ok_or_else(|| {
+            Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
+        })?;
+        if claims > self.inner.world.limits.claims_without_progress {
+            let outfit = self.inner.outfit.clone();
+            return Journaled::open(opening(history), &outfit)
+                .close(End::Sealed { claims: claims - 1 })
+                .await;
+        }
+        let outfit = self.outfit(history.started().map(|started| started.package)).await?;
+        let mut host = Journaled::open(opening(history), &outfit);
+        let turn = Turn {
+            world: &self.inner.world,
+            outfit: &outfit,
+            caller: Caller { session: lease.session, turn: lease.turn },
+            index,
+            claims,
+            cancel: self.wish.clone(),
+            stopping: self.inner.stopping.subscribe(),
+        };
+        drive(&turn, input, &mut host).await
+    }
+
+    /// The outfit a turn runs under: the one it began with, else this worker's.
+    async fn outfit(&self, pinned: Option<Hash>) -> Result<Arc<Outfit>, Error> {
+        match pinned {
+            Some(fingerprint) if fingerprint != self.inner.outfit.fingerprint => {
+                let json = self.inner.store.blob(fingerprint).await?;
+                let package: Package = serde_json::from_slice(&json).map_err(|cause| {
+                    Error::new(Kind::RecordCorrupt, format!("the package {fingerprint} does not decode"))
+                        .because(cause)
+                })?;
+                Outfit::new(package, &self.inner.world).map(Arc::new).map_err(|error| {
+                    let detail = format!("the turn began under another configuration: {}", error.detail());
+                    Error::new(Kind::PackageUnavailable, detail).because(error)
+                })
+            }
+            _ => Ok(self.inner.outfit.clone()),
+        }
+    }
+
+    /// Ends or parks a turn that met an error it cannot pass.
+    async fn give_up(
+        &self,
+        error: &Error,
+        records: Vec<Record>,
+        index: u32,
+        opening: &impl Fn(History) -> Opening,
+    ) -> Result<Driven, Error> {
+        tracing::error!(%error, "the turn cannot go on as it is");
+        let history = History::of(records)?;
+        let key = ReplayKey::turn(index).stuck(history.times_stuck());
+        let cancelled = history.cancelled().map(ToOwned::to_owned);
+        let mut host = Journaled::open(opening(history), &self.inner.outfit);
+        let failure = Failure::from(error);
+        match (error.class(), cancelled) {
+            (_, Some(reason)) => host.close(End::Cancelled { reason }).await,
+            (Class::Reject, None) => host.close(End::Failed { failure }).await,
+            (Class::Retry | Class::Park | Class::Bug, None) => {
+                let wait = Wait { key, kind: WaitKind::Event, deadline: None };
+                host.get_stuck(failure, wait).await
+            }
+        }
+    }
+}
+
+/// Renews leases, takes work that is ready or due, and passes on cancels that came through other processes.
+async fn keep(inner: Arc<Inner>) {
+    let mut stopping = inner.stopping.subscribe();
+    let mut keeper =
+        Keeper { changes: None, renewed: inner.world.clock.now(), looked: Millis(0), next_wake: None };
+    loop {
+        if let Err(error) = keeper.tend(&inner).await {
+            tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
+        }
+        let now = inner.world.clock.now();
+        let mut next = now.after(LOOK_AGAIN);
+        if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
+            next = next.min(wake);
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = inner.wake.notified() => keeper.changes = None,
+            () = inner.world.clock.sleep_until(next) => {}
+        }
+    }
+}
+
+struct Keeper {
+    /// The store's change number when work was last looked for; none looks again at once.
+    changes: Option<u64>,
+    renewed: Millis,
+    looked: Millis,
+    next_wake: Option<Millis>,
+}
+
+impl Keeper {
+    async fn tend(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
+        let now = inner.world.clock.now();
+        let third = inner.world.limits.lease / 3;
+        if self.renewed.after(third) <= now {
+            self.renewed = now;
+            self.renew(inner, now).await?;
+        }
+        let changes = inner.store.changes().await?;
+        let due = self.next_wake.is_some_and(|wake| wake <= now);
+        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
+        if self.changes == Some(changes) && !due && self.looked.after(third) > now {
+            return Ok(());
+        }
+        (self.changes, self.looked) = (Some(changes), now);
+        pass_on_cancels(inner).await?;
+        take_work(inner, now).await?;
+        self.next_wake = inner.store.next_wake().await?;
+        Ok(())
+    }
+
+    /// Extends the leases of sessions that are driven. One that is gone is found by its next write.
+    async fn renew(&self, inner: &Inner, now: Millis) -> Result<(), Error> {
+        if lock(&inner.driving).is_empty() {
+            return Ok(());
+        }
+        let until = now.after(inner.world.limits.lease);
+        inner.store.renew(Taker { worker: inner.worker, until }).await.map(drop)
+    }
+}
+
+async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
+    let driving: Vec<(TurnId, Arc<Canceller>)> =
+        lock(&inner.driving).values().map(|driving| (driving.turn, driving.canceller.clone())).collect();
+    for (turn, canceller) in driving {
+        if let Some(reason) = inner.store.cancel_reason(turn).await? {
+            canceller.cancel(&reason);
+        }
+    }
+    Ok(())
+}
+
+async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<(), Error> {
+    const AT_ONCE: usize = 64;
+    while let (Some(taker), true) = (inner.taker(now), inner.store.has_work(inner.worker, now).await?) {
+        let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
+        if work.is_empty() {
+            break;
+        }
+        for work in work {
+            inner.spawn(work);
+        }
+    }
+    Ok(())
+}

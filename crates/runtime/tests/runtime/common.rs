@@ -1,0 +1,457 @@
+//! A small world for tests of the runtime: scripted model, counting tools, a store that dies on command, virtual time.
+use futures_util::stream;
+use outlast_ports::BoxFuture;
+use outlast_ports::clock::{Clock, Counted};
+use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values};
+use outlast_ports::store::{Backend, Status, Store, Target};
+use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
+use outlast_runtime::{Config, Input, Runtime};
+use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::event::Event;
+use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
+use outlast_vocab::package::Package;
+use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::wait::CompletionKey;
+use outlast_vocab::{CallId, Error, Kind, Limits, Millis, SessionId, TurnId, WorkerId};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Time as tokio's paused clock tells it: it moves on when nothing else can.
+pub(crate) struct PausedClock(tokio::time::Instant);
+
+impl PausedClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(tokio::time::Instant::now()))
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Millis {
+        Millis(1_000_000).after(self.0.elapsed())
+    }
+
+    fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            while self.now() < until {
+                tokio::time::sleep(self.now().until(until)).await;
+            }
+        })
+    }
+}
+
+/// What the model does in one call: say something, or ask for tools.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    Say(&'static str),
+    Call(Vec<(&'static str, Value)>),
+    Fail(Kind),
+    /// Fails like this the first time it is played in this process, then plays the next line of the same call.
+    Cut,
+    Hang,
+}
+
+/// A model that plays one line per call. Which one is next depends on the messages alone.
+pub(crate) struct Script {
+    pub(crate) lines: Vec<Line>,
+    pub(crate) calls: AtomicU64,
+    pub(crate) cuts: AtomicU64,
+    pub(crate) shown: Mutex<Vec<Vec<String>>>,
+}
+
+impl Script {
+    pub(crate) fn new(lines: Vec<Line>) -> Arc<Self> {
+        Arc::new(Self { lines, calls: AtomicU64::new(0), cuts: AtomicU64::new(0), shown: Mutex::default() })
+    }
+}
+
+/// The provider face of a shared script.
+pub(crate) struct Played(pub(crate) Arc<Script>);
+
+impl ModelProvider for Played {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo { window_bytes: 1 << 20 })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let script = &self.0;
+        script.calls.fetch_add(1, Ordering::SeqCst);
+        let shown = request.messages().map(|message| message.text().into_owned()).collect();
+        script.shown.lock().unwrap().push(shown);
+        let played =
+            request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
+        let line = script.lines.get(played).cloned().unwrap_or(Line::Say("nothing more to say"));
+        let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
+        let events = match line {
+            Line::Say(text) => {
+                let words = text.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
+                words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
+            }
+            Line::Call(calls) => {
+                let ask = |(i, (tool, args)): (usize, (&str, Value))| {
+                    Ok(ModelEvent::Call(ToolUse {
+                        id: format!("c{played}_{i}").parse().unwrap(),
+                        tool: tool.parse().unwrap(),
+                        arguments: Arguments::Json(args),
+                    }))
+                };
+                let asks = calls.into_iter().enumerate().map(ask);
+                asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
+            }
+            Line::Fail(kind) => vec![Err(Error::new(kind, "the script says so"))],
+            Line::Cut if script.cuts.fetch_add(1, Ordering::SeqCst) == 0 => {
+                vec![Ok(ModelEvent::Text("half an ".into()))]
+            }
+            Line::Cut => vec![Ok(ModelEvent::Text("whole".into())), Ok(ModelEvent::End(StopReason::End))],
+            Line::Hang => return Box::pin(stream::pending()),
+        };
+        Box::pin(stream::iter(events))
+    }
+}
+
+/// Counts what tools really did, over all lives of the worker.
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) did: Mutex<Vec<(String, CallId, u32)>>,
+    pub(crate) keys: Mutex<BTreeMap<String, CompletionKey>>,
+}
+
+impl Witness {
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.did.lock().unwrap().iter().filter(|(name, ..)| name == what).count()
+    }
+
+    fn saw(&self, what: &str, call: &Call) {
+        self.did.lock().unwrap().push((what.to_owned(), call.id, call.attempt));
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Note {
+    /// What to note.
+    #[serde(default)]
+    pub(crate) text: String,
+}
+
+macro_rules! tools {
+    ($($name:ident($needs:ty) = $about:expr, |$tool:pat_param, $got:pat_param, $call:pat_param, $args:pat_param| $body:expr;)*) => {$(
+        pub(crate) struct $name(pub(crate) Arc<Witness>);
+
+        impl Tool for $name {
+            type Args = Note;
+            type Needs = $needs;
+
+            fn about(&self) -> About { $about }
+
+            async fn run(&self, $got: $needs, call: Call, args: Note) -> Result<Ran, Error> {
+                let ($tool, $call, $args) = (self, call, args);
+                $body
+            }
+        }
+    )*};
+}
+
+tools! {
+    Look(()) = About::new("look", "Looks.").pure(), |tool, (), call, args| {
+        tool.0.saw("look", &call);
+        done(format!("saw {}", args.text))
+    };
+    Put(()) = About::new("put", "Puts.").idempotent(), |tool, (), call, args| {
+        tool.0.saw("put", &call);
+        done(format!("put {}", args.text))
+    };
+    Pay(()) = About::new("pay", "Pays."), |tool, (), call, args| {
+        tool.0.saw("pay", &call);
+        done(format!("paid {}", args.text))
+    };
+    Wait((Completion,)) = About::new("wait", "Waits for somebody.").idempotent().durable(),
+    |tool, (completion,), call, args| {
+        tool.0.saw("wait", &call);
+        tool.0.keys.lock().unwrap().insert(args.text, completion.key()?);
+        Ok(Ran::Pending)
+    };
+    Restepped((Steps, Timer)) = About::new("stepped", "Works in other steps.").idempotent().durable(),
+    |tool, (steps, _), call, args| {
+        let one: String = steps.run("one", &format!("not {}", args.text), async {
+            tool.0.saw("step one", &call);
+            Ok(String::new())
+        }).await?;
+        done(one)
+    };
+    Stepped((Steps, Timer)) = About::new("stepped", "Works in steps.").idempotent().durable(),
+    |tool, (steps, timer), call, args| {
+        let one: String = steps.run("one", &args.text, async {
+            tool.0.saw("step one", &call);
+            Ok(format!("1{}", args.text))
+        }).await?;
+        timer.sleep(Duration::from_hours(1)).await?;
+        let two: String = steps.run("two", &one, async {
+            tool.0.saw("step two", &call);
+            Ok(format!("{one}2"))
+        }).await?;
+        done(two)
+    };
+    Ask((Events,)) = About::new("ask", "Waits for an event.").idempotent().durable(),
+    |tool, (events,), call, args| {
+        tool.0.saw("ask", &call);
+        tool.0.keys.lock().unwrap().insert(args.text.clone(), events.key(&args.text)?);
+        let resolution = events.wait(&args.text, Some(Duration::from_mins(1))).await?;
+        done(format!("{resolution:?}"))
+    };
+    Keep((Values,)) = About::new("keep", "Keeps a value.").transactional(), |tool, (values,), call, _| {
+        tool.0.saw("keep", &call);
+        let count = values.get("count").await?.and_then(|count| count.as_i64()).unwrap_or(0);
+        values.set("count", json!(count + 1))?;
+        done(values.get("count").await?)
+    };
+    Panics(()) = About::new("panics", "Panics.").idempotent(), |tool, (), call, args| {
+        tool.0.saw("panics", &call);
+        panic!("boom {}", args.text)
+    };
+    Flaky(()) = About::new("flaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10)),
+    |tool, (), call, _| {
+        tool.0.saw("flaky", &call);
+        if call.attempt < 3 {
+            return Err(Error::new(Kind::ToolUnavailable, "not yet"));
+        }
+        done("at last")
+    };
+    Hangs((outlast_ports::service::Cancellation,)) = About::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
+    |tool, (cancellation,), call, args| {
+        tool.0.saw("hangs", &call);
+        if args.text == "polite" {
+            cancellation.requested().await;
+            return Err(failed("stopped when asked"));
+        }
+        std::future::pending().await
+    };
+}
+
+/// An at-most-once tool that can tell whether a call happened.
+pub(crate) struct Booked(pub(crate) Arc<Witness>);
+
+impl Tool for Booked {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("book", "Books; can be asked whether it did.")
+    }
+
+    async fn run(&self, (): (), call: Call, args: Note) -> Result<Ran, Error> {
+        self.0.saw("book", &call);
+        done(format!("booked {}", args.text))
+    }
+
+    async fn probe(&self, call: CallId, args: Note) -> Result<Probe, Error> {
+        let happened = self.0.did.lock().unwrap().iter().any(|(what, id, _)| what == "book" && *id == call);
+        Ok(if happened {
+            Probe::Happened(ToolResult::Ok(json!(format!("booked {}", args.text))))
+        } else {
+            Probe::DidNotHappen
+        })
+    }
+}
+
+/// A store that dies at a write: before it happens, or after it happened but before anybody knows.
+#[derive(Clone)]
+pub(crate) struct Mortal {
+    pub(crate) inner: Memory,
+    pub(crate) writes: Arc<AtomicU64>,
+    pub(crate) died: Arc<tokio::sync::Notify>,
+    pub(crate) dies: Death,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    Never,
+    Before(u64),
+    After(u64),
+}
+
+impl Mortal {
+    pub(crate) fn new(inner: &Memory, dies: Death) -> Self {
+        Self { inner: inner.clone(), writes: Arc::default(), died: Arc::default(), dies }
+    }
+}
+
+impl Backend for Mortal {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        let number = self.writes.fetch_add(1, Ordering::SeqCst);
+        let last = match self.dies {
+            Death::Never => return self.inner.write(unit),
+            Death::Before(at) | Death::After(at) if number < at => return self.inner.write(unit),
+            Death::After(at) if number == at => Some(self.inner.write(unit)),
+            Death::Before(_) | Death::After(_) => None,
+        };
+        Box::pin(async move {
+            if let Some(last) = last {
+                drop(last.await);
+            }
+            self.died.notify_one();
+            std::future::pending().await
+        })
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.inner.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.inner)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.inner)
+    }
+}
+
+/// One life of a worker on a store.
+pub(crate) struct Life {
+    pub(crate) runtime: Runtime,
+    pub(crate) script: Arc<Script>,
+    pub(crate) witness: Arc<Witness>,
+    pub(crate) worker: WorkerId,
+}
+
+pub(crate) async fn live(
+    store: Arc<dyn Store>,
+    lines: Vec<Line>,
+    witness: Arc<Witness>,
+    number: u128,
+) -> Life {
+    live_with(store, lines, witness, number, |_| {}).await.unwrap()
+}
+
+/// All tools; the stepped one only if it is wanted.
+pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, Error> {
+    let mut toolbox = Toolbox::new(Services::default());
+    toolbox.add(Look(witness.clone()))?;
+    toolbox.add(Put(witness.clone()))?;
+    toolbox.add(Pay(witness.clone()))?;
+    toolbox.add(Wait(witness.clone()))?;
+    toolbox.add(Ask(witness.clone()))?;
+    toolbox.add(Keep(witness.clone()))?;
+    toolbox.add(Panics(witness.clone()))?;
+    toolbox.add(Flaky(witness.clone()))?;
+    toolbox.add(Hangs(witness.clone()))?;
+    toolbox.add(Booked(witness.clone()))?;
+    if stepped {
+        toolbox.add(Stepped(witness))?;
+    }
+    Ok(toolbox)
+}
+
+pub(crate) async fn live_with(
+    store: Arc<dyn Store>,
+    lines: Vec<Line>,
+    witness: Arc<Witness>,
+    number: u128,
+    change: impl FnOnce(&mut Config),
+) -> Result<Life, Error> {
+    let script = Script::new(lines);
+    let toolbox = toolbox(witness.clone(), true)?;
+    let tools = outlast_ports::tool::ToolProvider::manifests(&toolbox).into_iter().map(|m| m.name).collect();
+    let worker = WorkerId::from_u128(number);
+    let mut config = Config {
+        store,
+        models: vec![Arc::new(Played(script.clone()))],
+        tools: vec![Arc::new(toolbox)],
+        package: Package {
+            agent: "tester".into(),
+            model: "test/script".parse().unwrap(),
+            system: "Test.".into(),
+            tools,
+            model_calls: 10,
+        },
+        clock: PausedClock::new(),
+        entropy: Arc::new(Counted::default()),
+        limits: Limits::default(),
+        worker,
+    };
+    change(&mut config);
+    let runtime = Runtime::start(config).await?;
+    Ok(Life { runtime, script, witness, worker })
+}
+
+/// A life on a fresh memory.
+pub(crate) async fn fresh(lines: Vec<Line>) -> (Memory, Life) {
+    let memory = Memory::new();
+    let life = live(Arc::new(memory.clone()), lines, Arc::default(), 1).await;
+    (memory, life)
+}
+
+pub(crate) const SESSION: SessionId = SessionId::from_u128(77);
+
+pub(crate) fn input(text: &str) -> Input {
+    Input::text(Target::Key { key: "test".into(), fresh: SESSION }, text)
+}
+
+pub(crate) fn call(tool: &'static str, text: &str) -> Line {
+    Line::Call(vec![(tool, json!({ "text": text }))])
+}
+
+impl Life {
+    pub(crate) async fn send(&self, text: &str) -> TurnId {
+        self.runtime.submit(input(text)).await.unwrap().turn
+    }
+
+    pub(crate) async fn end(&self, turn: TurnId) -> End {
+        let a_day = Duration::from_hours(24);
+        let end = tokio::time::timeout(a_day, self.runtime.outcome(turn)).await;
+        end.expect("a turn ends within a day").unwrap()
+    }
+
+    /// Waits until a fact of this name is durable.
+    pub(crate) async fn until(&self, name: &str) {
+        let mut events = self.runtime.events(SESSION, Seq(0));
+        let seen = async {
+            loop {
+                if let Event::Durable(record) = events.next().await.unwrap()
+                    && record.fact.name() == name
+                {
+                    return;
+                }
+            }
+        };
+        let a_day = Duration::from_hours(24);
+        tokio::time::timeout(a_day, seen).await.unwrap_or_else(|_| panic!("`{name}` never came"));
+    }
+
+    pub(crate) async fn facts(&self) -> Vec<Fact> {
+        let records = self.runtime.store().records(SESSION, Seq(0), 10_000).await.unwrap();
+        records.into_iter().map(|record| record.fact).collect()
+    }
+
+    pub(crate) async fn names(&self) -> Vec<&'static str> {
+        self.facts().await.iter().map(Fact::name).collect()
+    }
+
+    /// What the model was shown in its last call.
+    pub(crate) fn last_shown(&self) -> Vec<String> {
+        self.script.shown.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+
+    /// The death of the worker: everything it had in memory is gone, and the store knows that it is.
+    pub(crate) async fn die(self, memory: &Memory) -> Arc<Witness> {
+        self.runtime.shut_down(Duration::ZERO).await;
+        memory.bury(self.worker);
+        self.witness
+    }
+}

@@ -1,0 +1,233 @@
+//! A turn that dies at any write ends as if it had not: for every write of every scenario, before it and after it.
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_runtime::Input;
+use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{Delivery, End, Fact, Seq};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Kind, Limits, TurnId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What happens in a scenario beside the turn itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    Nothing,
+    /// Somebody resolves the wait `k`.
+    Resolves,
+    /// Somebody steers while the turn is parked, then resolves the wait `k`.
+    Steers,
+    /// Somebody cancels once the turn is parked.
+    Cancels,
+    /// A second input is queued.
+    Queues,
+}
+
+fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
+    let batch = || {
+        Line::Call(vec![
+            ("look", json!({"text": "a"})),
+            ("put", json!({"text": "b"})),
+            ("pay", json!({"text": "c"})),
+            ("keep", json!({})),
+            ("book", json!({"text": "d"})),
+        ])
+    };
+    vec![
+        ("plain", Outside::Nothing, vec![Line::Say("hello there")]),
+        ("pure tool", Outside::Nothing, vec![call("look", "a"), Line::Say("done")]),
+        ("idempotent tool", Outside::Nothing, vec![call("put", "a"), Line::Say("done")]),
+        ("at-most-once tool", Outside::Nothing, vec![call("pay", "a"), Line::Say("done")]),
+        ("tool with a probe", Outside::Nothing, vec![call("book", "a"), Line::Say("done")]),
+        ("transactional tool", Outside::Nothing, vec![call("keep", ""), call("keep", ""), Line::Say("done")]),
+        ("parallel tools", Outside::Nothing, vec![batch(), Line::Say("done")]),
+        ("durable steps and a sleep", Outside::Nothing, vec![call("stepped", "x"), Line::Say("done")]),
+        ("pending completion", Outside::Resolves, vec![call("wait", "k"), Line::Say("done")]),
+        ("event", Outside::Resolves, vec![call("ask", "k"), Line::Say("done")]),
+        ("steering", Outside::Steers, vec![call("wait", "k"), Line::Say("done")]),
+        ("cancel", Outside::Cancels, vec![call("wait", "k"), Line::Say("done")]),
+        ("queued input", Outside::Queues, vec![call("put", "a"), Line::Say("one"), Line::Say("two")]),
+        ("retries", Outside::Nothing, vec![call("flaky", ""), Line::Say("done")]),
+        ("bad call", Outside::Nothing, vec![call("nothing", ""), Line::Say("done")]),
+    ]
+}
+
+/// What is left of a scenario in the end.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    ends: Vec<End>,
+    transcript: Vec<String>,
+    count: Option<serde_json::Value>,
+}
+
+/// Plays a scenario to its end over as many lives as it takes; the first dies at `death`.
+async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witness>, u64) {
+    let memory = Memory::new();
+    let witness: Arc<Witness> = Arc::default();
+    let mortal = Mortal::new(&memory, death);
+    let (writes, died) = (mortal.writes.clone(), mortal.died.clone());
+    let first = live(Arc::new(mortal), lines.to_vec(), witness.clone(), 1).await;
+    let done = tokio::select! {
+        () = act(&first, outside) => true,
+        () = died.notified() => false,
+    };
+    let witness = first.die(&memory).await;
+    if !done {
+        let patient = |config: &mut outlast_runtime::Config| {
+            config.limits = Limits { claims_without_progress: 100, ..Limits::default() };
+        };
+        let second =
+            live_with(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 2, patient).await.unwrap();
+        act(&second, outside).await;
+        second.die(&memory).await;
+    }
+    let reader = live(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 3).await;
+    let left = look(&reader).await;
+    check_oracles(&reader, &witness).await;
+    (left, witness, writes.load(Ordering::SeqCst))
+}
+
+/// The outside world: idempotent, because whoever dies before an answer asks again.
+async fn act(life: &Life, outside: Outside) {
+    let keyed = |key: &str, text: &str| Input { key: Some(key.into()), ..input(text) };
+    let turn = life.runtime.submit(keyed("first", "go")).await.unwrap().turn;
+    let second = match outside {
+        Outside::Nothing => None,
+        Outside::Queues => Some(life.runtime.submit(keyed("second", "more")).await.unwrap().turn),
+        Outside::Resolves => {
+            resolve(life, turn).await;
+            None
+        }
+        Outside::Steers => {
+            life.until("turn.parked").await;
+            let steer = Input { delivery: Delivery::Join, ..keyed("second", "also") };
+            let joined = life.runtime.submit(steer).await.unwrap().turn;
+            resolve(life, turn).await;
+            Some(joined)
+        }
+        Outside::Cancels => {
+            life.until("turn.parked").await;
+            life.runtime.cancel(turn, "enough").await.unwrap();
+            None
+        }
+    };
+    life.end(turn).await;
+    if let Some(second) = second {
+        life.end(second).await;
+    }
+}
+
+async fn resolve(life: &Life, turn: TurnId) {
+    life.until("turn.parked").await;
+    let key = life.witness.keys.lock().unwrap()["k"].clone();
+    assert_eq!(key.turn, turn);
+    life.runtime.resolve(&key, Resolution::Ok(json!("resolved"))).await.unwrap();
+}
+
+async fn look(life: &Life) -> Left {
+    let store = life.runtime.store();
+    let turns = store.turns(SESSION, 0, 100).await.unwrap();
+    let ends = turns.iter().map(|turn| turn.end.clone().expect("every accepted input is answered")).collect();
+    let view = store.session(SESSION).await.unwrap();
+    let head = view.heads.iter().find(|(name, _)| name == "main").and_then(|(_, node)| *node).unwrap();
+    let history = store.history(head, usize::MAX).await.unwrap();
+    let messages = history.iter().rev().flat_map(|turn| {
+        let transcript = outlast_kernel::transcript::of_turn(&turn.records, turn.cut);
+        transcript.messages
+    });
+    let transcript = messages.map(|message| told(&message)).collect();
+    let count = store.value(SESSION, "count".into()).await.unwrap();
+    Left { ends, transcript, count }
+}
+
+/// A message as it must read whether or not there was a crash: whether an at-most-once call is known to have happened
+/// is all that a crash may change.
+fn told(message: &Message) -> String {
+    match message {
+        Message::Tool { tool, result: ToolResult::Err(failure), .. }
+            if [Kind::ToolOutcomeUnknown, Kind::ToolInterrupted].contains(&failure.code) =>
+        {
+            format!("{tool} ran or nobody knows")
+        }
+        Message::Tool { tool, .. } if ["pay", "book"].contains(&tool.as_str()) => {
+            format!("{tool} ran or nobody knows")
+        }
+        message => message.text().into_owned(),
+    }
+}
+
+async fn check_oracles(life: &Life, witness: &Witness) {
+    let store = life.runtime.store();
+    store.verify(SESSION).await.unwrap();
+    let records = store.records(SESSION, Seq(0), 10_000).await.unwrap();
+    let numbers: Vec<u64> = records.iter().map(|record| record.seq.0).collect();
+    assert_eq!(numbers, (1..=records.len() as u64).collect::<Vec<_>>(), "the sequence has a gap or a repeat");
+    let mut by_call: BTreeMap<(String, outlast_vocab::CallId), usize> = BTreeMap::new();
+    for (what, id, _) in witness.did.lock().unwrap().iter() {
+        *by_call.entry((what.clone(), *id)).or_default() += 1;
+    }
+    for ((what, id), times) in &by_call {
+        if ["pay", "book"].contains(&what.as_str()) {
+            assert_eq!(*times, 1, "{what} ({id}) ran {times} times");
+        }
+    }
+    let mut calls: Vec<&String> = by_call.keys().map(|(what, _)| what).collect();
+    let distinct = calls.len();
+    calls.dedup();
+    assert!(
+        calls.len() == distinct || by_call.keys().any(|(what, _)| what == "keep"),
+        "one call had two keys"
+    );
+    for record in &records {
+        if let Fact::Answered(answered) = &record.fact
+            && let outlast_vocab::effect::Outcome::ToolCall(ToolOutcome::Unknown) = answered.outcome
+        {
+            assert!(store.unknown(100).await.unwrap().iter().any(|call| call.claim == answered.claim));
+        }
+    }
+    let state = store.session(SESSION).await.unwrap().state;
+    assert_eq!(state.name(), "idle", "something is left running");
+}
+
+/// Crashes a scenario at each of its writes and compares with the uninterrupted run.
+async fn crash_everywhere(name: &str, outside: Outside, lines: &[Line]) {
+    let (whole, _, writes) = play(outside, lines, Death::Never).await;
+    assert!(writes >= 2, "{name} writes");
+    for at in 0..writes {
+        for death in [Death::Before(at), Death::After(at)] {
+            let (left, ..) = play(outside, lines, death).await;
+            assert_eq!(left, whole, "{name}, {death:?}");
+        }
+    }
+}
+
+macro_rules! crash_tests {
+    ($($test:ident = $name:literal;)*) => {$(
+        #[tokio::test(start_paused = true)]
+        async fn $test() {
+            let (name, outside, lines) = scenarios().into_iter().find(|(name, ..)| *name == $name).unwrap();
+            crash_everywhere(name, outside, &lines).await;
+        }
+    )*};
+}
+
+crash_tests! {
+    a_plain_turn_that_dies_anywhere_ends_as_if_it_had_not = "plain";
+    a_turn_with_a_pure_tool_that_dies_anywhere_ends_as_if_it_had_not = "pure tool";
+    a_turn_with_an_idempotent_tool_that_dies_anywhere_ends_as_if_it_had_not = "idempotent tool";
+    a_turn_with_an_at_most_once_tool_that_dies_anywhere_never_repeats_it = "at-most-once tool";
+    a_turn_with_a_probed_tool_that_dies_anywhere_never_repeats_it = "tool with a probe";
+    a_transactional_tool_that_dies_anywhere_counts_exactly_once = "transactional tool";
+    a_batch_that_dies_anywhere_runs_only_what_is_missing = "parallel tools";
+    a_tool_with_steps_and_a_sleep_that_dies_anywhere_ends_as_if_it_had_not = "durable steps and a sleep";
+    a_pending_completion_survives_a_death_anywhere = "pending completion";
+    an_awaited_event_survives_a_death_anywhere = "event";
+    steering_input_survives_a_death_anywhere_and_is_read_once = "steering";
+    a_cancel_survives_a_death_anywhere = "cancel";
+    a_queued_input_survives_a_death_anywhere = "queued input";
+    a_retried_call_survives_a_death_anywhere = "retries";
+    a_refused_call_survives_a_death_anywhere = "bad call";
+}

@@ -1,0 +1,71 @@
+//! The host that keeps nothing (R3.1).
+use crate::common::*;
+use outlast_ports::clock::Counted;
+use outlast_ports::service::Services;
+use outlast_ports::tool::Toolbox;
+use outlast_runtime::cancel::cancel;
+use outlast_runtime::catalogue::{Caller, Catalogue};
+use outlast_runtime::drive::{Turn, drive};
+use outlast_runtime::host::Driven;
+use outlast_runtime::inline::Inline;
+use outlast_runtime::live::Hub;
+use outlast_runtime::{Outfit, World};
+use outlast_vocab::message::Part;
+use outlast_vocab::package::Package;
+use outlast_vocab::record::End;
+use outlast_vocab::{Error, Kind, Limits, TurnId};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
+    let witness: Arc<Witness> = Arc::default();
+    let mut toolbox = Toolbox::new(Services::default());
+    toolbox.add(Pay(witness.clone())).unwrap();
+    toolbox.add(Stepped(witness.clone())).unwrap();
+    toolbox.add(Keep(witness)).unwrap();
+    let world = Arc::new(World {
+        models: vec![Arc::new(Played(Script::new(lines)))],
+        tools: Catalogue::new(vec![Arc::new(toolbox)])?,
+        clock: PausedClock::new(),
+        entropy: Arc::new(Counted::default()),
+        limits: Limits::default(),
+        hub: Hub::new(8),
+    });
+    let package = Package {
+        agent: "tester".into(),
+        model: "test/script".parse()?,
+        system: String::new(),
+        tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
+        model_calls: 5,
+    };
+    let outfit = Outfit::new(package, &world)?;
+    let (_canceller, wish) = cancel();
+    let turn = Turn {
+        world: &world,
+        outfit: &outfit,
+        caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },
+        index: 0,
+        claims: 1,
+        cancel: wish,
+        stopping: watch::channel(false).1,
+    };
+    drive(&turn, vec![Part::text("go")], &mut Inline::default()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_turn_runs_on_a_host_that_keeps_nothing() {
+    let driven = run(vec![call("pay", "5"), Line::Say("done")], &["pay"]).await.unwrap();
+    assert!(matches!(driven, Driven::Ended(End::Answered { text }) if text == "done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_needs_a_durable_host_is_refused_before_anything_runs() {
+    let error = run(vec![Line::Say("never said")], &["stepped"]).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::HostNotDurable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_did_not_say_so_is_told_when_it_tries() {
+    let driven = run(vec![call("keep", ""), Line::Say("done")], &["keep"]).await.unwrap();
+    assert!(matches!(driven, Driven::Ended(End::Answered { .. })));
+}

@@ -1,0 +1,6 @@
+//! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
+mod common;
+mod crash;
+mod inline;
+mod ownership;
+mod turns;

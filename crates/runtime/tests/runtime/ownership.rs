@@ -1,0 +1,137 @@
+//! Who drives a session: leases, fences, recovery, the poison guard (R4.4, R4.5, R4.12).
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::store::SessionState;
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Kind, Limits};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_turn_goes_on_by_itself_when_a_worker_starts() {
+    let memory = Memory::new();
+    let dies = Mortal::new(&memory, Death::After(1));
+    let first = live(Arc::new(dies), vec![call("put", "a"), Line::Say("done")], Arc::default(), 1).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let witness = first.die(&memory).await;
+    let second = live(Arc::new(memory), vec![call("put", "a"), Line::Say("done")], witness, 2).await;
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_worker_loses_its_session_after_its_lease_and_its_writes_change_nothing() {
+    let memory = Memory::new();
+    let stops = Mortal::new(&memory, Death::Before(1));
+    let lines = || vec![Line::Say("hello")];
+    let first = live(Arc::new(stops), lines(), Arc::default(), 1).await;
+    let turn = first.send("go").await;
+    let second = live(Arc::new(memory.clone()), lines(), Arc::default(), 2).await;
+    let begun = second.runtime.now();
+    assert_eq!(second.end(turn).await, End::Answered { text: "hello".into() });
+    let waited = begun.until(second.runtime.now());
+    assert!(waited + Duration::from_secs(1) >= Limits::default().lease, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_claimed_again_and_again_without_progress_is_sealed_and_says_so() {
+    let memory = Memory::new();
+    let mut witness: Arc<Witness> = Arc::default();
+    let lines = || vec![call("pay", "5"), Line::Say("done")];
+    let mut turn = None;
+    // Every life dies at its first write after the claim.
+    for number in 0..u128::from(Limits::default().claims_without_progress) {
+        let dies = Mortal::new(&memory, Death::Before(1));
+        let life = live(Arc::new(dies), lines(), witness, number + 1).await;
+        if turn.is_none() {
+            turn = Some(life.send("go").await);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        witness = life.die(&memory).await;
+    }
+    let last = live(Arc::new(memory), lines(), witness, 99).await;
+    let end = last.end(turn.unwrap()).await;
+    assert_eq!(end, End::Sealed { claims: Limits::default().claims_without_progress });
+    assert_eq!(last.witness.count("pay"), 0);
+    let next = last.send("still there?").await;
+    assert!(matches!(last.end(next).await, End::Answered { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_shuts_down_hands_its_session_back() {
+    let (memory, first) = fresh(vec![call("hangs", "polite"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    first.runtime.clone().shut_down(Duration::from_secs(10)).await;
+    let state = first.runtime.store().session(SESSION).await.unwrap().state;
+    assert_eq!(state, SessionState::Ready);
+    let second =
+        live(Arc::new(memory), vec![call("hangs", "polite"), Line::Say("done")], first.witness, 2).await;
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_keeps_the_configuration_it_began_with() {
+    let (memory, first) = fresh(vec![call("wait", "k"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let key = witness.keys.lock().unwrap()["k"].clone();
+    let edited = |config: &mut outlast_runtime::Config| config.package.system = "Something else.".into();
+    let lines = vec![call("wait", "k"), Line::Say("done")];
+    let second = live_with(Arc::new(memory), lines, witness, 2, edited).await.unwrap();
+    second.runtime.resolve(&key, Resolution::Ok(json!("yes"))).await.unwrap();
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    let packages: Vec<_> = second
+        .facts()
+        .await
+        .into_iter()
+        .filter_map(|fact| match fact {
+            Fact::Started(started) => Some(started.package),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(packages.len(), 1);
+}
+
+/// Parks a turn in a stepped tool, lets a worker with other tools find it, and mends that.
+async fn stuck_with(tools: fn(&mut outlast_runtime::Config), want: Kind) {
+    let (memory, first) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let lines = || vec![call("stepped", "x"), Line::Say("done")];
+    let second = live_with(Arc::new(memory.clone()), lines(), witness.clone(), 2, tools).await.unwrap();
+    second.until("turn.stuck").await;
+    let stuck = second.facts().await.into_iter().find_map(|fact| match fact {
+        Fact::Stuck { failure } => Some(failure.code),
+        _ => None,
+    });
+    assert_eq!(stuck, Some(want));
+    second.die(&memory).await;
+    let third = live(Arc::new(memory), lines(), witness, 3).await;
+    third.runtime.retry(turn).await.unwrap();
+    assert_eq!(third.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(third.runtime.retry(turn).await.unwrap_err().kind(), Kind::WaitNotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_code_parted_from_its_history_gets_stuck_until_it_is_mended() {
+    let other_steps = |config: &mut outlast_runtime::Config| {
+        let mut toolbox = toolbox(Arc::default(), false).unwrap();
+        toolbox.add(Restepped(Arc::default())).unwrap();
+        config.tools = vec![Arc::new(toolbox)];
+    };
+    stuck_with(other_steps, Kind::JournalDiverged).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_tools_are_not_in_this_build_gets_stuck_until_they_are() {
+    let fewer_tools = |config: &mut outlast_runtime::Config| {
+        config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
+        config.package.tools.retain(|tool| tool.as_str() != "stepped");
+    };
+    stuck_with(fewer_tools, Kind::PackageUnavailable).await;
+}

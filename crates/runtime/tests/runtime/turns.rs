@@ -1,0 +1,335 @@
+//! What a turn does, rule by rule, on the memory store and virtual time.
+use crate::common::*;
+use expect_test::expect;
+use outlast_ports::store::{Cancelled, Store};
+use outlast_runtime::Input;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::record::{Delivery, End, Fact, Seq};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Kind, Limits};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn answered(text: &str) -> End {
+    End::Answered { text: text.into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_model_tool_model_commits_four_times_and_a_plain_one_twice() {
+    let memory = outlast_ports::memory::Memory::new();
+    let store = Mortal::new(&memory, Death::Never);
+    let writes = store.writes.clone();
+    let lines = vec![Line::Say("hello"), call("pay", "5"), Line::Say("done")];
+    let life = live(Arc::new(store), lines, Arc::default(), 1).await;
+    let turn = life.send("hi").await;
+    assert_eq!(life.end(turn).await, answered("hello"));
+    assert_eq!(writes.load(std::sync::atomic::Ordering::SeqCst), 2);
+    let turn = life.send("pay").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(writes.load(std::sync::atomic::Ordering::SeqCst), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_of_a_tool_turn_says_what_happened_in_order() {
+    let (_memory, life) = fresh(vec![call("pay", "5"), Line::Say("done")]).await;
+    let turn = life.send("pay five").await;
+    life.end(turn).await;
+    expect![[r#"
+        [
+            "session.opened",
+            "turn.accepted",
+            "turn.started",
+            "effect.performed",
+            "effect.asked",
+            "effect.answered",
+            "effect.performed",
+            "turn.ended",
+        ]
+    "#]]
+    .assert_debug_eq(&life.names().await);
+    assert_eq!(life.last_shown(), ["pay five", "", "paid 5"]);
+    assert_eq!(life.runtime.store().verify(SESSION).await.unwrap(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_runs_in_parallel_and_one_failing_call_is_a_result_and_not_the_end() {
+    let calls = Line::Call(vec![
+        ("look", json!({"text": "a"})),
+        ("panics", json!({"text": "b"})),
+        ("nothing", json!({})),
+        ("pay", json!({"text": 5})),
+        ("put", json!({"text": "c"})),
+    ]);
+    let (_memory, life) = fresh(vec![calls, Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let shown = life.last_shown();
+    assert_eq!(shown[2], "saw a");
+    assert_eq!(shown[3], "error tool.panicked: the tool panicked and said: boom b");
+    assert!(
+        shown[4].starts_with("error tool.unknown: no tool is called `nothing`; there are: ask, book"),
+        "{}",
+        shown[4]
+    );
+    assert_eq!(
+        shown[5],
+        "error tool.args_invalid: the arguments do not fit the schema; at /text: 5 is not of type \"string\""
+    );
+    assert_eq!(shown[6], "put c");
+    assert_eq!(life.witness.count("pay"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_n_of_m_is_visible_to_the_tool_with_a_stable_key() {
+    let (_memory, life) = fresh(vec![call("flaky", ""), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let did = life.witness.did.lock().unwrap().clone();
+    assert_eq!(did.iter().map(|(_, _, attempt)| *attempt).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(did.iter().all(|(_, id, _)| *id == did[0].1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_over_its_deadline_is_cancelled_and_reported() {
+    let (_memory, life) = fresh(vec![call("hangs", ""), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(life.last_shown()[2], "error tool.timed_out: the tool did not finish within 5000 ms");
+    assert_eq!(life.witness.count("hangs"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_call_parks_the_turn_until_somebody_completes_it_once() {
+    let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("thanks")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    let key = life.witness.keys.lock().unwrap()["k"].clone();
+    let first = life.runtime.resolve(&key, Resolution::Ok(json!("signed"))).await.unwrap();
+    assert!(first.yours);
+    let second = life.runtime.resolve(&key, Resolution::Timeout).await.unwrap();
+    assert_eq!((second.first, second.yours), (Resolution::Ok(json!("signed")), false));
+    assert_eq!(life.end(turn).await, answered("thanks"));
+    assert_eq!(life.last_shown()[2], "signed");
+    assert_eq!(life.witness.count("wait"), 1);
+    let late = life.runtime.resolve(&key, Resolution::Timeout).await.unwrap();
+    assert_eq!((late.first, late.yours), (Resolution::Ok(json!("signed")), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_in_a_tool_parks_the_turn_and_answered_steps_are_not_run_again() {
+    let (_memory, life) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
+    let begun = life.runtime.now();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(life.last_shown()[2], "1x2");
+    assert_eq!((life.witness.count("step one"), life.witness.count("step two")), (1, 1));
+    assert!(begun.until(life.runtime.now()) >= Duration::from_hours(1));
+    assert!(life.names().await.contains(&"turn.parked"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_an_event_ends_at_its_deadline() {
+    let (_memory, life) = fresh(vec![call("ask", "e"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(life.last_shown()[2], "Timeout");
+    let key = life.witness.keys.lock().unwrap()["e"].clone();
+    let late = life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
+    assert_eq!((late.first, late.yours), (Resolution::Timeout, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_a_tool_writes_commit_with_its_answer() {
+    let (_memory, life) = fresh(vec![call("keep", ""), call("keep", ""), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let value = life.runtime.store().value(SESSION, "count".into()).await.unwrap();
+    assert_eq!(value, Some(json!(2)));
+    assert_eq!(life.last_shown()[4], "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn input_that_steers_joins_at_the_next_checkpoint_and_is_read_once() {
+    let (_memory, life) = fresh(vec![call("ask", "e"), Line::Say("both done")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    let steer = Input { delivery: Delivery::Join, ..input("and this") };
+    let joined = life.runtime.submit(steer).await.unwrap().turn;
+    let key = life.witness.keys.lock().unwrap()["e"].clone();
+    life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
+    assert_eq!(life.end(turn).await, answered("both done"));
+    assert_eq!(life.end(joined).await, answered("both done"));
+    assert_eq!(life.last_shown(), ["go", "", "Ok(Number(1))", "and this"]);
+    let next = life.send("more").await;
+    life.end(next).await;
+    assert_eq!(life.last_shown(), ["go", "", "Ok(Number(1))", "and this", "both done", "more"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn input_during_a_turn_waits_for_its_own() {
+    let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("one"), Line::Say("two")]).await;
+    let first = life.send("a").await;
+    life.until("turn.parked").await;
+    let second = life.send("b").await;
+    let key = life.witness.keys.lock().unwrap()["k"].clone();
+    life.runtime.resolve(&key, Resolution::Ok(json!("ok"))).await.unwrap();
+    assert_eq!(life.end(first).await, answered("one"));
+    assert_eq!(life.end(second).await, answered("two"));
+    assert_eq!(life.last_shown(), ["a", "", "ok", "one", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_reaches_the_model_stream() {
+    let (_memory, life) = fresh(vec![Line::Hang, Line::Say("next")]).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(life.runtime.cancel(turn, "enough").await.unwrap(), Cancelled::Requested);
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    let late = life.runtime.cancel(turn, "again").await.unwrap();
+    assert_eq!(late, Cancelled::TooLate(End::Cancelled { reason: "enough".into() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_reaches_running_tools_and_leaves_no_call_without_an_outcome() {
+    let calls = Line::Call(vec![
+        ("hangs", json!({"text": "polite"})),
+        ("hangs", json!({"text": "rude"})),
+        ("wait", json!({"text": "k"})),
+    ]);
+    let (_memory, life) = fresh(vec![calls, Line::Say("next")]).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    let unknown = life.runtime.store().unknown(10).await.unwrap();
+    assert_eq!(unknown.len(), 1);
+    assert_eq!(unknown[0].arguments, json!({"text": "rude"}));
+    let next = life.send("and now").await;
+    assert_eq!(life.end(next).await, answered("next"));
+    let shown = life.last_shown();
+    assert_eq!(shown[2], "error tool.failed: stopped when asked");
+    assert!(shown[3].starts_with("error tool.outcome_unknown: "), "{}", shown[3]);
+    assert_eq!(shown[4], "error tool.interrupted: the call was left behind before it had a result");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_reaches_a_parked_turn() {
+    let (_memory, life) = fresh(vec![call("wait", "k")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.runtime.cancel(turn, "never mind").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "never mind".into() });
+    let key = life.witness.keys.lock().unwrap()["k"].clone();
+    let late = life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
+    assert_eq!((late.first, late.yours), (Resolution::Cancelled, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_may_pass_is_tried_again_and_cut_text_is_retracted() {
+    let (_memory, life) = fresh(vec![Line::Cut]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("whole"));
+    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_on() {
+    let (_memory, life) = fresh(vec![Line::Fail(Kind::ModelRejected)]).await;
+    let turn = life.send("go").await;
+    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    assert_eq!(failure.code, Kind::ModelRejected);
+    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
+    let (_memory, life) = fresh(vec![Line::Hang]).await;
+    let turn = life.send("go").await;
+    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    assert_eq!(failure.code, Kind::ModelStalled);
+    assert_eq!(
+        life.script.calls.load(std::sync::atomic::Ordering::SeqCst),
+        u64::from(Limits::default().model_attempts)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_out_of_model_calls_says_so() {
+    let (_memory, life) = fresh((0..20).map(|_| call("look", "a")).collect()).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfModelCalls { limit: 10 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_twice_is_one_turn() {
+    let (_memory, life) = fresh(vec![Line::Say("once")]).await;
+    let keyed = || Input { key: Some("k1".into()), ..input("hi") };
+    let first = life.runtime.submit(keyed()).await.unwrap();
+    let second = life.runtime.submit(keyed()).await.unwrap();
+    assert_eq!((first.turn, false, true), (second.turn, first.duplicate, second.duplicate));
+    assert_eq!(first.place, second.place);
+    let other = Input { key: Some("k1".into()), ..input("other") };
+    assert_eq!(life.runtime.submit(other).await.unwrap_err().kind(), Kind::InputKeyReused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_at_the_limit_is_taken_and_one_over_it_is_refused() {
+    let (_memory, life) = fresh(vec![Line::Say("long")]).await;
+    let most = Limits::default().input_bytes;
+    let turn = life.send(&"a".repeat(most)).await;
+    assert_eq!(life.end(turn).await, answered("long"));
+    let error = life.runtime.submit(input(&"a".repeat(most + 1))).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::LimitExceeded);
+    assert_eq!(life.runtime.submit(input("")).await.unwrap_err().kind(), Kind::InputInvalid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_missing_is_found_at_start_up() {
+    let start = |change: fn(&mut outlast_runtime::Config)| async move {
+        let store = Arc::new(outlast_ports::memory::Memory::new());
+        live_with(store, vec![], Arc::default(), 1, change).await.err().map(|error| error.kind())
+    };
+    assert_eq!(start(|config| config.models.clear()).await, Some(Kind::PortMissing));
+    assert_eq!(start(|config| config.tools.clear()).await, Some(Kind::ToolUnknown));
+    assert_eq!(
+        start(|config| config.package.model = "no/such".parse().unwrap()).await,
+        Some(Kind::ModelUnknown)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_in_the_middle_of_a_batch_is_repaired_and_an_event_says_so() {
+    let (_memory, life) = fresh(vec![call("pay", "5"), Line::Say("done"), Line::Say("again")]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let facts = life.facts().await;
+    let reply = facts.iter().position(|fact| matches!(fact, Fact::Performed(_))).unwrap() + 1;
+    life.runtime
+        .store()
+        .rewind(SESSION, "main".into(), Some(Seq(reply as u64)), life.runtime.now())
+        .await
+        .unwrap();
+    let next = life.send("what now").await;
+    life.end(next).await;
+    assert_eq!(life.last_shown(), ["go", "", "paid 5", "what now"]);
+    assert!(life.names().await.contains(&"transcript.repaired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on() {
+    let (_memory, life) = fresh(vec![call("hangs", "rude"), Line::Say("ok"), Line::Say("fine")]).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    life.runtime.cancel(turn, "stop").await.unwrap();
+    life.end(turn).await;
+    let store: &Arc<dyn Store> = life.runtime.store();
+    let unknown = store.unknown(10).await.unwrap().remove(0);
+    let verdict = outlast_vocab::record::Verdict::Happened(ToolResult::Ok(json!("it did")));
+    store.settle(unknown.call, verdict.clone(), life.runtime.now()).await.unwrap();
+    let again = store.settle(unknown.call, verdict, life.runtime.now()).await;
+    assert_eq!(again.unwrap_err().kind(), Kind::ClaimNotFound);
+    let next = life.send("well?").await;
+    life.end(next).await;
+    assert_eq!(life.last_shown()[2], "it did");
+}
