@@ -1,0 +1,153 @@
+//! The rehearsal model: plays a script, or follows a few rules when it has none.
+//!
+//! What it says is a function of the request's messages and tools, so a turn that is resumed in another process hears
+//! what it would have heard in the first. [`script`] describes the format of scripts and the one exception to this.
+mod agent;
+mod cue;
+mod draft;
+pub mod script;
+#[cfg(test)]
+mod stage;
+
+use cue::{Cue, play};
+use outlast_ports::clock::Clock;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_vocab::message::ModelName;
+use script::Script;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The names it answers to begin like this; what follows is free.
+const PREFIX: &str = "rehearsal/";
+
+/// How fast the rules speak when nobody says otherwise: readable, and clearly a stream.
+const PACE: Duration = Duration::from_millis(15);
+
+/// How much conversation it is shown when nobody says otherwise.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// A model that needs no key and no network. Serves every name that begins with `rehearsal/`.
+pub struct Rehearsal {
+    part: Part,
+    clock: Arc<dyn Clock>,
+    pace: Duration,
+    window_bytes: usize,
+}
+
+enum Part {
+    Agent,
+    Script(Script),
+}
+
+impl Rehearsal {
+    /// Follows rules: uses the built-in tools when asked, says what it is otherwise. Speaks a word every 15 ms.
+    pub fn agent(clock: Arc<dyn Clock>) -> Self {
+        Self { part: Part::Agent, clock, pace: PACE, window_bytes: WINDOW_BYTES }
+    }
+
+    /// Plays a script, as fast as it is read: a script has its own delays.
+    pub fn scripted(script: Script, clock: Arc<dyn Clock>) -> Self {
+        Self { part: Part::Script(script), clock, pace: Duration::ZERO, window_bytes: WINDOW_BYTES }
+    }
+
+    /// Pauses this long before each word; zero never touches the clock.
+    #[must_use]
+    pub fn with_pace(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Is shown this much conversation. A script that counts turns needs all of it: see [`script`].
+    #[must_use]
+    pub fn with_window(mut self, window_bytes: usize) -> Self {
+        self.window_bytes = window_bytes;
+        self
+    }
+}
+
+impl ModelProvider for Rehearsal {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        let name = model.as_str().strip_prefix(PREFIX)?;
+        (!name.is_empty()).then_some(ModelInfo { window_bytes: self.window_bytes })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let cues = match &self.part {
+            Part::Agent => agent::reply(request),
+            Part::Script(script) => script.reply(request).unwrap_or_else(|error| vec![Cue::Fail(error)]),
+        };
+        play(cues, self.clock.as_ref(), self.pace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::{Either, select};
+    use futures_util::{FutureExt, StreamExt};
+    use outlast_ports::clock::VirtualClock;
+    use outlast_vocab::Millis;
+    use stage::{Stage, block_on};
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    fn clock() -> Arc<VirtualClock> {
+        Arc::new(VirtualClock::at(Millis(0)))
+    }
+
+    #[test]
+    fn it_serves_every_name_under_rehearsal_and_no_other() {
+        let rehearsal = Rehearsal::agent(clock()).with_window(10);
+        let served = |name: &str| rehearsal.info(&name.parse().unwrap());
+        assert_eq!(served("rehearsal/small"), Some(ModelInfo { window_bytes: 10 }));
+        assert_eq!(served("rehearsal/"), None);
+        assert_eq!(served("other/rehearsal/small"), None);
+    }
+
+    #[test]
+    fn it_speaks_word_by_word_at_its_pace() {
+        let clock = clock();
+        let script = "say one two\nsay three".parse().unwrap();
+        let rehearsal = Rehearsal::scripted(script, clock.clone()).with_pace(Duration::from_millis(20));
+        let stage = Stage::new().user("hi");
+        let heard = async {
+            let note = |piece| (clock.now().0, stage::show(&piece));
+            rehearsal.stream(stage.request()).map(note).collect::<Vec<_>>().await
+        };
+        let time = poll_fn(|task| {
+            if let Some(next) = clock.next_sleeper() {
+                clock.advance(clock.now().until(next));
+            }
+            task.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        let want = [
+            (20, "text \"one \""),
+            (40, "text \"two\\n\""),
+            (60, "text \"three\""),
+            (60, "usage 1 -> 4"),
+            (60, "end End"),
+        ];
+        let Either::Left((heard, _)) = block_on(select(pin!(heard), time)) else { unreachable!() };
+        assert_eq!(heard, want.map(|(at, piece)| (at, piece.to_owned())));
+    }
+
+    #[test]
+    fn a_delay_passes_with_the_clock_and_a_stall_never() {
+        let clock = clock();
+        let script = "say one\ndelay 50ms\nsay two\nstall".parse().unwrap();
+        let rehearsal = Rehearsal::scripted(script, clock.clone());
+        let stage = Stage::new().user("hi");
+        let mut stream = rehearsal.stream(stage.request());
+        let mut next = || stream.next().now_or_never().map(|piece| piece.map(|piece| stage::show(&piece)));
+        assert_eq!(next(), Some(Some("text \"one\"".to_owned())));
+        assert_eq!(next(), None);
+        assert_eq!(clock.next_sleeper(), Some(Millis(50)));
+        clock.advance(Duration::from_millis(50));
+        assert_eq!(next(), Some(Some("text \"\\n\"".to_owned())));
+        assert_eq!(next(), Some(Some("text \"two\"".to_owned())));
+        assert_eq!(next(), None);
+        assert_eq!(clock.next_sleeper(), None);
+    }
+}

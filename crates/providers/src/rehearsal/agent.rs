@@ -1,0 +1,314 @@
+//! The rehearsal model without a script: a few rules that use the built-in tools when asked.
+//!
+//! A reply answers everything since the model's last reply: results are told in sentences ([`report`]), and what the
+//! user asks for ([`ask`]) becomes calls. It looks at nothing but the messages and tools of the request.
+mod ask;
+mod report;
+mod said;
+
+use super::cue::Cue;
+use super::draft::Draft;
+use ask::{Ask, asks};
+use outlast_ports::model::ModelRequest;
+use outlast_vocab::message::{Arguments, Message, ToolName, ToolUse};
+use outlast_vocab::tool::Contract;
+use report::{Report, report};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// What each built-in tool is good for, as a user would ask.
+const EXAMPLES: [(&str, &str); 8] = [
+    ("clock", "what time is it?"),
+    ("calculator", "what is 2*(3+4)?"),
+    ("value_set", "remember that my name is Ann"),
+    ("value_get", "what is my name?"),
+    ("value_list", "what do you remember?"),
+    ("file_list", "list files"),
+    ("file_read", "read notes.txt"),
+    ("file_write", "write hello to notes.txt"),
+];
+
+/// The reply to this request.
+pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
+    let last = request.turn.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+    let (asked, fresh): (&[ToolUse], _) = match last.map(|last| request.turn.split_at(last + 1)) {
+        Some(([.., Message::Assistant { calls, .. }], fresh)) => (calls, fresh),
+        _ => (&[], request.turn),
+    };
+    let mut answer = Answer { tools: request.tools, text: String::new(), calls: Vec::new() };
+    for message in fresh {
+        match message {
+            Message::User { .. } => answer.input(&message.text()),
+            Message::Tool { call, tool, result } => {
+                let arguments = asked.iter().find(|asked| asked.id == *call).map(|asked| &asked.arguments);
+                answer.result(report(tool, arguments, result));
+            }
+            Message::Assistant { .. } => {}
+        }
+    }
+    answer.into_draft(Draft::new(request)).end()
+}
+
+/// What is said and asked for, while it is put together.
+struct Answer<'a> {
+    tools: &'a [Contract],
+    text: String,
+    calls: Vec<(ToolName, Value)>,
+}
+
+impl Answer<'_> {
+    fn input(&mut self, text: &str) {
+        let asks = asks(text);
+        let only = asks.len() == 1;
+        for ask in asks {
+            match ask {
+                Ask::Use { tool, arguments } => self.call(&tool, arguments),
+                Ask::Recall { name, .. } if self.has("value_get") => self.look_up(&name),
+                Ask::Greeting if only => self.say("Hello! What can I do for you?"),
+                Ask::Greeting => self.say("Hello!"),
+                Ask::Thanks if self.calls.is_empty() => self.say("You are welcome."),
+                Ask::Thanks => {}
+                Ask::Unclear(text) | Ask::Recall { asked: text, .. } if !only => {
+                    self.say(&format!("I did not understand \"{text}\"."));
+                }
+                Ask::Help | Ask::Unclear(_) | Ask::Recall { .. } => self.say(&self.help()),
+            }
+        }
+    }
+
+    fn result(&mut self, report: Report) {
+        match report {
+            Report::Told(sentence) => self.say(&sentence),
+            Report::LookUp { names, left_out } => {
+                for name in names {
+                    self.look_up(&name);
+                }
+                if left_out > 0 {
+                    self.say(&format!("I remember {left_out} things more than I look up at once."));
+                }
+            }
+        }
+    }
+
+    fn look_up(&mut self, name: &str) {
+        self.call("value_get", json!({"name": name}));
+    }
+
+    fn has(&self, tool: &str) -> bool {
+        self.tools.iter().any(|contract| contract.name.as_str() == tool)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) {
+        match self.tools.iter().find(|contract| contract.name.as_str() == tool) {
+            Some(contract) => self.calls.push((contract.name.clone(), arguments)),
+            None if self.tools.is_empty() => {
+                self.say(&format!("I need the tool `{tool}` for that, but this session has no tools."));
+            }
+            None => {
+                let names: Vec<&str> = self.tools.iter().map(|contract| contract.name.as_str()).collect();
+                let names = names.join(", ");
+                self.say(&format!("I need the tool `{tool}` for that, but this session has only: {names}."));
+            }
+        }
+    }
+
+    fn say(&mut self, sentence: &str) {
+        if !self.text.is_empty() {
+            let lines = self.text.contains('\n') || sentence.contains('\n');
+            self.text.push(if lines { '\n' } else { ' ' });
+        }
+        self.text.push_str(sentence);
+    }
+
+    fn help(&self) -> String {
+        let known = EXAMPLES.iter().filter(|(tool, _)| self.has(tool));
+        let mut lines: Vec<String> = known.map(|(_, example)| format!("\n  {example}")).collect();
+        let others = self.tools.iter().map(|contract| contract.name.as_str());
+        let others = others.filter(|name| EXAMPLES.iter().all(|(tool, _)| tool != name));
+        lines.extend(others.map(|name| format!("\n  call {name} {{…}}, with its arguments as JSON")));
+        let what = "I am the built-in rehearsal model: a few rules that need no key and no network.";
+        if lines.is_empty() {
+            return format!("{what} This session has no tools, so all I can do is talk.");
+        }
+        format!("{what} I understand, also several joined by \"and\":{}", lines.concat())
+    }
+
+    fn into_draft(self, mut draft: Draft<'_>) -> Draft<'_> {
+        if !self.text.is_empty() {
+            draft.say(Cow::Owned(self.text));
+        }
+        for (tool, arguments) in self.calls {
+            draft.call(tool, Arguments::Json(arguments));
+        }
+        draft
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rehearsal;
+    use super::super::stage::Stage;
+    use super::*;
+    use expect_test::{Expect, expect};
+    use outlast_ports::clock::VirtualClock;
+    use outlast_vocab::Millis;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn all_tools() -> Stage {
+        Stage::new().tools(&EXAMPLES.map(|(tool, _)| tool))
+    }
+
+    #[track_caller]
+    fn check(stage: &Stage, want: &Expect) {
+        let rehearsal = Rehearsal::agent(Arc::new(VirtualClock::at(Millis(0)))).with_pace(Duration::ZERO);
+        want.assert_eq(&stage.hear(&rehearsal));
+    }
+
+    #[test]
+    fn what_is_asked_for_becomes_calls_in_one_reply() {
+        let stage = all_tools().user("Hello, what time is it, add 2 and 3 and then read notes.txt. Thanks!");
+        check(
+            &stage,
+            &expect![[r#"
+                text "Hello!"
+                call_0 clock {}
+                call_1 calculator {"expression":"2 + 3"}
+                call_2 file_read {"path":"notes.txt"}
+                usage 17 -> 19
+                end ToolUse
+            "#]],
+        );
+    }
+
+    #[test]
+    fn results_are_told_in_the_order_they_were_asked_for() {
+        let stage = all_tools().user("What time is it and what is 1/0?").called(&[
+            ("clock", json!({}), Ok(json!("2026-07-03T10:20:30Z"))),
+            ("calculator", json!({"expression": "1/0"}), Err("1 is divided by zero")),
+        ]);
+        check(
+            &stage,
+            &expect![[r#"
+            text "It is 10:20:30 UTC on 2026-07-03. I could not use calculator: 1 is divided by zero (tool.failed)."
+            usage 28 -> 25
+            end End
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_it_remembers_is_listed_and_then_looked_up() {
+        let stage = all_tools().user("what do you remember?").called(&[(
+            "value_list",
+            json!({}),
+            Ok(json!(["my name", "tea"])),
+        )]);
+        check(
+            &stage,
+            &expect![[r#"
+            call_1 value_get {"name":"my name"}
+            call_2 value_get {"name":"tea"}
+            usage 13 -> 13
+            end ToolUse
+        "#]],
+        );
+        let stage = stage.called(&[
+            ("value_get", json!({"name": "my name"}), Ok(json!("Ann"))),
+            ("value_get", json!({"name": "tea"}), Ok(json!(null))),
+        ]);
+        check(
+            &stage,
+            &expect![[r#"
+            text "Your name is Ann. I do not remember tea."
+            usage 29 -> 10
+            end End
+        "#]],
+        );
+    }
+
+    #[test]
+    fn input_that_joins_while_tools_run_is_answered_together_with_their_results() {
+        let called = [("calculator", json!({"expression": "2 + 3"}), Ok(json!("5")))];
+        let stage = all_tools().user("add 2 and 3").called(&called).user("and what time is it?");
+        check(
+            &stage,
+            &expect![[r#"
+            text "2 + 3 is 5."
+            call_1 clock {}
+            usage 17 -> 5
+            end ToolUse
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_is_named() {
+        check(
+            &Stage::new().user("what time is it?"),
+            &expect![[r#"
+            text "I need the tool `clock` for that, but this session has no tools."
+            usage 4 -> 16
+            end End
+        "#]],
+        );
+        check(
+            &Stage::new().tools(&["pay"]).user("what time is it?"),
+            &expect![[r#"
+            text "I need the tool `clock` for that, but this session has only: pay."
+            usage 4 -> 17
+            end End
+        "#]],
+        );
+    }
+
+    #[test]
+    fn other_tools_are_called_by_name() {
+        let stage = Stage::new().tools(&["pay"]).user(r#"call pay {"to": "Ann and Bob", "amount": 5}"#);
+        check(
+            &stage,
+            &expect![[r#"
+            call_0 pay {"amount":5,"to":"Ann and Bob"}
+            usage 11 -> 10
+            end ToolUse
+        "#]],
+        );
+        check(
+            &stage.called(&[("pay", json!({"to": "Ann"}), Ok(json!({"receipt": 7})))]),
+            &expect![[r#"
+            text "pay gave {\"receipt\":7}."
+            usage 20 -> 6
+            end End
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_it_does_not_understand_is_answered_with_what_it_does() {
+        check(
+            &Stage::new().tools(&["clock", "pay"]).user("What is love?"),
+            &expect![[r#"
+            text "I am the built-in rehearsal model: a few rules that need no key and no network. I understand, also several joined by \"and\":\n  what time is it?\n  call pay {…}, with its arguments as JSON"
+            usage 4 -> 47
+            end End
+        "#]],
+        );
+        check(
+            &Stage::new().user(""),
+            &expect![[r#"
+            text "I am the built-in rehearsal model: a few rules that need no key and no network. This session has no tools, so all I can do is talk."
+            usage 0 -> 33
+            end End
+        "#]],
+        );
+        check(
+            &Stage::new().tools(&["clock"]).user("Sing a song. What time is it?"),
+            &expect![[r#"
+            text "I did not understand \"Sing a song\"."
+            call_0 clock {}
+            usage 8 -> 11
+            end ToolUse
+        "#]],
+        );
+    }
+}

@@ -1,0 +1,599 @@
+//! Finds out what a user asks for, as far as a handful of rules goes.
+use super::said::Said;
+use outlast_vocab::message::{ToolName, shown};
+use serde_json::{Value, json};
+
+/// The most asks that one message is searched for.
+const ASKS_MOST: usize = 16;
+
+/// One thing a user wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Something a tool does.
+    Use {
+        /// The tool.
+        tool: String,
+        /// What it is passed.
+        arguments: Value,
+    },
+    /// What was remembered under a name, if that is what they mean: every question sounds like this.
+    Recall {
+        /// The name.
+        name: String,
+        /// The question.
+        asked: String,
+    },
+    /// To be greeted.
+    Greeting,
+    /// To be thanked back.
+    Thanks,
+    /// To hear what can be asked.
+    Help,
+    /// Something no rule is for.
+    Unclear(String),
+}
+
+/// Everything a message asks for, in its order.
+pub(super) fn asks(text: &str) -> Vec<Ask> {
+    let low = text.to_ascii_lowercase();
+    let asks: Vec<Ask> = clauses(Said { text, low: &low }.trim()).into_iter().map(understand).collect();
+    if asks.is_empty() { vec![Ask::Help] } else { asks }
+}
+
+/// Words that say nothing about what is wanted.
+const COURTESY: [&str; 16] = [
+    "please ",
+    "can you ",
+    "could you ",
+    "would you ",
+    "will you ",
+    "i want you to ",
+    "tell me ",
+    "now ",
+    "also ",
+    "and ",
+    "then ",
+    "so ",
+    "ok ",
+    "ok, ",
+    "okay, ",
+    "just ",
+];
+
+/// What an ask begins with. "and" joins two asks only if one of these follows, so that "add 2 and 3" stays one.
+const OPENERS: [&str; 33] = [
+    "what",
+    "who is",
+    "who are",
+    "where is",
+    "how much is",
+    "which files",
+    "add ",
+    "sum ",
+    "the sum of",
+    "subtract ",
+    "multiply ",
+    "divide ",
+    "calculate ",
+    "compute ",
+    "evaluate ",
+    "remember ",
+    "forget ",
+    "recall ",
+    "do you ",
+    "read ",
+    "show ",
+    "open ",
+    "cat ",
+    "print ",
+    "write ",
+    "save ",
+    "put ",
+    "list ",
+    "call ",
+    "use ",
+    "help",
+    "thank",
+    "tell me ",
+];
+
+/// Cuts a message where one ask ends and the next begins. Quotes and braces keep together what is in them.
+fn clauses(said: Said<'_>) -> Vec<Said<'_>> {
+    let mut clauses = Vec::new();
+    let (mut start, mut quoted, mut depth) = (0, false, 0_usize);
+    for (at, c) in said.low.char_indices() {
+        match c {
+            _ if at < start => continue,
+            '"' => quoted = !quoted,
+            '{' if !quoted => depth += 1,
+            '}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if quoted || depth > 0 {
+            continue;
+        }
+        let rest = &said.low[at + c.len_utf8()..];
+        let next = match c {
+            '\n' | ';' => Some(rest),
+            '.' | '?' | '!' if rest.is_empty() || rest.starts_with(char::is_whitespace) => Some(rest),
+            ' ' | ',' => joined(&said.low[at..]),
+            _ => None,
+        };
+        if let Some(next) = next {
+            clauses.push(said.to(at).from(start));
+            start = said.low.len() - next.len();
+        }
+    }
+    clauses.push(said.from(start));
+    let clauses = clauses.into_iter().map(bare).filter(|clause| !clause.low.is_empty());
+    clauses.take(ASKS_MOST).collect()
+}
+
+/// What follows a joining word, if an ask follows.
+fn joined(low: &str) -> Option<&str> {
+    let joints = [", and then ", " and then ", ", then ", ", and ", " and ", " then ", ", "];
+    let next = joints.iter().find_map(|joint| low.strip_prefix(joint))?;
+    opens(Said { text: next, low: next }).then_some(next)
+}
+
+fn opens(said: Said<'_>) -> bool {
+    let low = said.without(&COURTESY).low;
+    OPENERS.iter().any(|opener| low.starts_with(opener))
+}
+
+/// A clause without courtesies and punctuation around it, and without a greeting that an ask follows.
+fn bare(clause: Said<'_>) -> Said<'_> {
+    let clause = clause.trim().without_end(&["?", "!", ".", ",", ":", " please"]);
+    let greeted = clause.after(&["hi ", "hello ", "hey "]).filter(|rest| opens(*rest));
+    greeted.unwrap_or(clause).without(&COURTESY)
+}
+
+fn understand(said: Said<'_>) -> Ask {
+    let rules: [fn(Said<'_>) -> Option<Ask>; 12] = [
+        by_name, forget, remember, write_file, list_files, read_file, arithmetic, time, recall_all,
+        small_talk, help, recall,
+    ];
+    let understood = rules.iter().find_map(|rule| rule(said));
+    understood.unwrap_or_else(|| Ask::Unclear(shown(said.text).into_owned()))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "every rule gives an option")]
+fn using(tool: &str, arguments: Value) -> Option<Ask> {
+    Some(Ask::Use { tool: tool.to_owned(), arguments })
+}
+
+fn by_name(said: Said<'_>) -> Option<Ask> {
+    let rest = said.after(&["call ", "use "])?.text;
+    let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, "{}"));
+    let tool: ToolName = name.parse().ok()?;
+    let arguments: Value = serde_json::from_str(arguments).ok()?;
+    arguments.is_object().then(|| Ask::Use { tool: tool.into(), arguments })
+}
+
+fn forget(said: Said<'_>) -> Option<Ask> {
+    let what = said.after(&["forget that ", "forget about ", "forget "])?;
+    using("value_set", json!({"name": subject(what), "value": null}))
+}
+
+fn remember(said: Said<'_>) -> Option<Ask> {
+    let fact = said.after(&["remember that ", "remember: ", "remember ", "note that "])?;
+    match fact.around(&[" is ", " are ", " = "]) {
+        Some((name, value)) => using("value_set", json!({"name": subject(name), "value": value.plain()})),
+        None => using("value_set", json!({"name": fact.plain(), "value": true})),
+    }
+}
+
+fn recall(said: Said<'_>) -> Option<Ask> {
+    let beginnings = [
+        "what is ",
+        "what's ",
+        "what are ",
+        "what was ",
+        "who is ",
+        "who's ",
+        "where is ",
+        "do you remember ",
+        "do you know ",
+        "recall ",
+    ];
+    let name = subject(said.after(&beginnings)?);
+    Some(Ask::Recall { name, asked: shown(said.text).into_owned() })
+}
+
+fn recall_all(said: Said<'_>) -> Option<Ask> {
+    let phrases =
+        ["what do you remember", "what do you know", "you remember so far", "list values", "list the values"];
+    phrases.iter().any(|phrase| said.low.contains(phrase)).then(|| using("value_list", json!({})))?
+}
+
+/// The name under which something is remembered: the same for "the tea" and "tea".
+fn subject(said: Said<'_>) -> String {
+    said.without(&["the ", "what ", "that "]).low.trim_matches(['"', '`']).to_owned()
+}
+
+fn write_file(said: Said<'_>) -> Option<Ask> {
+    let (content, path) =
+        said.after(&["write ", "save ", "put "])?.around_last(&[" to ", " into ", " in "])?;
+    using("file_write", json!({"path": file(path)?, "content": content.plain()}))
+}
+
+fn read_file(said: Said<'_>) -> Option<Ask> {
+    let beginnings =
+        ["read ", "show me ", "show ", "open ", "cat ", "print ", "what is in ", "what's in ", "what does "];
+    let rest = said.after(&beginnings)?.without(&["me ", "the contents of ", "contents of "]);
+    using("file_read", json!({"path": file(rest.without_end(&[" say", " contain"]))?}))
+}
+
+fn list_files(said: Said<'_>) -> Option<Ask> {
+    let beginnings = [
+        "list files",
+        "list the files",
+        "list all files",
+        "list my files",
+        "show files",
+        "show me the files",
+        "show the files",
+        "what files",
+        "which files",
+    ];
+    let rest = said.after(&beginnings)?;
+    let rest = rest.without(&[
+        "are there",
+        "there are",
+        "are",
+        "do you have",
+        "have you",
+        "in ",
+        "the ",
+        "directory ",
+        "folder ",
+    ]);
+    let folder = rest.without_end(&[" directory", " folder"]).plain();
+    if folder.contains(char::is_whitespace) {
+        return None;
+    }
+    using("file_list", if folder.is_empty() { json!({}) } else { json!({"path": folder}) })
+}
+
+/// A path: quoted, announced by the word "file", or one word that looks like a path.
+fn file(said: Said<'_>) -> Option<String> {
+    let said = said.without(&["the "]);
+    let announced = said.after(&["file called ", "file named ", "file "]).or_else(|| {
+        let bare = said.without_end(&[" file"]);
+        (bare.low.len() < said.low.len()).then_some(bare)
+    });
+    let path = announced.unwrap_or(said);
+    if let Some(path) = path.quoted() {
+        return Some(path.to_owned());
+    }
+    let one_word = !path.low.is_empty() && !path.low.contains(char::is_whitespace);
+    (one_word && (announced.is_some() || path.low.contains(['.', '/']))).then(|| path.text.to_owned())
+}
+
+fn time(said: Said<'_>) -> Option<Ask> {
+    let phrases = [
+        "what time",
+        "the time",
+        "time is it",
+        "current time",
+        "what date",
+        "the date",
+        "what day",
+        "today's date",
+    ];
+    phrases.iter().any(|phrase| said.low.contains(phrase)).then(|| using("clock", json!({})))?
+}
+
+fn arithmetic(said: Said<'_>) -> Option<Ask> {
+    let expression = dictated(said).or_else(|| spelled(said))?;
+    using("calculator", json!({"expression": expression}))
+}
+
+/// "add 2 and 3", "subtract 2 from 3", "multiply 2 by 3", "divide 6 by 3".
+fn dictated(said: Said<'_>) -> Option<String> {
+    let pair = |beginning: &str, joint: &str| {
+        let (one, other) = said.after(&[beginning])?.around(&[joint])?;
+        Some((operand(one.low)?, operand(other.low)?))
+    };
+    if let Some(rest) = said.after(&["add up ", "add ", "sum ", "the sum of ", "what is the sum of "]) {
+        let listed = rest.low.replace(" and ", ",").replace(" to ", ",").replace(" plus ", ",");
+        let operands: Option<Vec<String>> = listed.split(',').map(operand).collect();
+        return operands.filter(|operands| operands.len() > 1).map(|operands| operands.join(" + "));
+    }
+    if let Some((less, from)) = pair("subtract ", " from ") {
+        return Some(format!("{from} - {less}"));
+    }
+    if let Some((one, other)) = pair("multiply ", " by ").or_else(|| pair("multiply ", " and ")) {
+        return Some(format!("{one} * {other}"));
+    }
+    pair("divide ", " by ").map(|(one, other)| format!("{one} / {other}"))
+}
+
+/// A number, or an expression in parentheses.
+fn operand(low: &str) -> Option<String> {
+    let expression = in_signs(low.trim())?;
+    let bare = expression.trim_start_matches('-').chars().all(|c| c.is_ascii_digit() || c == '.');
+    Some(if bare { expression } else { format!("({expression})") })
+}
+
+/// "calculate …", "what is …" with something that can be calculated, or just that.
+fn spelled(said: Said<'_>) -> Option<String> {
+    if let Some(rest) = said.after(&["calculate ", "compute ", "evaluate "]) {
+        return Some(in_signs(rest.low).unwrap_or_else(|| rest.text.to_owned()));
+    }
+    match said.after(&["what is ", "what's ", "how much is "]) {
+        Some(rest) => in_signs(rest.low),
+        None => in_signs(said.low).filter(|expression| expression.contains(['+', '-', '*', '/', '%', '^'])),
+    }
+}
+
+/// The expression with its words as signs, if it is made of numbers and signs only.
+fn in_signs(low: &str) -> Option<String> {
+    let words = [
+        (" plus ", " + "),
+        (" minus ", " - "),
+        (" times ", " * "),
+        (" multiplied by ", " * "),
+        (" x ", " * "),
+        (" divided by ", " / "),
+        (" modulo ", " % "),
+        (" mod ", " % "),
+        (" to the power of ", " ^ "),
+    ];
+    let signs = words.iter().fold(low.to_owned(), |signs, (word, sign)| signs.replace(word, sign));
+    let signs = signs.trim_end_matches([' ', '=']).to_owned();
+    let fits = |c: char| c.is_ascii_digit() || " .+-*/%^()".contains(c);
+    (signs.chars().all(fits) && signs.contains(|c: char| c.is_ascii_digit())).then_some(signs)
+}
+
+fn small_talk(said: Said<'_>) -> Option<Ask> {
+    let begins = |words: &[&str]| {
+        words.iter().any(|word| {
+            let rest = said.low.strip_prefix(word);
+            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })
+    };
+    if begins(&["hi", "hello", "hey", "good morning", "good evening", "good day"]) {
+        return Some(Ask::Greeting);
+    }
+    begins(&["thanks", "thank you", "thx"]).then_some(Ask::Thanks)
+}
+
+fn help(said: Said<'_>) -> Option<Ask> {
+    let phrases = [
+        "help",
+        "what can you do",
+        "what can i ask",
+        "who are you",
+        "what are you",
+        "what is your name",
+        "what's your name",
+    ];
+    phrases.iter().any(|phrase| said.low.starts_with(phrase)).then_some(Ask::Help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[track_caller]
+    fn check(messages: &[&str], want: &Expect) {
+        let show = |ask: Ask| match ask {
+            Ask::Use { tool, arguments } => format!("  {tool} {arguments}\n"),
+            Ask::Recall { name, .. } => format!("  recall {name}\n"),
+            other => format!("  {other:?}\n"),
+        };
+        let message =
+            |text: &&str| format!("{text}\n{}", asks(text).into_iter().map(show).collect::<String>());
+        want.assert_eq(&messages.iter().map(message).collect::<String>());
+    }
+
+    #[test]
+    fn time_is_asked_for_in_many_words() {
+        check(
+            &["What time is it?", "tell me the time please", "What's the date?", "what day is it"],
+            &expect![[r"
+                What time is it?
+                  clock {}
+                tell me the time please
+                  clock {}
+                What's the date?
+                  clock {}
+                what day is it
+                  clock {}
+            "]],
+        );
+    }
+
+    #[test]
+    fn arithmetic_is_found_in_words_and_signs() {
+        check(
+            &[
+                "add 2 and 3",
+                "Add 1, 2.5 and -3",
+                "please add 2 to 3",
+                "subtract 2 from 5",
+                "multiply 6 by 7",
+                "divide 1+1 by 4",
+                "what is 2*(3+4)?",
+                "What's 7 times 6?",
+                "how much is 2 to the power of 10",
+                "calculate 1/0",
+                "compute two and two",
+                "12 / 4 =",
+                "add salt and pepper",
+            ],
+            &expect![[r#"
+                add 2 and 3
+                  calculator {"expression":"2 + 3"}
+                Add 1, 2.5 and -3
+                  calculator {"expression":"1 + 2.5 + -3"}
+                please add 2 to 3
+                  calculator {"expression":"2 + 3"}
+                subtract 2 from 5
+                  calculator {"expression":"5 - 2"}
+                multiply 6 by 7
+                  calculator {"expression":"6 * 7"}
+                divide 1+1 by 4
+                  calculator {"expression":"(1+1) / 4"}
+                what is 2*(3+4)?
+                  calculator {"expression":"2*(3+4)"}
+                What's 7 times 6?
+                  calculator {"expression":"7 * 6"}
+                how much is 2 to the power of 10
+                  calculator {"expression":"2 ^ 10"}
+                calculate 1/0
+                  calculator {"expression":"1/0"}
+                compute two and two
+                  calculator {"expression":"two and two"}
+                12 / 4 =
+                  calculator {"expression":"12 / 4"}
+                add salt and pepper
+                  Unclear("add salt and pepper")
+            "#]],
+        );
+    }
+
+    #[test]
+    fn facts_are_remembered_recalled_and_forgotten() {
+        check(
+            &[
+                "Remember that my name is Ann.",
+                "remember the door code is 12 34",
+                "remember salt = \"salt and pepper\"",
+                "remember to buy milk",
+                "What is my name?",
+                "what's the door code",
+                "do you remember my name?",
+                "what do you remember?",
+                "forget my name",
+            ],
+            &expect![[r#"
+                Remember that my name is Ann.
+                  value_set {"name":"my name","value":"Ann"}
+                remember the door code is 12 34
+                  value_set {"name":"door code","value":"12 34"}
+                remember salt = "salt and pepper"
+                  value_set {"name":"salt","value":"salt and pepper"}
+                remember to buy milk
+                  value_set {"name":"to buy milk","value":true}
+                What is my name?
+                  recall my name
+                what's the door code
+                  recall door code
+                do you remember my name?
+                  recall my name
+                what do you remember?
+                  value_list {}
+                forget my name
+                  value_set {"name":"my name","value":null}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn files_are_read_written_and_listed() {
+        check(
+            &[
+                "read file notes",
+                "show me notes.txt",
+                "Read the Notes.TXT file.",
+                "what is in docs/a.md?",
+                "read \"my notes\"",
+                "read me a story",
+                "write Hello, World to notes.txt",
+                "write \"One. Two and read.\" to the file notes",
+                "save the whales",
+                "list files",
+                "What files are there?",
+                "list the files in docs",
+            ],
+            &expect![[r#"
+                read file notes
+                  file_read {"path":"notes"}
+                show me notes.txt
+                  file_read {"path":"notes.txt"}
+                Read the Notes.TXT file.
+                  file_read {"path":"Notes.TXT"}
+                what is in docs/a.md?
+                  file_read {"path":"docs/a.md"}
+                read "my notes"
+                  file_read {"path":"my notes"}
+                read me a story
+                  Unclear("read me a story")
+                write Hello, World to notes.txt
+                  file_write {"content":"Hello, World","path":"notes.txt"}
+                write "One. Two and read." to the file notes
+                  file_write {"content":"One. Two and read.","path":"notes"}
+                save the whales
+                  Unclear("save the whales")
+                list files
+                  file_list {}
+                What files are there?
+                  file_list {}
+                list the files in docs
+                  file_list {"path":"docs"}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn several_asks_are_told_apart() {
+        check(
+            &[
+                "what time is it and add 2 and 3",
+                "remember that tea is salt and pepper and then what is tea?",
+                "write hi to a.txt, then read a.txt; list files",
+                "Hello! What time is it? Thanks.",
+                "Hello there",
+                "hey can you add 2 and 3",
+                "call pay {\"to\": \"Ann; and read x. And\"} and what time is it",
+                "use clock",
+                "call me maybe",
+                "Ünïcode, and what time is it?",
+            ],
+            &expect![[r#"
+                what time is it and add 2 and 3
+                  clock {}
+                  calculator {"expression":"2 + 3"}
+                remember that tea is salt and pepper and then what is tea?
+                  value_set {"name":"tea","value":"salt and pepper"}
+                  recall tea
+                write hi to a.txt, then read a.txt; list files
+                  file_write {"content":"hi","path":"a.txt"}
+                  file_read {"path":"a.txt"}
+                  file_list {}
+                Hello! What time is it? Thanks.
+                  Greeting
+                  clock {}
+                  Thanks
+                Hello there
+                  Greeting
+                hey can you add 2 and 3
+                  calculator {"expression":"2 + 3"}
+                call pay {"to": "Ann; and read x. And"} and what time is it
+                  pay {"to":"Ann; and read x. And"}
+                  clock {}
+                use clock
+                  clock {}
+                call me maybe
+                  Unclear("call me maybe")
+                Ünïcode, and what time is it?
+                  Unclear("Ünïcode")
+                  clock {}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_long_message_is_read_in_time_that_grows_with_it() {
+        let text = format!("{}{}", "and ".repeat(1 << 17), " ".repeat(1 << 19));
+        assert_eq!(asks(&text).len(), 1);
+    }
+
+    #[test]
+    fn a_message_of_many_asks_is_read_as_far_as_the_bound() {
+        assert_eq!(asks(&"what time is it? ".repeat(ASKS_MOST + 1)).len(), ASKS_MOST);
+    }
+}

@@ -1,0 +1,492 @@
+//! Scripts for the rehearsal model: what it says, call by call.
+//!
+//! ```text
+//! # A script is lines. Blank lines and lines that begin with `#` mean nothing.
+//! turn
+//! say I will look that up.
+//! call clock {}
+//! call pay {"to": "ann", "note": "{{input}}"}
+//! ---
+//! delay 50ms
+//! say It is {{result clock}}.
+//! say The receipt is {{result pay /receipt}}.
+//!
+//! when refund
+//! error 2 times model.unavailable retry-after 2s the provider is busy
+//! say Refunds take a week.
+//!
+//! any
+//! say I have nothing to add.
+//! ```
+//!
+//! # Sections
+//!
+//! A section begins with one of these lines and says what is replied to one input:
+//!
+//! | line | for which input |
+//! |---|---|
+//! | `turn` | the next one that no other `turn` and no `when` is for: the first `turn` for the first such input, and so on |
+//! | `when TEXT` | every one that contains this text, in upper or lower case; goes before `turn`; the first that fits is taken |
+//! | `any` | every one that no other section is for; at most one |
+//!
+//! Lines before the first of these are a `turn`. Within a section, `---` separates replies: the first is given to
+//! the input, the next after the tools of the first have run, and so on. Input that joins a running turn is an input
+//! like any other: it has its own section, and the rest of the section before it is not played.
+//!
+//! # Lines of a reply
+//!
+//! | line | what the model does |
+//! |---|---|
+//! | `say TEXT` | speaks, word by word; each further `say` of a reply begins a new line |
+//! | `think TEXT` | shows what it thinks |
+//! | `call TOOL JSON` | asks for a tool; the arguments are a JSON object |
+//! | `broken TOOL TEXT` | asks for a tool with arguments that are not JSON |
+//! | `delay TIME` | is silent for this long: `50ms`, `2s`, `1m` |
+//! | `error [HOW OFTEN] CODE [retry-after TIME] [TEXT]` | fails with this code; as first line, before the first piece |
+//! | `cut [HOW OFTEN]` | the stream breaks off without an end |
+//! | `stall [HOW OFTEN]` | the stream goes silent and stays open |
+//! | `refuse TEXT` | says this and stops with a refusal |
+//! | `length` | stops because it ran out of tokens |
+//!
+//! A reply ends by itself after its last line. Nothing may follow `refuse`, `length`, or an `error`, `cut` or `stall`
+//! that happens always. `HOW OFTEN` is `once` or `N times`: so many model calls of this process fail there; the ones
+//! after them skip the line. This is the only thing a script remembers, because the attempts of a model call cannot
+//! be told apart by their messages. A new process begins counting again.
+//!
+//! # Placeholders
+//!
+//! In `say`, `think`, `refuse` and inside the strings of a call's JSON:
+//!
+//! | placeholder | what it stands for |
+//! |---|---|
+//! | `{{input}}` | the text of the last input |
+//! | `{{result TOOL}}` | the latest result of this tool in this turn |
+//! | `{{result N}}` | the N-th result of this turn, counted from 0 |
+//! | `{{result TOOL /PATH}}` | a part of a result, by JSON pointer; also after `N` |
+//!
+//! A result stands as the model reads it: text as it is, anything else as JSON, a failure with its code. A string of a
+//! call that is nothing but one result placeholder becomes the result itself: a number stays a number.
+//!
+//! # Which reply is next
+//!
+//! That depends on the messages of the request and on nothing else: a turn that is resumed by another process goes on
+//! with the right reply. `turn` counts the inputs of the session, so the session has to fit into the model's window
+//! ([`super::Rehearsal::with_window`]); `when` and `any` look at the last input only.
+//!
+//! What a script asks for and the session has not (a tool, a result, one more reply than the section has) is
+//! `script.mismatch`, before the first piece. A script that cannot be read is `script.invalid`, before the first turn.
+mod parse;
+mod template;
+
+use super::cue::Cue;
+use super::draft::Draft;
+use outlast_ports::model::ModelRequest;
+use outlast_vocab::effect::StopReason;
+use outlast_vocab::message::{Arguments, Message, ToolName, shown};
+use outlast_vocab::tool::Contract;
+use outlast_vocab::{Error, Kind};
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use template::{Scene, Template};
+
+/// The longest script in bytes.
+pub const SCRIPT_BYTES: usize = 1 << 20;
+
+/// What the rehearsal model says, call by call. Parse one from text, or read a file with [`Script::read`].
+#[derive(Debug, Default)]
+pub struct Script {
+    turns: Vec<Section>,
+    /// Texts are in lower case.
+    whens: Vec<(String, Section)>,
+    any: Option<Section>,
+}
+
+/// The replies to one input.
+#[derive(Debug)]
+struct Section {
+    /// Where it begins.
+    line: usize,
+    replies: Vec<Vec<Line>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    number: usize,
+    act: Act,
+}
+
+#[derive(Debug)]
+enum Act {
+    Say(Template),
+    Think(Template),
+    Call { tool: ToolName, arguments: Value },
+    Broken { tool: ToolName, arguments: String },
+    Delay(Duration),
+    Fault { fault: Fault, times: Times },
+    Stop(StopReason),
+}
+
+#[derive(Debug)]
+enum Fault {
+    Error { kind: Kind, retry_after: Option<Duration>, detail: String },
+    Cut,
+    Stall,
+}
+
+#[derive(Debug)]
+enum Times {
+    Always,
+    /// How many are left in this process.
+    Left(AtomicU32),
+}
+
+impl FromStr for Script {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse::script(text)
+    }
+}
+
+impl Script {
+    /// Reads a script from a file.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let place = path.display();
+        let mut bytes = Vec::new();
+        let most = SCRIPT_BYTES as u64 + 1;
+        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("the script {place} cannot be read: {cause}")).because(cause)
+        })?;
+        let text = String::from_utf8(bytes).map_err(|cause| {
+            Error::new(Kind::ScriptInvalid, format!("{place}: expected UTF-8 text: {cause}"))
+        })?;
+        text.parse().map_err(|error: Error| Error::new(error.kind(), format!("{place}: {}", error.detail())))
+    }
+
+    /// The reply to this request.
+    pub(super) fn reply<'a>(&'a self, request: ModelRequest<'a>) -> Result<Vec<Cue<'a>>, Error> {
+        let scene = Scene::of(&request)?;
+        let section = self.section(&request, scene.input)?;
+        let lines = section.replies.get(scene.replies).ok_or_else(|| {
+            let (has, wants) = (section.replies.len(), scene.replies + 1);
+            let input = scene.input.text();
+            mismatch(
+                section.line,
+                &format!("has {has} replies to `{}`, but the session asks for reply {wants}", shown(&input)),
+            )
+        })?;
+        perform(lines, &scene, request)
+    }
+
+    fn section(&self, request: &ModelRequest<'_>, input: &Message) -> Result<&Section, Error> {
+        if let Some(section) = self.when(input) {
+            return Ok(section);
+        }
+        // Counting reads the whole conversation; a script without `turn` is spared that.
+        let counted =
+            || request.messages().filter(|message| is_input(message) && self.when(message).is_none());
+        let turn = match self.turns.as_slice() {
+            [] => None,
+            turns => turns.get(counted().count() - 1),
+        };
+        turn.or(self.any.as_ref()).ok_or_else(|| {
+            let (has, number, input) = (self.turns.len(), counted().count(), input.text());
+            let input = shown(&input);
+            let detail =
+                format!("input {number} (`{input}`) has no section: there are {has} `turn` and no `any`");
+            Error::new(Kind::ScriptMismatch, detail)
+        })
+    }
+
+    fn when(&self, input: &Message) -> Option<&Section> {
+        if self.whens.is_empty() {
+            return None;
+        }
+        let input = input.text().to_lowercase();
+        self.whens.iter().find(|(text, _)| input.contains(text)).map(|(_, section)| section)
+    }
+}
+
+fn is_input(message: &Message) -> bool {
+    matches!(message, Message::User { .. })
+}
+
+fn mismatch(line: usize, what: &str) -> Error {
+    Error::new(Kind::ScriptMismatch, format!("line {line} {what}"))
+}
+
+fn perform<'a>(
+    lines: &'a [Line],
+    scene: &Scene<'a>,
+    request: ModelRequest<'a>,
+) -> Result<Vec<Cue<'a>>, Error> {
+    let mut draft = Draft::new(request);
+    for Line { number, act } in lines {
+        let missing = |what: String| mismatch(*number, &what);
+        match act {
+            Act::Say(text) => draft.say(text.fill(scene).map_err(missing)?),
+            Act::Think(text) => draft.think(text.fill(scene).map_err(missing)?.into_owned()),
+            Act::Call { tool, arguments } => {
+                let arguments = template::fill_json(arguments, scene).map_err(missing)?;
+                offered(tool, request.tools).map_err(missing)?;
+                draft.call(tool.clone(), Arguments::Json(arguments));
+            }
+            Act::Broken { tool, arguments } => {
+                offered(tool, request.tools).map_err(missing)?;
+                draft.call(tool.clone(), Arguments::Broken(arguments.clone()));
+            }
+            Act::Delay(pause) => draft.cue(Cue::Pause(*pause)),
+            Act::Fault { fault, times } if times.take() => {
+                match fault {
+                    Fault::Error { kind, retry_after, detail } => {
+                        let error = Error::new(*kind, detail);
+                        draft.cue(Cue::Fail(match retry_after {
+                            Some(pause) => error.retry_after(*pause),
+                            None => error,
+                        }));
+                    }
+                    Fault::Stall => draft.cue(Cue::Stall),
+                    Fault::Cut => {}
+                }
+                return Ok(draft.cut());
+            }
+            Act::Fault { .. } => {}
+            Act::Stop(reason) => return Ok(draft.stop(*reason)),
+        }
+    }
+    Ok(draft.end())
+}
+
+fn offered(tool: &ToolName, tools: &[Contract]) -> Result<(), String> {
+    if tools.iter().any(|contract| contract.name == *tool) {
+        return Ok(());
+    }
+    let names: Vec<&str> = tools.iter().map(|contract| contract.name.as_str()).collect();
+    Err(match names.as_slice() {
+        [] => format!("calls `{tool}`, but the session has no tools"),
+        names => format!("calls `{tool}`, but the session has only: {}", names.join(", ")),
+    })
+}
+
+impl Times {
+    /// Whether it happens this time.
+    fn take(&self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Left(left) => {
+                let less = |left: u32| left.checked_sub(1);
+                left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rehearsal;
+    use super::super::stage::Stage;
+    use super::*;
+    use expect_test::{Expect, expect};
+    use outlast_ports::clock::VirtualClock;
+    use outlast_vocab::Millis;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn scripted(script: &str) -> Rehearsal {
+        Rehearsal::scripted(script.parse().unwrap(), Arc::new(VirtualClock::at(Millis(0))))
+    }
+
+    #[track_caller]
+    fn check(script: &str, stage: &Stage, want: &Expect) {
+        want.assert_eq(&stage.hear(&scripted(script)));
+    }
+
+    #[test]
+    fn a_reply_says_thinks_and_calls_in_the_order_of_its_lines() {
+        let script = "think hm\nsay a b\nsay c\ncall clock {\"zone\": \"utc\"}\nbroken pay {\"to\nsay d";
+        check(
+            script,
+            &Stage::new().tools(&["clock", "pay"]).user("hi"),
+            &expect![[r#"
+            think "hm"
+            text "a b\nc"
+            call_0 clock {"zone":"utc"}
+            call_1 pay broken "{\"to"
+            text "\nd"
+            usage 1 -> 9
+            end ToolUse
+        "#]],
+        );
+    }
+
+    #[test]
+    fn results_and_the_input_stand_where_the_script_wants_them() {
+        let script = r#"
+            call pay {}
+            ---
+            say {{input}}: {{result pay /amount}} of {{result 0}}, {{result log}}
+            call log {"text": "paid {{result pay /amount}}", "amount": "{{result pay /amount}}", "all": ["{{result 0}}"]}
+        "#;
+        let results =
+            [("pay", json!({}), Ok(json!({"amount": 5}))), ("log", json!({}), Err("the disk is full"))];
+        check(
+            script,
+            &Stage::new().tools(&["log"]).user("pay").called(&results),
+            &expect![[r#"
+            text "pay: 5 of {\"amount\":5}, error tool.failed: the disk is full"
+            call_2 log {"all":[{"amount":5}],"amount":5,"text":"paid 5"}
+            usage 12 -> 31
+            end ToolUse
+        "#]],
+        );
+    }
+
+    #[test]
+    fn every_input_has_its_own_section() {
+        let script = "say one\n---\nsay one more\nturn\nsay two\nwhen HELP\nsay helped\nany\nsay whatever";
+        let hear = |stage: &Stage| stage.hear(&scripted(script)).lines().next().unwrap().to_owned();
+        let first = Stage::new().user("a");
+        assert_eq!(hear(&first), r#"text "one""#);
+        let first = first.called(&[("clock", json!({}), Ok(json!(1)))]);
+        assert_eq!(hear(&first), r#"text "one more""#);
+        let helped = first.done().user("please help");
+        assert_eq!(hear(&helped), r#"text "helped""#);
+        // The first turn failed, so it has no reply; its input was an input nevertheless.
+        let second = Stage::new().user("a").done().user("help").assistant("helped").done().user("b");
+        assert_eq!(hear(&second), r#"text "two""#);
+        // Input that joins a running turn begins its own section.
+        let joined = Stage::new().user("a").called(&[]).user("b");
+        assert_eq!(hear(&joined), r#"text "two""#);
+        assert_eq!(hear(&second.assistant("two").done().user("c")), r#"text "whatever""#);
+    }
+
+    #[test]
+    fn what_the_session_has_not_is_a_mismatch_before_the_first_piece() {
+        let script =
+            "say a\ncall clock {}\n---\nsay {{result pay}}\n---\nsay {{result 0 /x}}\n---\nsay {{result 3}}";
+        let mut log = String::new();
+        let rehearsal = scripted(script);
+        let mut stage = Stage::new().user("go");
+        log += &stage.hear(&rehearsal);
+        stage = stage.tools(&["pay", "log"]);
+        log += &stage.hear(&rehearsal);
+        for _ in 0..4 {
+            stage = stage.called(&[("clock", json!({}), Ok(json!("noon")))]);
+            log += &stage.hear(&rehearsal);
+        }
+        log += &stage.done().user("again").hear(&rehearsal);
+        expect![[r"
+            error script.mismatch: line 2 calls `clock`, but the session has no tools
+            error script.mismatch: line 2 calls `clock`, but the session has only: pay, log
+            error script.mismatch: line 4 wants a result of `pay`, but the turn has only: clock
+            error script.mismatch: line 6 wants `/x` of a result, but the result is `noon`
+            error script.mismatch: line 8 wants result 3 of the turn, counted from 0, but the turn has 3
+            error script.mismatch: line 1 has 4 replies to `go`, but the session asks for reply 5
+            error script.mismatch: input 2 (`again`) has no section: there are 1 `turn` and no `any`
+        "]]
+        .assert_eq(&log);
+    }
+
+    #[test]
+    fn a_fault_with_a_count_passes_and_the_rest_of_the_reply_is_played() {
+        let script = "error 2 times model.unavailable retry-after 2s busy\nsay half\ncut once\nsay whole";
+        let rehearsal = scripted(script);
+        let stage = Stage::new().user("hi");
+        let log: Vec<String> =
+            (1..=4).map(|attempt| format!("{attempt}\n{}", stage.hear(&rehearsal))).collect();
+        expect![[r#"
+            1
+            error model.unavailable: busy retry after 2s
+            2
+            error model.unavailable: busy retry after 2s
+            3
+            text "half"
+            4
+            text "half\nwhole"
+            usage 1 -> 3
+            end End
+        "#]]
+        .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn a_reply_can_end_badly() {
+        let stage = Stage::new().user("hi");
+        check(
+            "say I\nrefuse No {{input}}.",
+            &stage,
+            &expect![[r#"
+            text "I\nNo hi."
+            usage 1 -> 2
+            end Refusal
+        "#]],
+        );
+        check(
+            "say I\nlength",
+            &stage,
+            &expect![[r#"
+            text "I"
+            usage 1 -> 1
+            end Length
+        "#]],
+        );
+        check(
+            "say I\ncut",
+            &stage,
+            &expect![[r#"
+            text "I"
+        "#]],
+        );
+        check(
+            "say I\nerror model.rejected",
+            &stage,
+            &expect![[r#"
+            text "I"
+            error model.rejected: line 2 of the script
+        "#]],
+        );
+    }
+
+    #[test]
+    fn calls_go_on_counting_where_the_conversation_stopped() {
+        let stage = Stage::new().user("a").called(&[("log", json!({}), Ok(json!(1)))]).done();
+        let stage = stage.tools(&["log"]).user("b").called(&[("log", json!({}), Ok(json!(1)))]).user("c");
+        check(
+            "any\ncall log {}\ncall log {}",
+            &stage,
+            &expect![[r"
+            call_2 log {}
+            call_3 log {}
+            usage 6 -> 3
+            end ToolUse
+        "]],
+        );
+    }
+
+    #[test]
+    fn a_script_comes_from_a_file_and_its_errors_name_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.script");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Script::read(&path)
+                .map(drop)
+                .map_err(|error| error.to_string().replace(path.to_str().unwrap(), "FILE"))
+        };
+        assert_eq!(read(b"say hi"), Ok(()));
+        let wrong = [&b"say hi\r\ndelay\r\n"[..], b"say \xff", &vec![b'\n'; SCRIPT_BYTES + 1]];
+        let log: String = wrong.iter().map(|bytes| read(bytes).unwrap_err() + "\n").collect();
+        expect![[r"
+            script.invalid: FILE: line 2: expected a time like `50ms`, `2s` or `1m`, found ``
+            script.invalid: FILE: expected UTF-8 text: invalid utf-8 sequence of 1 bytes from index 4
+            script.invalid: FILE: expected at most 1048576 bytes, found more
+        "]]
+        .assert_eq(&log);
+        assert_eq!(Script::read(&dir.path().join("none")).unwrap_err().kind(), Kind::IoFailed);
+    }
+}

@@ -1,0 +1,220 @@
+//! Placeholders: where a script's line takes up the input or what a tool gave.
+use outlast_ports::model::ModelRequest;
+use outlast_vocab::message::{Message, ToolName, ToolResult, shown};
+use outlast_vocab::{Error, Kind};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What a script can see of a request.
+pub(super) struct Scene<'a> {
+    /// The last input.
+    pub(super) input: &'a Message,
+    /// Replies since then.
+    pub(super) replies: usize,
+    turn: &'a [Message],
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn of(request: &ModelRequest<'a>) -> Result<Self, Error> {
+        let mut replies = 0;
+        for message in request.messages().rev() {
+            match message {
+                Message::User { .. } => return Ok(Self { input: message, replies, turn: request.turn }),
+                Message::Assistant { .. } => replies += 1,
+                Message::Tool { .. } => {}
+            }
+        }
+        Err(Error::new(Kind::ScriptMismatch, "the script replies to input, but the conversation has none"))
+    }
+
+    fn results(&self) -> impl DoubleEndedIterator<Item = (&'a ToolName, &'a ToolResult)> {
+        self.turn.iter().filter_map(|message| match message {
+            Message::Tool { tool, result, .. } => Some((tool, result)),
+            Message::User { .. } | Message::Assistant { .. } => None,
+        })
+    }
+}
+
+/// A text with placeholders.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Template(Vec<Piece>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Input,
+    Result(Wanted),
+}
+
+/// A result, or a part of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    which: Which,
+    /// A JSON pointer; empty for the whole.
+    pointer: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Which {
+    Nth(usize),
+    LatestOf(ToolName),
+}
+
+impl Template {
+    /// Reads a text; the error says what was expected and what was found.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (inside, after) = after
+                .split_once("}}")
+                .ok_or_else(|| format!("expected `}}}}` after `{{{{`, found `{}`", shown(after)))?;
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::parse(inside.trim())?);
+            rest = after;
+        }
+        if !rest.is_empty() || pieces.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// Puts a line break before it.
+    pub(super) fn on_a_new_line(mut self) -> Self {
+        match self.0.first_mut() {
+            Some(Piece::Text(text)) => text.insert(0, '\n'),
+            _ => self.0.insert(0, Piece::Text("\n".into())),
+        }
+        self
+    }
+
+    /// Goes on with another.
+    pub(super) fn append(&mut self, other: Self) {
+        for piece in other.0 {
+            match (self.0.last_mut(), piece) {
+                (Some(Piece::Text(text)), Piece::Text(more)) => text.push_str(&more),
+                (_, piece) => self.0.push(piece),
+            }
+        }
+    }
+
+    /// The text with everything in its place; the error says what the session has not.
+    pub(super) fn fill<'a>(&'a self, scene: &Scene<'a>) -> Result<Cow<'a, str>, String> {
+        if let [piece] = self.0.as_slice() {
+            return piece.fill(scene);
+        }
+        self.0.iter().map(|piece| piece.fill(scene)).collect::<Result<String, String>>().map(Cow::Owned)
+    }
+}
+
+impl Piece {
+    fn parse(inside: &str) -> Result<Self, String> {
+        let unknown = || {
+            format!(
+                "expected `input`, `result TOOL` or `result N` between `{{{{` and `}}}}`, found `{}`",
+                shown(inside)
+            )
+        };
+        let mut words = inside.split_whitespace();
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("input"), None, ..) => Ok(Self::Input),
+            (Some("result"), Some(which), pointer, None)
+                if pointer.is_none_or(|pointer| pointer.starts_with('/')) =>
+            {
+                let which = match which.parse() {
+                    Ok(index) => Which::Nth(index),
+                    Err(_) => Which::LatestOf(which.parse().map_err(|_| unknown())?),
+                };
+                Ok(Self::Result(Wanted { which, pointer: pointer.unwrap_or_default().to_owned() }))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    fn fill<'a>(&'a self, scene: &Scene<'a>) -> Result<Cow<'a, str>, String> {
+        match self {
+            Self::Text(text) => Ok(Cow::Borrowed(text)),
+            Self::Input => Ok(scene.input.text()),
+            Self::Result(wanted) => match wanted.find(scene)? {
+                Found::Whole(result) => Ok(result.text()),
+                Found::Part(Value::String(text)) => Ok(Cow::Borrowed(text)),
+                Found::Part(value) => Ok(Cow::Owned(value.to_string())),
+            },
+        }
+    }
+}
+
+enum Found<'a> {
+    Whole(&'a ToolResult),
+    Part(&'a Value),
+}
+
+impl Wanted {
+    fn find<'a>(&self, scene: &Scene<'a>) -> Result<Found<'a>, String> {
+        let result = match &self.which {
+            Which::Nth(index) => scene.results().nth(*index).map(|(_, result)| result).ok_or_else(|| {
+                format!(
+                    "wants result {index} of the turn, counted from 0, but the turn has {}",
+                    scene.results().count()
+                )
+            }),
+            Which::LatestOf(tool) => {
+                let latest = scene.results().rfind(|(name, _)| *name == tool);
+                latest.map(|(_, result)| result).ok_or_else(|| {
+                    let names: Vec<&str> = scene.results().map(|(name, _)| name.as_str()).collect();
+                    match names.as_slice() {
+                        [] => format!("wants a result of `{tool}`, but the turn has no results"),
+                        names => {
+                            format!("wants a result of `{tool}`, but the turn has only: {}", names.join(", "))
+                        }
+                    }
+                })
+            }
+        }?;
+        match result {
+            ToolResult::Ok(value) if !self.pointer.is_empty() => {
+                value.pointer(&self.pointer).map(Found::Part).ok_or_else(|| {
+                    let (pointer, result) = (&self.pointer, result.text());
+                    format!("wants `{pointer}` of a result, but the result is `{}`", shown(&result))
+                })
+            }
+            _ => Ok(Found::Whole(result)),
+        }
+    }
+}
+
+/// Checks the placeholders in the strings of a JSON value.
+pub(super) fn check_json(value: &Value) -> Result<(), String> {
+    match value {
+        Value::String(text) => Template::parse(text).map(drop),
+        Value::Array(items) => items.iter().try_for_each(check_json),
+        Value::Object(members) => members.values().try_for_each(check_json),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+/// The value with everything in its place. A string that is one result becomes that result.
+pub(super) fn fill_json(value: &Value, scene: &Scene<'_>) -> Result<Value, String> {
+    match value {
+        Value::String(text) if text.contains("{{") => {
+            let template = Template::parse(text)?;
+            if let [Piece::Result(wanted)] = template.0.as_slice() {
+                return Ok(match wanted.find(scene)? {
+                    Found::Whole(ToolResult::Ok(value)) | Found::Part(value) => value.clone(),
+                    Found::Whole(failed) => Value::String(failed.text().into_owned()),
+                });
+            }
+            Ok(Value::String(template.fill(scene)?.into_owned()))
+        }
+        Value::Array(items) => {
+            items.iter().map(|item| fill_json(item, scene)).collect::<Result<_, _>>().map(Value::Array)
+        }
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| Ok((name.clone(), fill_json(value, scene)?));
+            members.iter().map(member).collect::<Result<_, _>>().map(Value::Object)
+        }
+        plain => Ok(plain.clone()),
+    }
+}

@@ -1,0 +1,128 @@
+//! Tests play a conversation here: the messages so far, the tools on offer, and what the model says to them.
+use super::Rehearsal;
+use futures_util::StreamExt;
+use outlast_ports::model::{ModelProvider, ModelRequest};
+use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
+use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::{Error, Failure, Hash, Kind};
+use serde_json::{Value, json};
+
+/// A conversation and the tools of its session.
+pub(super) struct Stage {
+    call: ModelCall,
+    history: Vec<Message>,
+    turn: Vec<Message>,
+    tools: Vec<Contract>,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let model = "rehearsal/test".parse().unwrap();
+        let (choice, options) = (ToolChoice::default(), Generation::default());
+        let call = ModelCall { model, at: None, tools: Hash::ZERO, choice, options, output: None };
+        Self { call, history: Vec::new(), turn: Vec::new(), tools: Vec::new() }
+    }
+
+    pub(super) fn tools(mut self, names: &[&str]) -> Self {
+        let contract = |name: &&str| Contract {
+            name: name.parse().unwrap(),
+            description: String::new(),
+            input: json!({}),
+            output: None,
+            class: EffectClass::Pure,
+            scheduling: Scheduling::default(),
+            retry: RetryPolicy::default(),
+            deadline: None,
+            durable: false,
+        };
+        self.tools = names.iter().map(contract).collect();
+        self
+    }
+
+    pub(super) fn user(mut self, text: &str) -> Self {
+        self.turn.push(Message::user(text));
+        self
+    }
+
+    pub(super) fn assistant(mut self, text: &str) -> Self {
+        self.turn.push(Message::Assistant { parts: vec![Part::text(text)], calls: vec![] });
+        self
+    }
+
+    /// The model asked for these tools, and they answered: `Err` is a failure's detail.
+    pub(super) fn called(mut self, calls: &[(&str, Value, Result<Value, &str>)]) -> Self {
+        let id = |index: usize| format!("id_{index}").parse().unwrap();
+        let asked = calls.iter().enumerate().map(|(index, (tool, arguments, _))| ToolUse {
+            id: id(index),
+            tool: tool.parse().unwrap(),
+            arguments: Arguments::Json(arguments.clone()),
+        });
+        self.turn.push(Message::Assistant { parts: vec![], calls: asked.collect() });
+        let answered = calls.iter().enumerate().map(|(index, (tool, _, result))| Message::Tool {
+            call: id(index),
+            tool: tool.parse().unwrap(),
+            result: match result {
+                Ok(value) => ToolResult::Ok(value.clone()),
+                Err(detail) => ToolResult::Err(Failure::new(Kind::ToolFailed, *detail)),
+            },
+        });
+        self.turn.extend(answered);
+        self
+    }
+
+    /// The turn is over; what follows is the next.
+    pub(super) fn done(mut self) -> Self {
+        self.history.append(&mut self.turn);
+        self
+    }
+
+    pub(super) fn request(&self) -> ModelRequest<'_> {
+        ModelRequest {
+            call: &self.call,
+            system: "",
+            history: &self.history,
+            turn: &self.turn,
+            tools: &self.tools,
+        }
+    }
+
+    /// Everything the model says, a piece per line; words that follow each other as one piece.
+    pub(super) fn hear(&self, rehearsal: &Rehearsal) -> String {
+        let pieces: Vec<_> = block_on(rehearsal.stream(self.request()).collect());
+        let mut heard: Vec<Result<ModelEvent, Error>> = Vec::new();
+        for piece in pieces {
+            match (heard.last_mut(), piece) {
+                (Some(Ok(ModelEvent::Text(text))), Ok(ModelEvent::Text(word))) => text.push_str(&word),
+                (_, piece) => heard.push(piece),
+            }
+        }
+        heard.iter().map(|piece| show(piece) + "\n").collect()
+    }
+}
+
+/// Runs a test's future to its end.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// A piece in one line.
+pub(super) fn show(piece: &Result<ModelEvent, Error>) -> String {
+    match piece {
+        Ok(ModelEvent::Text(text)) => format!("text {text:?}"),
+        Ok(ModelEvent::Reasoning { text, .. }) => format!("think {text:?}"),
+        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Json(value) })) => {
+            format!("{id} {tool} {value}")
+        }
+        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Broken(text) })) => {
+            format!("{id} {tool} broken {text:?}")
+        }
+        Ok(ModelEvent::Usage(usage)) => format!("usage {} -> {}", usage.input, usage.output),
+        Ok(ModelEvent::End(stop)) => format!("end {stop:?}"),
+        Err(error) => match error.pause() {
+            Some(pause) => format!("error {error} retry after {pause:?}"),
+            None => format!("error {error}"),
+        },
+    }
+}

@@ -1,0 +1,47 @@
+//! `calculator`: arithmetic without rounding.
+mod expression;
+mod number;
+
+use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_vocab::Error;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Works out an expression. The result is text, because JSON numbers lose digits; one that goes on for ever ends in `…`.
+pub struct Calculator;
+
+/// What the model passes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalculatorArgs {
+    /// Numbers, `+ - * / % ^` and parentheses, like `2 * (3 + 4)`.
+    expression: String,
+}
+
+impl Tool for Calculator {
+    type Args = CalculatorArgs;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        let description = "Works out an arithmetic expression exactly: + - * / % ^, parentheses, decimals.";
+        About::new("calculator", description).pure()
+    }
+
+    async fn run(&self, (): (), _: Call, args: CalculatorArgs) -> Result<Ran, Error> {
+        done(expression::evaluate(&args.expression)?.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use serde_json::json;
+
+    #[test]
+    fn it_answers_in_text_that_keeps_every_digit() {
+        let trial = Trial::new();
+        let shown = |expression: &str| trial.show("calculator", json!({"expression": expression}));
+        assert_eq!(shown("2 ^ 100 + 0.5"), "\"1267650600228229401496703205376.5\"\n");
+        assert_eq!(shown("1 / 0"), "tool.failed: nothing can be divided by zero (at `/ 0`)\n");
+    }
+}

@@ -1,0 +1,160 @@
+//! `file_read`, `file_write`, `file_list`: text files below one directory.
+//!
+//! Calls of one reply run in the order asked, so what one writes, the next one reads. [`root`] keeps every path inside.
+pub(crate) mod root;
+
+use outlast_ports::service::Service;
+use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_vocab::Error;
+use outlast_vocab::tool::Scheduling;
+use root::FileRoot;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+/// Reads a text file.
+pub struct FileRead;
+
+/// Writes a text file, whole or not at all. Writing the same again is fine.
+pub struct FileWrite;
+
+/// Lists a directory.
+pub struct FileList;
+
+/// What the model passes to `file_read`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadArgs {
+    /// Where the file is, like `notes/today.txt`.
+    path: String,
+}
+
+/// What the model passes to `file_write`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteArgs {
+    /// Where the file is to be, like `notes/today.txt`. Directories are made as needed.
+    path: String,
+    /// All of its text; what was there is replaced.
+    content: String,
+}
+
+/// What the model passes to `file_list`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileListArgs {
+    /// Which directory; the top one when absent.
+    path: Option<String>,
+}
+
+fn in_order(about: About) -> About {
+    about.scheduled(Scheduling::Keyed("files".to_owned()))
+}
+
+impl Tool for FileRead {
+    type Args = ReadArgs;
+    type Needs = Service<FileRoot>;
+
+    fn about(&self) -> About {
+        in_order(About::new("file_read", "Reads a text file.").pure())
+    }
+
+    async fn run(&self, root: Service<FileRoot>, _: Call, args: ReadArgs) -> Result<Ran, Error> {
+        done(root.read(&args.path)?)
+    }
+}
+
+impl Tool for FileWrite {
+    type Args = WriteArgs;
+    type Needs = Service<FileRoot>;
+
+    fn about(&self) -> About {
+        in_order(About::new("file_write", "Writes a text file, replacing what was there.").idempotent())
+    }
+
+    async fn run(&self, root: Service<FileRoot>, call: Call, args: WriteArgs) -> Result<Ran, Error> {
+        root.write(&args.path, &args.content, call.id)?;
+        done(json!({"bytes": args.content.len()}))
+    }
+}
+
+impl Tool for FileList {
+    type Args = FileListArgs;
+    type Needs = Service<FileRoot>;
+
+    fn about(&self) -> About {
+        let description = "Lists the names in a directory; names of directories end with a slash.";
+        in_order(About::new("file_list", description).pure())
+    }
+
+    async fn run(&self, root: Service<FileRoot>, _: Call, args: FileListArgs) -> Result<Ran, Error> {
+        let listing = root.list(&args.path.unwrap_or_default())?;
+        done(json!({"entries": listing.names, "left_out": listing.left_out}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_can_be_read_and_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let trial = Trial::with_files(dir.path());
+        let write = json!({"path": "notes/today.txt", "content": "tea\n"});
+        let log = [
+            trial.show("file_list", json!({})),
+            trial.show("file_write", write.clone()),
+            trial.show("file_write", write),
+            trial.show("file_read", json!({"path": "./notes/today.txt"})),
+            trial.show("file_write", json!({"path": "notes/today.txt", "content": ""})),
+            trial.show("file_read", json!({"path": "notes/today.txt"})),
+            trial.show("file_list", json!({})),
+            trial.show("file_list", json!({"path": "."})),
+            trial.show("file_list", json!({"path": "notes"})),
+        ];
+        expect![[r#"
+            {"entries":[],"left_out":0}
+            {"bytes":4}
+            {"bytes":4}
+            "tea\n"
+            {"bytes":0}
+            ""
+            {"entries":["notes/"],"left_out":0}
+            {"entries":["notes/"],"left_out":0}
+            {"entries":["today.txt"],"left_out":0}
+        "#]]
+        .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_plainly() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.txt"), "a").unwrap();
+        std::fs::create_dir(dir.path().join("docs")).unwrap();
+        let trial = Trial::with_files(dir.path());
+        let log = [
+            trial.show("file_read", json!({"path": "b.txt"})),
+            trial.show("file_read", json!({"path": "docs"})),
+            trial.show("file_read", json!({"path": "a.txt/b"})),
+            trial.show("file_write", json!({"path": "docs", "content": "x"})),
+            trial.show("file_write", json!({"path": "a.txt/b", "content": "x"})),
+            trial.show("file_list", json!({"path": "a.txt"})),
+            trial.show("file_list", json!({"path": "none"})),
+            trial.show("file_read", json!({"file": "a.txt"})),
+        ];
+        expect![[r"
+            tool.failed: nothing is called `b.txt`
+            tool.failed: expected a file, but `docs` is a directory
+            tool.failed: `a.txt/b` is not a directory, or goes through a file
+            tool.failed: expected a file, but `docs` is a directory
+            tool.failed: `a.txt/b` is not a directory, or goes through a file
+            tool.failed: `a.txt` is not a directory, or goes through a file
+            tool.failed: nothing is called `none`
+            tool.args_invalid: the arguments do not fit: unknown field `file`, expected `path`
+        "]]
+        .assert_eq(&log.concat());
+    }
+}

@@ -1,0 +1,112 @@
+//! Where tests call a tool as the runtime does, with values in memory.
+use crate::{FileRoot, WallClock};
+use outlast_ports::clock::VirtualClock;
+use outlast_ports::service::{CallScope, Services};
+use outlast_ports::tool::{Call, Ran, ToolProvider, Toolbox};
+use outlast_ports::{Answer, BoxFuture};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{CallId, Error, Millis, SessionId, TurnId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// All built-in tools, at 2026-07-03T10:20:30.456Z.
+pub(crate) struct Trial {
+    toolbox: Toolbox,
+    scope: Arc<Scope>,
+}
+
+impl Trial {
+    /// Tools whose files are below this directory.
+    pub(crate) fn with_files(root: &Path) -> Self {
+        let clock = Arc::new(VirtualClock::at(Millis(1_783_074_030_456)));
+        let services = Services::default().grant(WallClock(clock)).grant(FileRoot::open(root).unwrap());
+        let mut toolbox = Toolbox::new(services);
+        crate::builtin(&mut toolbox).unwrap();
+        crate::files(&mut toolbox).unwrap();
+        Self { toolbox, scope: Arc::default() }
+    }
+
+    /// Tools without a file to see.
+    pub(crate) fn new() -> Self {
+        Self::with_files(tempfile::tempdir().unwrap().path())
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
+        let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
+        let tool = tool.parse().unwrap();
+        let class = self.toolbox.contract(&tool).unwrap().class;
+        let model_id = "call_0".parse().unwrap();
+        let prepared = PreparedCall { id, model_id, tool, class, arguments, payload: None };
+        let call = Call { id, session, turn, attempt: 1, attempts: 1, payload: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        match runtime.block_on(self.toolbox.execute(&prepared, call, self.scope.clone()))? {
+            Ran::Done(value) => Ok(value),
+            Ran::Pending => panic!("built-in tools do not answer later"),
+        }
+    }
+
+    /// What a tool says, in a line: its result, or its error.
+    pub(crate) fn show(&self, tool: &str, arguments: Value) -> String {
+        match self.call(tool, arguments) {
+            Ok(value) => format!("{value}\n"),
+            Err(error) => format!("{error}\n"),
+        }
+    }
+}
+
+/// Values in memory; built-in tools ask for nothing else.
+#[derive(Default)]
+struct Scope(Mutex<BTreeMap<String, Value>>);
+
+impl CallScope for Scope {
+    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
+        unreachable!("built-in tools have no steps")
+    }
+
+    fn sleep(&self, _: Duration) -> Answer<'_, ()> {
+        unreachable!("built-in tools do not sleep")
+    }
+
+    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> Answer<'a, Resolution> {
+        unreachable!("built-in tools do not wait")
+    }
+
+    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
+        unreachable!("built-in tools do not wait")
+    }
+
+    fn completion_key(&self) -> Result<CompletionKey, Error> {
+        unreachable!("built-in tools do not answer later")
+    }
+
+    fn progress(&self, _: String) {}
+
+    fn cancelled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>> {
+        Box::pin(ready(Ok(self.0.lock().unwrap().get(name).cloned())))
+    }
+
+    fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>> {
+        let values = self.0.lock().unwrap();
+        let names = values.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
+        Box::pin(ready(Ok(names)))
+    }
+
+    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
+        let mut values = self.0.lock().unwrap();
+        match value {
+            Some(value) => values.insert(name.to_owned(), value),
+            None => values.remove(name),
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! `value_set`, `value_get`, `value_list`: named values that live as long as the session.
+//!
+//! A write commits with the call's answer, so it happens exactly once. Calls of one reply run in the order asked: what
+//! one writes, the next one reads.
+use outlast_ports::service::Values;
+use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_vocab::tool::Scheduling;
+use outlast_vocab::{Error, Kind};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Keeps a value under a name, or removes it.
+pub struct ValueSet;
+
+/// Gives the value of a name.
+pub struct ValueGet;
+
+/// Lists the names of values.
+pub struct ValueList;
+
+/// What the model passes to `value_set`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetArgs {
+    /// The name.
+    name: String,
+    /// Any JSON value; null removes what was there.
+    value: Value,
+}
+
+/// What the model passes to `value_get`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetArgs {
+    /// The name.
+    name: String,
+}
+
+/// What the model passes to `value_list`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListArgs {
+    /// Only names that begin with this; all when absent.
+    prefix: Option<String>,
+}
+
+fn about(name: &str, description: &str) -> About {
+    About::new(name, description).transactional().scheduled(Scheduling::Keyed("values".to_owned()))
+}
+
+impl Tool for ValueSet {
+    type Args = SetArgs;
+    type Needs = Values;
+
+    fn about(&self) -> About {
+        about(
+            "value_set",
+            "Remembers a JSON value under a name for the rest of the session; null forgets it.",
+        )
+    }
+
+    async fn run(&self, values: Values, _: Call, args: SetArgs) -> Result<Ran, Error> {
+        let name = named(&args.name)?;
+        match args.value {
+            Value::Null => values.remove(name)?,
+            value => values.set(name, value)?,
+        }
+        done(json!({"name": name}))
+    }
+}
+
+impl Tool for ValueGet {
+    type Args = GetArgs;
+    type Needs = Values;
+
+    fn about(&self) -> About {
+        about("value_get", "Gives the value that was remembered under a name, or null if there is none.")
+    }
+
+    async fn run(&self, values: Values, _: Call, args: GetArgs) -> Result<Ran, Error> {
+        done(values.get(named(&args.name)?).await?)
+    }
+}
+
+impl Tool for ValueList {
+    type Args = ListArgs;
+    type Needs = Values;
+
+    fn about(&self) -> About {
+        about("value_list", "Lists the names under which values are remembered.")
+    }
+
+    async fn run(&self, values: Values, _: Call, args: ListArgs) -> Result<Ran, Error> {
+        done(values.names(&args.prefix.unwrap_or_default()).await?)
+    }
+}
+
+fn named(name: &str) -> Result<&str, Error> {
+    if name.trim().is_empty() {
+        return Err(Error::new(Kind::ToolArgsInvalid, "expected a name for the value, got a blank one"));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_set_is_found_listed_and_removed_with_null() {
+        let trial = Trial::new();
+        let log = [
+            trial.show("value_get", json!({"name": "tea"})),
+            trial.show("value_set", json!({"name": "tea", "value": {"sugar": 2}})),
+            trial.show("value_set", json!({"name": "time", "value": "noon"})),
+            trial.show("value_get", json!({"name": "tea"})),
+            trial.show("value_list", json!({})),
+            trial.show("value_list", json!({"prefix": "ti"})),
+            trial.show("value_set", json!({"name": "tea", "value": null})),
+            trial.show("value_list", json!({})),
+        ];
+        expect![[r#"
+            null
+            {"name":"tea"}
+            {"name":"time"}
+            {"sugar":2}
+            ["tea","time"]
+            ["time"]
+            {"name":"tea"}
+            ["time"]
+        "#]]
+        .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_refused() {
+        let trial = Trial::new();
+        let log = [
+            trial.show("value_set", json!({"name": "tea"})),
+            trial.show("value_set", json!({"name": " ", "value": 1})),
+            trial.show("value_get", json!({"name": ""})),
+            trial.show("value_get", json!({"key": "tea"})),
+            trial.show("value_list", json!({"prefix": 1})),
+        ];
+        expect![[r"
+            tool.args_invalid: the arguments do not fit: missing field `value`
+            tool.args_invalid: expected a name for the value, got a blank one
+            tool.args_invalid: expected a name for the value, got a blank one
+            tool.args_invalid: the arguments do not fit: unknown field `key`, expected `name`
+            tool.args_invalid: the arguments do not fit: invalid type: integer `1`, expected a string
+        "]]
+        .assert_eq(&log.concat());
+    }
+}
