@@ -1,0 +1,251 @@
+//! Puts the parts together and starts them.
+use crate::{Session, Turn};
+use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::memory::Memory;
+use outlast_ports::model::ModelProvider;
+use outlast_ports::service::Services;
+use outlast_ports::store::{Store, Target};
+use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
+use outlast_providers::Rehearsal;
+use outlast_runtime::system::{SystemClock, SystemEntropy};
+use outlast_runtime::{Config, Runtime};
+use outlast_store::{Options, Sqlite};
+use outlast_vocab::package::Package;
+use outlast_vocab::{Error, Limits, SessionId, TurnId, WorkerId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long [`Outlast::shut_down`] waits for turns to come to a step's end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What the agent is told when nobody says otherwise.
+const SYSTEM: &str = "You are a helpful assistant. Use the tools when they help.";
+
+type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
+
+/// The parts of a runtime before it starts.
+pub struct Builder {
+    place: Place,
+    unsafe_durability: bool,
+    models: Vec<Arc<dyn ModelProvider>>,
+    providers: Vec<Arc<dyn ToolProvider>>,
+    services: Services,
+    tools: Vec<AddTool>,
+    agent: String,
+    model: String,
+    system: String,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+enum Place {
+    File(PathBuf),
+    Memory(Memory),
+}
+
+/// A running Outlast. Cheap to clone.
+#[derive(Clone)]
+pub struct Outlast {
+    runtime: Runtime,
+}
+
+impl Outlast {
+    /// Keeps everything in one SQLite file, which is made if it is not there.
+    pub fn at(path: impl AsRef<Path>) -> Builder {
+        Builder::new(Place::File(path.as_ref().to_owned()))
+    }
+
+    /// Keeps everything in memory: for tests and scripts that say that nothing needs to survive.
+    pub fn ephemeral() -> Builder {
+        Builder::new(Place::Memory(Memory::new()))
+    }
+
+    /// The session with this key; it is opened with its first input.
+    pub fn session(&self, key: impl Into<String>) -> Session {
+        let fresh = self.runtime.fresh_session();
+        Session::new(self.runtime.clone(), Target::Key { key: key.into(), fresh })
+    }
+
+    /// The session with this id.
+    pub fn session_by_id(&self, id: SessionId) -> Session {
+        Session::new(self.runtime.clone(), Target::Id(id))
+    }
+
+    /// A new session without a key.
+    pub fn new_session(&self) -> Session {
+        Session::new(self.runtime.clone(), Target::New(self.runtime.fresh_session()))
+    }
+
+    /// A turn that was accepted before, here or by another process.
+    pub async fn turn(&self, id: TurnId) -> Result<Turn, Error> {
+        Turn::find(self.runtime.clone(), id).await
+    }
+
+    /// The worker underneath: cancel, resolve, retry, follow.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The store underneath: sessions, records, unknown outcomes.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.runtime.store()
+    }
+
+    /// Stops at the next step's end and hands back what is under way; any other process goes on with it.
+    pub async fn shut_down(self) {
+        self.runtime.shut_down(DRAIN).await;
+    }
+}
+
+impl Builder {
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            unsafe_durability: false,
+            models: Vec::new(),
+            providers: Vec::new(),
+            services: Services::default(),
+            tools: Vec::new(),
+            agent: "assistant".to_owned(),
+            model: "rehearsal/agent".to_owned(),
+            system: SYSTEM.to_owned(),
+            limits: Limits::default(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        }
+    }
+
+    /// Adds a provider of models. Without any, the built-in rehearsal model answers.
+    #[must_use]
+    pub fn provider(mut self, provider: impl ModelProvider + 'static) -> Self {
+        self.models.push(Arc::new(provider));
+        self
+    }
+
+    /// Which model answers, like `rehearsal/agent`.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = model.into();
+        self
+    }
+
+    /// What the agent is called.
+    #[must_use]
+    pub fn agent(mut self, name: impl Into<String>) -> Self {
+        self.agent = name.into();
+        self
+    }
+
+    /// What the model is told before the first message.
+    #[must_use]
+    pub fn system(mut self, prompt: impl Into<String>) -> Self {
+        self.system = prompt.into();
+        self
+    }
+
+    /// Adds a tool.
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Box::new(|toolbox| toolbox.add(tool)));
+        self
+    }
+
+    /// Adds a set of tools that come from elsewhere.
+    #[must_use]
+    pub fn tools(mut self, provider: impl ToolProvider + 'static) -> Self {
+        self.providers.push(Arc::new(provider));
+        self
+    }
+
+    /// Adds clock, calculator and values. Files need a root: [`Builder::files`].
+    #[must_use]
+    pub fn builtin_tools(mut self) -> Self {
+        self.services = self.services.grant(outlast_tools::WallClock(self.clock.clone()));
+        self.tools.push(Box::new(outlast_tools::builtin));
+        self
+    }
+
+    /// Adds tools that read, write and list files below a directory.
+    #[must_use]
+    pub fn files(mut self, root: outlast_tools::FileRoot) -> Self {
+        self.services = self.services.grant(root);
+        self.tools.push(Box::new(outlast_tools::files));
+        self
+    }
+
+    /// Grants a service to every tool that names its type.
+    #[must_use]
+    pub fn service<T: Send + Sync + 'static>(mut self, service: T) -> Self {
+        self.services = self.services.grant(service);
+        self
+    }
+
+    /// Sets the bounds.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Gives up durability against power loss for speed. Every status says so.
+    #[must_use]
+    pub fn unsafe_durability(mut self) -> Self {
+        self.unsafe_durability = true;
+        self
+    }
+
+    /// Starts a worker: from here on it resumes what was left unfinished and takes new inputs.
+    pub async fn start(mut self) -> Result<Outlast, Error> {
+        let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
+        let store: Arc<dyn Store> = match self.place {
+            Place::File(path) => {
+                let options = Options {
+                    worker: Some(worker),
+                    unsafe_durability: self.unsafe_durability,
+                    ..Options::default()
+                };
+                Arc::new(Sqlite::open_with(&path, options)?)
+            }
+            Place::Memory(memory) => Arc::new(memory),
+        };
+        if self.models.is_empty() {
+            self.models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
+        }
+        let mut toolbox = Toolbox::new(self.services);
+        for add in self.tools {
+            add(&mut toolbox)?;
+        }
+        let mut tools: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(toolbox)];
+        tools.append(&mut self.providers);
+        let names =
+            tools.iter().flat_map(|provider| provider.manifests()).map(|manifest| manifest.name).collect();
+        let package = Package {
+            agent: self.agent,
+            model: self.model.parse()?,
+            system: self.system,
+            tools: names,
+            model_calls: self.limits.model_calls,
+        };
+        let runtime = Runtime::start(Config {
+            store,
+            models: self.models,
+            tools,
+            package,
+            clock: self.clock,
+            entropy: self.entropy,
+            limits: self.limits,
+            worker,
+        })
+        .await?;
+        Ok(Outlast { runtime })
+    }
+}

@@ -1,0 +1,123 @@
+//! A session as a program holds it, and a turn on its way to its end.
+use outlast_ports::store::{Accepted, Cancelled, Target};
+use outlast_runtime::events::Events;
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::effect::Place;
+use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
+
+/// Takes inputs for one session.
+#[derive(Clone)]
+pub struct Session {
+    runtime: Runtime,
+    target: Target,
+}
+
+impl Session {
+    pub(crate) fn new(runtime: Runtime, target: Target) -> Self {
+        Self { runtime, target }
+    }
+
+    /// Sends a text. When this returns, the input is durable and will be answered, whatever happens to this process.
+    pub async fn send(&self, text: impl Into<String>) -> Result<Turn, Error> {
+        self.submit(Input::text(self.target.clone(), text)).await
+    }
+
+    /// Sends a text under an idempotency key: sending it again gives the same turn.
+    pub async fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Result<Turn, Error> {
+        let input = Input::text(self.target.clone(), text);
+        self.submit(Input { key: Some(key.into()), ..input }).await
+    }
+
+    /// Sends a text that joins the turn under way at its next checkpoint, or starts a turn if there is none.
+    pub async fn steer(&self, text: impl Into<String>) -> Result<Turn, Error> {
+        let input = Input::text(self.target.clone(), text);
+        self.submit(Input { delivery: Delivery::Join, ..input }).await
+    }
+
+    async fn submit(&self, input: Input) -> Result<Turn, Error> {
+        let Accepted { session, turn, duplicate, place, .. } = self.runtime.submit(input).await?;
+        Ok(Turn { runtime: self.runtime.clone(), session, turn, duplicate, place })
+    }
+}
+
+/// One input on its way to its end.
+pub struct Turn {
+    runtime: Runtime,
+    session: SessionId,
+    turn: TurnId,
+    duplicate: bool,
+    place: Place,
+}
+
+impl Turn {
+    /// The turn with this id; its input is a duplicate of itself.
+    pub(crate) async fn find(runtime: Runtime, id: TurnId) -> Result<Self, Error> {
+        let session = runtime.store().turn(id).await?.session;
+        let accepted = runtime.store().turn_records(id).await?.into_iter().next().ok_or_else(|| {
+            Error::new(Kind::RecordCorrupt, format!("{id} has no record of its input"))
+        })?;
+        Ok(Self { runtime, session, turn: id, duplicate: true, place: accepted.place() })
+    }
+
+    /// The turn's id.
+    pub fn id(&self) -> TurnId {
+        self.turn
+    }
+
+    /// The session it belongs to.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Whether the input had been accepted before under the same key.
+    pub fn duplicate(&self) -> bool {
+        self.duplicate
+    }
+
+    /// Where the input stands in the journal: the receipt.
+    pub fn receipt(&self) -> Place {
+        self.place
+    }
+
+    /// The session's events from this input on.
+    pub fn events(&self) -> Events {
+        self.runtime.events(self.session, Seq(self.place.seq.0.saturating_sub(1)))
+    }
+
+    /// How the turn ended; waits until it has.
+    pub async fn outcome(&self) -> Result<End, Error> {
+        self.runtime.outcome(self.turn).await
+    }
+
+    /// The answer; every other end is an error.
+    pub async fn answer(&self) -> Result<String, Error> {
+        let error = match self.outcome().await? {
+            End::Answered { text } => return Ok(text),
+            End::Refused { text } => Error::new(Kind::ModelRejected, format!("the model refused: {text}")),
+            End::OutOfModelCalls { limit } => {
+                Error::new(Kind::LimitExceeded, format!("the turn used all its {limit} model calls"))
+            }
+            End::OutOfBudget { budget } => {
+                Error::new(Kind::LimitExceeded, format!("the turn used all of its budget `{budget}`"))
+            }
+            End::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
+            End::Failed { failure } => failure.into(),
+            End::Sealed { claims } => {
+                let detail = format!("the turn was claimed {claims} times without progress");
+                Error::new(Kind::TurnSealed, detail)
+            }
+            End::Joined { into } => {
+                Error::new(Kind::Internal, format!("the input joined {into}, which has no end"))
+            }
+        };
+        let at =
+            outlast_vocab::At { session: Some(self.session), turn: Some(self.turn), ..Default::default() };
+        Err(error.at(at))
+    }
+
+    /// Asks the turn to stop.
+    pub async fn cancel(&self, reason: &str) -> Result<Cancelled, Error> {
+        self.runtime.cancel(self.turn, reason).await
+    }
+}
