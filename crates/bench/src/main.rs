@@ -1,3 +1,93 @@
-//! placeholder
+//! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
+//!
+//! `cargo xtask bench [--quick] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+mod disk;
+mod growth;
+mod inline;
+mod parked;
+mod report;
+mod rig;
+mod turns;
 
-fn main() {}
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What the command line asks for.
+struct Asked {
+    quick: bool,
+    store: Store,
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Sqlite,
+    Memory,
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    if std::env::args().nth(1).as_deref() == Some(parked::IDLE) {
+        return parked::idle_child(args.nth(1).as_deref());
+    }
+    let asked = match parse(&mut args) {
+        Ok(asked) => asked,
+        Err(message) => {
+            eprintln!("{message}\nusage: bench [--quick] [--store sqlite|memory] [--json FILE]");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&asked) {
+        Ok(report) => {
+            println!("{}", report.table());
+            let written = asked.json.as_ref().map(|path| std::fs::write(path, report.json()));
+            match written.transpose() {
+                Ok(_) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("the benchmark failed: {error}");
+    ExitCode::FAILURE
+}
+
+fn parse(args: &mut impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked { quick: false, store: Store::Sqlite, json: None };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--quick" => asked.quick = true,
+            "--json" => asked.json = Some(args.next().ok_or("--json needs a file")?.into()),
+            "--store" => {
+                asked.store = match args.next().as_deref() {
+                    Some("sqlite") => Store::Sqlite,
+                    Some("memory") => Store::Memory,
+                    other => return Err(format!("--store takes sqlite or memory, not {other:?}")),
+                }
+            }
+            other => return Err(format!("unknown argument `{other}`")),
+        }
+    }
+    Ok(asked)
+}
+
+fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
+    let mut report = Report::default();
+    // Below the working directory, so that the disk is the one a user would use, and not a disk in memory.
+    std::fs::create_dir_all("target/bench")?;
+    let dir = tempfile::tempdir_in("target/bench")?;
+    inline::measure(&mut report)?;
+    if asked.store == Store::Sqlite {
+        disk::measure(&mut report, dir.path(), asked.quick)?;
+    }
+    turns::measure(&mut report, dir.path(), asked)?;
+    if asked.store == Store::Sqlite {
+        growth::measure(&mut report, dir.path(), asked.quick)?;
+        parked::measure(&mut report, dir.path(), asked.quick)?;
+    }
+    Ok(report)
+}

@@ -17,6 +17,7 @@ mod builder;
 mod session;
 
 pub use builder::{Builder, Outlast};
+pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{clock, model, service, store, tool};
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

@@ -37,7 +37,7 @@ impl Session {
 
     async fn submit(&self, input: Input) -> Result<Turn, Error> {
         let Accepted { session, turn, duplicate, place, .. } = self.runtime.submit(input).await?;
-        Ok(Turn { runtime: self.runtime.clone(), session, turn, duplicate, place })
+        Ok(Turn { runtime: self.runtime.clone(), session, id: turn, duplicate, place })
     }
 }
 
@@ -45,7 +45,7 @@ impl Session {
 pub struct Turn {
     runtime: Runtime,
     session: SessionId,
-    turn: TurnId,
+    id: TurnId,
     duplicate: bool,
     place: Place,
 }
@@ -54,15 +54,19 @@ impl Turn {
     /// The turn with this id; its input is a duplicate of itself.
     pub(crate) async fn find(runtime: Runtime, id: TurnId) -> Result<Self, Error> {
         let session = runtime.store().turn(id).await?.session;
-        let accepted = runtime.store().turn_records(id).await?.into_iter().next().ok_or_else(|| {
-            Error::new(Kind::RecordCorrupt, format!("{id} has no record of its input"))
-        })?;
-        Ok(Self { runtime, session, turn: id, duplicate: true, place: accepted.place() })
+        let accepted = runtime
+            .store()
+            .turn_records(id)
+            .await?
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::new(Kind::RecordCorrupt, format!("{id} has no record of its input")))?;
+        Ok(Self { runtime, session, id, duplicate: true, place: accepted.place() })
     }
 
     /// The turn's id.
     pub fn id(&self) -> TurnId {
-        self.turn
+        self.id
     }
 
     /// The session it belongs to.
@@ -87,7 +91,7 @@ impl Turn {
 
     /// How the turn ended; waits until it has.
     pub async fn outcome(&self) -> Result<End, Error> {
-        self.runtime.outcome(self.turn).await
+        self.runtime.outcome(self.id).await
     }
 
     /// The answer; every other end is an error.
@@ -111,13 +115,12 @@ impl Turn {
                 Error::new(Kind::Internal, format!("the input joined {into}, which has no end"))
             }
         };
-        let at =
-            outlast_vocab::At { session: Some(self.session), turn: Some(self.turn), ..Default::default() };
+        let at = outlast_vocab::At { session: Some(self.session), turn: Some(self.id), ..Default::default() };
         Err(error.at(at))
     }
 
     /// Asks the turn to stop.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, Error> {
-        self.runtime.cancel(self.turn, reason).await
+        self.runtime.cancel(self.id, reason).await
     }
 }

@@ -1,1 +1,420 @@
-//! x
+//! One conformance suite per port: every rule is a test that every implementation runs.
+//!
+//! A test file says how a fresh implementation is made and gets one test per rule, named after what the rule says:
+//!
+//! ```
+//! use outlast_ports::conformance::Fixture;
+//! use outlast_ports::{memory::Memory, store::Store};
+//! use outlast_vocab::WorkerId;
+//!
+//! #[derive(Default)]
+//! struct Fresh(Memory);
+//!
+//! impl Fixture for Fresh {
+//!     fn store(&self) -> &dyn Store {
+//!         &self.0
+//!     }
+//!
+//!     fn bury(&self, worker: WorkerId) {
+//!         self.0.bury(worker);
+//!     }
+//! }
+//!
+//! outlast_ports::store_conformance!(Fresh::default);
+//! ```
+//!
+//! The rules speak only to the port. How an engine keeps its rows, what a damaged file gets and what it costs are tests
+//! of the engine itself.
+mod calls;
+mod cancels;
+mod clock;
+mod content;
+mod history;
+mod inbox;
+mod journal;
+mod leases;
+mod model;
+mod queue;
+mod scene;
+mod shared;
+mod tool;
+mod tree;
+mod views;
+mod waits;
+
+pub use clock::ClockFixture;
+pub use model::{Errand, ModelFixture};
+pub use tool::ToolFixture;
+
+use crate::store::Store;
+use outlast_vocab::{Error, WorkerId};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake};
+use std::time::Duration;
+
+/// A rule that is being checked.
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// What a rule comes to; an error that it did not expect fails it.
+type Rule = Result<(), Error>;
+
+/// A fresh store. What it needs to live (a directory, a database) lives in the fixture and goes with it.
+pub trait Fixture: Sync {
+    /// The store, empty at first.
+    fn store(&self) -> &dyn Store;
+
+    /// A worker that the store does not take for dead, another one each time.
+    fn worker(&self) -> WorkerId {
+        WorkerId::from_u128(fresh())
+    }
+
+    /// Shows the store that this worker is dead.
+    fn bury(&self, worker: WorkerId);
+
+    /// Runs a rule to its end. Overridden where a store works only inside a runtime of its own.
+    fn run(&self, rule: Running<'_>) {
+        block_on(rule);
+    }
+}
+
+/// A fresh store whose data several processes can open at once.
+pub trait SharedFixture: Fixture {
+    /// The same data as another process would open it.
+    fn open_again(&self) -> Arc<dyn Store>;
+}
+
+/// A number that no id of this program has yet. Rising, so ids sort by age.
+fn fresh() -> u128 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// How long a rule may be stuck in one place before it fails.
+const STUCK: Duration = Duration::from_mins(1);
+
+/// Waits for a future on this thread.
+///
+/// # Panics
+/// If nothing wakes it for a minute.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    #[derive(Default)]
+    struct Bell {
+        rung: Mutex<bool>,
+        heard: Condvar,
+    }
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.heard.notify_one();
+        }
+    }
+
+    let bell = Arc::new(Bell::default());
+    let waker = bell.clone().into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return answer;
+        }
+        let rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut rung, waited) =
+            bell.heard.wait_timeout_while(rung, STUCK, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
+        assert!(!waited.timed_out(), "nothing has happened for {STUCK:?}");
+        *rung = false;
+    }
+}
+
+/// Names the rules of a suite once: makes them callable, and makes the macro that turns each into a test. A rule that is
+/// not named here is dead code, and the compiler says so.
+macro_rules! suite {
+    ($dollar:tt $(#[$doc:meta])* $name:ident = $rules:ident on $fixture:ident { $($facet:ident { $($rule:ident,)* })* }) => {
+        #[doc(hidden)]
+        #[allow(missing_docs, reason = "the name of a rule says all")]
+        pub mod $rules {$(
+            pub mod $facet {$(
+                pub fn $rule(on: &dyn crate::conformance::$fixture) {
+                    on.run(Box::pin(async {
+                        let kept = crate::conformance::$facet::$rule(&on.into()).await;
+                        kept.unwrap_or_else(|error| panic!("{error}"));
+                    }));
+                }
+            )*}
+        )*}
+
+        $(#[$doc])*
+        #[macro_export]
+        macro_rules! $name {
+            ($dollar make:expr) => {$(
+                mod $facet {
+                    #[allow(unused_imports, reason = "the maker may name what its file imports")]
+                    use super::*;
+                    $(
+                        #[test]
+                        fn $rule() {
+                            $crate::conformance::$rules::$facet::$rule(&($dollar make)());
+                        }
+                    )*
+                }
+            )*};
+        }
+    };
+}
+
+suite! { $
+    /// Makes one test of every rule that a store keeps to. Takes how to make a [`Fixture`](crate::conformance::Fixture).
+    store_conformance = store_rules on Fixture {
+        inbox {
+            the_same_key_again_gives_the_first_turn_and_says_duplicate,
+            the_same_key_with_another_input_is_refused_and_writes_nothing,
+            a_key_belongs_to_its_session,
+            inputs_without_a_key_are_never_duplicates,
+            a_duplicate_is_not_driven_again,
+            of_equal_inputs_at_the_same_time_one_is_taken_in,
+            opening_by_key_twice_gives_the_same_session,
+            an_input_opens_the_session_it_names_by_key,
+            opening_by_id_finds_only_what_exists,
+            a_new_session_never_takes_the_id_of_another,
+            a_new_turn_never_takes_the_id_of_another,
+            the_receipt_of_an_input_is_the_place_of_its_record,
+            an_input_reads_back_as_it_was_given,
+            an_input_for_an_idle_session_is_leased_to_its_taker_in_the_same_write,
+            an_input_without_a_taker_waits_for_a_worker,
+            an_input_for_a_busy_session_is_queued,
+            an_input_does_not_overtake_those_that_wait,
+            a_refused_input_opens_no_session,
+            queued_inputs_are_limited,
+            inputs_at_the_same_time_get_places_without_gaps,
+            a_refused_write_does_not_spoil_its_neighbours,
+        }
+        queue {
+            a_turn_that_ends_lets_the_session_rest,
+            a_turn_that_ends_moves_its_head_to_its_last_message,
+            a_turn_that_said_nothing_leaves_its_input,
+            every_way_to_end_reads_back,
+            the_end_of_a_turn_is_sealed,
+            the_next_turn_begins_under_the_same_worker_and_a_raised_fence,
+            queued_inputs_become_turns_in_the_order_they_came,
+            a_turn_goes_on_while_an_input_waits_to_join_it,
+            a_turn_ends_when_no_input_waits_to_join_it,
+            inputs_that_want_to_join_are_listed_in_order,
+            an_input_that_joined_is_over_and_never_becomes_a_turn,
+            what_left_the_queue_makes_room_in_it,
+            an_input_joins_only_once,
+            an_input_for_another_head_does_not_join,
+            inputs_for_a_parked_session_wait_for_its_turn,
+            a_cancelled_input_is_skipped,
+            places_have_no_gaps_whoever_writes_between,
+        }
+        leases {
+            a_claim_raises_the_fence,
+            of_two_takers_one_gets_the_session,
+            a_claim_takes_no_more_than_its_limit,
+            whatever_wants_to_be_driven_counts_towards_the_limit,
+            expired_leases_are_claimed_however_many_live_ones_there_are,
+            a_claim_hands_over_all_that_the_journal_knows_of_the_turn,
+            a_lease_is_claimable_when_it_has_expired_and_not_before,
+            a_dead_workers_lease_is_claimable_at_once,
+            a_worker_does_not_claim_what_it_drives,
+            asking_whether_there_is_work_takes_none,
+            renewing_extends_ones_own_leases_and_no_others,
+            renewing_says_which_leases_are_left,
+            a_session_that_was_handed_back_is_claimable_at_once,
+            handing_back_does_not_count_as_an_attempt,
+            claims_without_progress_are_counted,
+            an_outcome_is_progress,
+            the_next_turn_begins_with_a_count_of_its_own,
+            a_write_with_an_old_fence_changes_nothing,
+            a_lease_that_was_given_up_writes_nothing,
+            a_fence_counts_only_with_its_worker_and_its_turn,
+            an_expired_lease_still_writes_until_somebody_takes_it,
+            a_refused_fact_takes_the_whole_write_with_it,
+        }
+        calls {
+            a_batch_claims_every_call_that_will_run,
+            calls_have_their_places_when_asked_and_answers_come_in_any_order,
+            a_call_is_settled_once,
+            a_call_is_not_settled_twice_in_one_write,
+            what_was_not_claimed_is_not_settled,
+            a_call_that_another_lease_began_is_taken_over_before_it_is_settled,
+            a_call_that_was_begun_is_found_by_who_takes_the_turn_over,
+            a_turn_cannot_end_while_a_call_has_no_outcome,
+            a_turn_can_park_while_a_call_runs,
+            a_call_that_will_be_finished_outside_is_settled_as_pending,
+            a_call_of_unknown_outcome_is_listed_with_what_was_asked,
+            calls_of_unknown_outcome_are_listed_oldest_first,
+            an_unknown_outcome_is_final_for_the_turn,
+            an_operator_settles_an_unknown_outcome_once,
+            an_operator_settles_the_call_they_name,
+            an_operator_settles_while_the_turn_goes_on,
+            only_an_unknown_outcome_can_be_settled_by_an_operator,
+        }
+        waits {
+            a_parked_turn_holds_no_lease_and_is_not_driven,
+            resolving_a_wait_makes_its_turn_claimable,
+            a_wait_that_was_resolved_before_does_not_park,
+            a_resolution_waits_for_a_turn_that_has_not_begun,
+            resolving_twice_is_answered_with_the_first_resolution,
+            of_resolutions_at_the_same_time_one_counts,
+            every_resolution_reads_back,
+            a_resolution_wakes_only_who_waits_for_it,
+            a_wait_of_an_ended_turn_is_cancelled,
+            a_wait_of_a_turn_that_does_not_exist_is_not_found,
+            a_parked_turn_is_claimable_at_its_deadline_and_not_before,
+            the_next_wake_is_the_earliest_deadline_of_all_sessions,
+            a_deadline_that_has_passed_does_not_park,
+            a_deadline_at_the_end_of_time_never_comes,
+            a_resolution_does_not_end_a_sleep,
+            what_a_wait_read_must_be_what_was_resolved,
+            what_a_wait_read_counts_from_then_on,
+            a_turn_parks_as_often_as_it_needs,
+            the_secret_that_signs_keys_stays_the_same,
+        }
+        cancels {
+            a_queued_turn_that_is_cancelled_never_begins,
+            cancelling_one_queued_turn_leaves_the_others,
+            cancelling_a_queued_turn_leaves_the_running_one,
+            a_running_turn_is_told_with_its_next_write,
+            a_cancel_is_found_by_who_takes_the_turn_over,
+            a_parked_turn_that_is_cancelled_is_claimable_at_once,
+            a_cancelled_turn_does_not_park,
+            cancelling_twice_is_one_request,
+            a_cancel_after_the_end_is_too_late,
+            a_late_cancel_does_not_hit_the_next_turn,
+            a_turn_that_does_not_exist_cannot_be_cancelled,
+        }
+        journal {
+            facts_read_back_as_they_were_written,
+            records_form_a_chain,
+            a_healthy_session_verifies,
+            records_are_read_from_any_cursor,
+            beyond_the_last_record_there_is_nothing,
+            the_records_of_a_turn_are_its_own,
+            the_feed_has_every_record_in_the_order_it_became_durable,
+            reading_the_feed_in_pages_gives_the_same,
+            the_feed_goes_on_after_a_session_is_deleted,
+            what_was_refused_is_not_in_the_feed,
+            forks_have_chains_of_their_own,
+        }
+        history {
+            history_is_read_newest_first,
+            history_is_the_messages_of_each_turn_in_order,
+            history_stops_at_its_budget_but_has_one_turn_at_least,
+            large_messages_count_in_full,
+            history_crosses_into_the_sessions_it_was_forked_from,
+            a_cut_in_the_middle_of_a_turn_says_where,
+            a_turn_that_runs_has_a_history,
+            an_operators_word_is_part_of_history_from_then_on,
+            what_is_no_message_has_no_history,
+        }
+        tree {
+            a_fork_begins_with_the_messages_before_it_and_copies_nothing,
+            a_fork_and_its_parent_go_on_apart,
+            a_fork_can_be_forked,
+            a_fork_begins_at_the_main_head_unless_told_otherwise,
+            a_fork_can_begin_in_the_middle_of_a_turn,
+            claims_do_not_fork,
+            an_unknown_outcome_is_listed_once_however_often_it_is_forked,
+            a_fork_is_found_by_its_key_which_must_be_new,
+            a_fork_never_takes_the_id_of_another_session,
+            a_fork_needs_a_message_to_begin_at,
+            an_input_that_never_began_is_no_message_of_the_tree,
+            a_fork_into_a_head_stays_in_its_session,
+            a_head_is_made_once,
+            rewinding_moves_a_head_and_keeps_the_rest,
+            rewinding_to_before_the_first_message_begins_anew,
+            rewinding_one_head_leaves_the_others,
+            a_busy_session_is_neither_rewound_nor_deleted,
+            a_session_is_deleted_with_everything_in_it,
+            a_session_with_forks_is_deleted_after_them,
+            a_session_with_heads_of_its_own_can_be_deleted,
+            deleting_a_session_removes_content_that_only_it_used,
+        }
+        content {
+            a_large_input_reads_back_whole,
+            content_goes_to_the_blobs_above_the_inline_limit,
+            equal_content_is_kept_once,
+            forks_share_what_they_have_in_common,
+            content_of_a_commit_is_found_by_its_hash,
+            values_change_with_the_commit,
+            values_do_not_change_without_the_commit,
+            a_value_reads_back_as_it_was_set,
+            values_belong_to_their_session,
+            values_outlive_the_turn_that_set_them,
+            values_are_listed_by_prefix_and_name,
+            the_store_says_what_it_is,
+        }
+        views {
+            a_session_shows_how_it_stands,
+            sessions_are_listed_newest_first_page_by_page,
+            turns_are_listed_in_the_order_they_were_accepted,
+            what_is_not_there_is_not_found,
+            an_empty_store_has_nothing_to_do,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a store keeps to whose data several processes open at once. Takes how to make a
+    /// [`SharedFixture`](crate::conformance::SharedFixture).
+    shared_store_conformance = shared_rules on SharedFixture {
+        shared {
+            what_one_process_wrote_the_other_reads,
+            a_key_is_known_to_both,
+            only_one_of_two_processes_gets_a_session,
+            a_process_that_lost_its_lease_writes_nothing,
+            a_wait_is_resolved_from_the_other_process,
+            a_wait_that_was_resolved_by_the_other_process_does_not_park,
+            a_cancel_comes_from_the_other_process,
+            writes_of_both_at_once_leave_no_gap,
+            a_write_of_one_process_is_a_change_for_the_other,
+            what_one_process_parked_the_other_finds_due,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a clock keeps to. Takes how to make a
+    /// [`ClockFixture`](crate::conformance::ClockFixture).
+    clock_conformance = clock_rules on ClockFixture {
+        clock {
+            a_sleep_is_never_over_early,
+            a_sleep_until_now_or_before_is_over_at_once,
+            who_sleeps_is_woken,
+            a_sleep_can_be_given_up,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a model provider keeps to. Takes how to make a
+    /// [`ModelFixture`](crate::conformance::ModelFixture).
+    model_conformance = model_rules on ModelFixture {
+        model {
+            a_model_that_is_served_has_a_window,
+            nothing_is_known_of_a_model_that_is_not_served,
+            asking_a_model_that_is_not_served_is_refused_for_good,
+            a_question_is_answered_with_text_and_one_end,
+            a_tool_call_is_whole_before_the_end,
+            an_answer_that_is_given_up_midway_harms_no_other,
+            questions_at_the_same_time_are_answered_apart,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a set of tools keeps to. Takes how to make a
+    /// [`ToolFixture`](crate::conformance::ToolFixture).
+    tool_conformance = tool_rules on ToolFixture {
+        tool {
+            every_listed_tool_has_a_contract_that_says_the_same,
+            names_are_unique_and_listed_in_the_same_order,
+            arguments_are_an_object,
+            a_model_is_told_what_a_tool_does,
+            a_tool_that_is_not_there_is_unknown,
+        }
+    }
+}

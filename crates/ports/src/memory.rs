@@ -3,16 +3,17 @@
 //! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
 use crate::BoxFuture;
 use crate::rows::{
-    ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo,
-    TurnRow,
+    Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
+    TurnNo, TurnRow,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Hash, Millis};
+use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store that lives as long as its last handle.
@@ -81,8 +82,8 @@ impl Backend for Memory {
 
 fn body_len(row: &RecordRow) -> u64 {
     match &row.body {
-        crate::rows::Body::Inline(body) => body.len() as u64,
-        crate::rows::Body::Blob(_) => 0,
+        Body::Inline(body) => body.len() as u64,
+        Body::Blob(_) => 0,
     }
 }
 
@@ -104,10 +105,26 @@ struct Tables {
     waits: BTreeMap<TurnNo, Vec<Wait>>,
     resolutions: BTreeMap<(TurnNo, ReplayKey), Resolution>,
     values: BTreeMap<(SessionNo, String), String>,
-    blobs: BTreeMap<Hash, Vec<u8>>,
+    blobs: BTreeMap<Hash, BlobRow>,
     dead: BTreeSet<WorkerId>,
+    secret: Secret,
     last: (i64, i64, u64),
     undo: Vec<Undo>,
+}
+
+/// Content, and how many records use it.
+type BlobRow = (Arc<[u8]>, u64);
+
+/// The secret of one memory store, different in each.
+struct Secret([u8; 32]);
+
+impl Default for Secret {
+    fn default() -> Self {
+        // The standard library seeds each hasher from the system's random numbers.
+        let random: Vec<u8> =
+            (0..4).flat_map(|_| RandomState::new().build_hasher().finish().to_be_bytes()).collect();
+        Self(*Hash::of(&random).as_bytes())
+    }
 }
 
 /// What a unit replaced: the old row, or that there was none.
@@ -120,7 +137,7 @@ enum Undo {
     Waits(TurnNo, Option<Vec<Wait>>),
     Resolution((TurnNo, ReplayKey), Option<Resolution>),
     Value((SessionNo, String), Option<String>),
-    Blob(Hash, Option<Vec<u8>>),
+    Blob(Hash, Option<BlobRow>),
 }
 
 /// Sets or removes an entry and gives back what was there.
@@ -215,10 +232,21 @@ impl Tables {
         self.undo.push(Undo::Value(key, old));
     }
 
-    fn set_blob(&mut self, hash: Hash, bytes: Option<Vec<u8>>) {
-        let old = swap(&mut self.blobs, &hash, bytes);
+    fn set_blob(&mut self, hash: Hash, row: Option<BlobRow>) {
+        let old = swap(&mut self.blobs, &hash, row);
         self.undo.push(Undo::Blob(hash, old));
     }
+
+    /// A record that used this content is gone; the content goes with the last one.
+    fn release_blob(&mut self, hash: Hash) {
+        if let Some((bytes, uses)) = self.blobs.get(&hash).cloned() {
+            self.set_blob(hash, (uses > 1).then(|| (bytes, uses - 1)));
+        }
+    }
+}
+
+fn taken(id: impl std::fmt::Display) -> Error {
+    Error::new(Kind::InputKeyReused, format!("the id {id} is taken; ids are never used twice"))
 }
 
 /// A window of at most `limit` rows.
@@ -327,7 +355,9 @@ impl ReadRows for Tables {
     }
 
     fn unknown(&self, limit: usize) -> Result<Vec<ClaimRow>, Error> {
-        Ok(page(self.claims.values().filter(|row| row.unknown), limit))
+        let mut rows: Vec<&ClaimRow> = self.claims.values().filter(|row| row.unknown).collect();
+        rows.sort_by_key(|row| row.since);
+        Ok(page(rows.into_iter(), limit))
     }
 
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
@@ -348,11 +378,11 @@ impl ReadRows for Tables {
     }
 
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.blobs.get(&hash).cloned())
+        Ok(self.blobs.get(&hash).map(|(bytes, _)| bytes.to_vec()))
     }
 
     fn secret(&self) -> Result<[u8; 32], Error> {
-        Ok(*Hash::of(b"memory keeps no secrets").as_bytes())
+        Ok(self.secret.0)
     }
 
     fn is_dead(&self, worker: WorkerId) -> bool {
@@ -362,6 +392,9 @@ impl ReadRows for Tables {
 
 impl Rows for Tables {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
+        if self.session_ids.contains_key(&row.id) {
+            return Err(taken(row.id));
+        }
         self.last.0 += 1;
         let no = SessionNo(self.last.0);
         self.set_session(no, Some(SessionRow { no, ..row.clone() }));
@@ -391,6 +424,9 @@ impl Rows for Tables {
         let log: Vec<u64> =
             self.log_order.range((no, Seq(0))..=(no, Seq(u64::MAX))).map(|(_, at)| *at).collect();
         for position in log {
+            if let Some(Body::Blob(hash)) = self.log.get(&position).map(|row| row.body.clone()) {
+                self.release_blob(hash);
+            }
             self.set_log(position, None);
         }
         let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
@@ -421,6 +457,9 @@ impl Rows for Tables {
     }
 
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error> {
+        if self.turn_ids.contains_key(&row.id) {
+            return Err(taken(row.id));
+        }
         self.last.1 += 1;
         let no = TurnNo(self.last.1);
         self.set_turn(no, Some(TurnRow { no, ..row.clone() }));
@@ -471,7 +510,8 @@ impl Rows for Tables {
     }
 
     fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
-        self.set_blob(hash, Some(bytes.to_vec()));
+        let uses = self.blobs.get(&hash).map_or(0, |(_, uses)| *uses);
+        self.set_blob(hash, Some((bytes.into(), uses + 1)));
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ pub struct TurnRow {
     pub state: TurnState,
     /// The record that accepted it.
     pub accepted: Seq,
-    /// Its last record that makes the transcript.
+    /// Its last record that makes the transcript; none (0) before it begins.
     pub last_node: Seq,
     /// The message it follows.
     pub parent: Option<Node>,
@@ -97,6 +97,13 @@ pub struct TurnRow {
     pub ended: Option<Seq>,
     /// Whether somebody asked it to stop.
     pub cancelled: bool,
+}
+
+impl TurnRow {
+    /// Whether it waits to join a turn on this head.
+    pub fn joins(&self, head: &str) -> bool {
+        self.state == TurnState::Queued && self.delivery == Delivery::Join && self.head == head
+    }
 }
 
 /// A record.
@@ -244,7 +251,7 @@ pub trait ReadRows {
 
 /// Writes rows.
 pub trait Rows: ReadRows {
-    /// Adds a session; its number is given out here, whatever the row says.
+    /// Adds a session; its number is given out here, whatever the row says. An id that is taken is refused.
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
@@ -254,7 +261,7 @@ pub trait Rows: ReadRows {
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
     /// Sets a head.
     fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error>;
-    /// Adds a turn; its number is given out here, whatever the row says.
+    /// Adds a turn; its number is given out here, whatever the row says. An id that is taken is refused.
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
     /// Replaces a turn.
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;

@@ -455,7 +455,8 @@ pub trait Trees: Send + Sync {
     /// Makes a new head or a new session at a message. Nothing is copied.
     fn fork(&self, fork: Fork) -> Answer<'_, SessionId>;
 
-    /// Moves a head to an earlier message, or before the first. Nothing is lost.
+    /// Moves a head to an earlier message, or to where the session began: before its first message, or at the message
+    /// it was forked from. Nothing is lost.
     fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()>;
 
     /// Removes a session and everything only it uses.

@@ -1,1 +1,20 @@
-//! placeholder
+//! The journal on SQLite: tables, transactions, threads and files. What a write means is not known here; that is decided
+//! once for all databases, in [`outlast_ports::ledger`].
+//!
+//! [`Sqlite`] is the whole interface; it is a [`Backend`](outlast_ports::store::Backend). Reading order: `sqlite` (what a
+//! user holds), `writer` (one thread, group commit) and `reader` (a few threads), `tables` (rows in and out), `schema`
+//! (the tables and their migrations), `connect` (how a file is opened and what is refused), `wal` (when the log moves
+//! into the file), `workers` (who is dead).
+
+mod connect;
+mod error;
+mod queue;
+mod reader;
+mod schema;
+mod sqlite;
+mod tables;
+mod wal;
+mod workers;
+mod writer;
+
+pub use sqlite::{Options, Sqlite, Stats};

@@ -4,7 +4,7 @@ use crate::rows::{Body, Node, ReadRows, RecordRange, RecordRow, SessionNo, Sessi
 use crate::store::{FeedCursor, FeedRecord, HistoryTurn, SessionView, TurnState, TurnView, UnknownCall};
 use outlast_vocab::effect::{BatchCall, Command, Place};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{self, Asked, Delivery, End, Fact, NodeRef, Record, Seq};
+use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub fn records(
 ) -> Result<Vec<Record>, Error> {
     let session = session_row(rows, session)?;
     let mut names = TurnNames::default();
-    let range = RecordRange { from: Seq(after.0 + 1), limit, ..whole(&session) };
+    let range = RecordRange { from: Seq(after.0.saturating_add(1)), limit, ..whole(&session) };
     rows.records(range)?.into_iter().map(|row| names.record(rows, row)).collect()
 }
 
@@ -29,13 +29,14 @@ pub fn turn_records(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Record>, Er
     of_turn(rows, &session, &turn)
 }
 
-/// The records of one turn.
+/// The records of one turn. The cost depends on the turn, not on how much the session said since.
 pub(super) fn of_turn(
     rows: &dyn ReadRows,
     session: &SessionRow,
     turn: &TurnRow,
 ) -> Result<Vec<Record>, Error> {
-    let range = RecordRange { turn: Some(turn.no), from: turn.accepted, ..whole(session) };
+    let to = turn.ended.map_or(session.last_seq, |ended| ended.max(turn.last_node));
+    let range = RecordRange { turn: Some(turn.no), from: turn.accepted, to, ..whole(session) };
     rows.records(range)?.into_iter().map(|row| decode(rows, row, Some(turn.id))).collect()
 }
 
@@ -61,7 +62,7 @@ pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<
 pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
     let mut turns = Vec::new();
     let mut read = 0;
-    let mut next = Some(Node { session: session_row(rows, node.session)?.no, seq: node.seq });
+    let mut next = Some(message(rows, &session_row(rows, node.session)?, node.seq)?);
     while let Some(Node { session, seq }) = next {
         let row = referred("record", one(rows, session, seq)?)?;
         let turn = turn_by_no(rows, referred("turn", row.turn)?)?;
@@ -73,36 +74,44 @@ pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<H
             to: turn.last_node,
             limit: usize::MAX,
         };
-        let records: Result<Vec<Record>, Error> = rows
-            .records(range)?
-            .into_iter()
-            .map(|row| {
-                read += size(&row);
-                decode(rows, row, Some(turn.id))
-            })
-            .collect();
+        let mut records = Vec::new();
+        for row in rows.records(range)? {
+            let (seq, at, hash) = (row.seq, row.at, row.hash);
+            let body = body_of(rows, row.body)?;
+            read += body.len();
+            records.push(Record { seq, turn: Some(turn.id), at, hash, fact: Fact::decode(&body)? });
+        }
         if read > bytes && !turns.is_empty() {
             break;
         }
-        turns.push(HistoryTurn { records: records?, cut: seq });
+        turns.push(HistoryTurn { records, cut: seq });
         next = turn.parent;
     }
     Ok(turns)
 }
 
-fn size(row: &RecordRow) -> usize {
-    match &row.body {
-        Body::Inline(body) => body.len(),
-        Body::Blob(_) => outlast_vocab::limits::INLINE_BYTES,
+/// The message at this place: a record of a begun turn from which the transcript is built.
+pub(super) fn message(rows: &dyn ReadRows, session: &SessionRow, seq: Seq) -> Result<Node, Error> {
+    let row = one(rows, session.no, seq)?.filter(|row| row.node);
+    let turn = row.and_then(|row| row.turn).map(|no| turn_by_no(rows, no)).transpose()?;
+    if turn.is_some_and(|turn| seq <= turn.last_node) {
+        return Ok(Node { session: session.no, seq });
     }
+    let detail = format!(
+        "session {} has no message at {seq}; `outlast sessions show {}` lists them",
+        session.id, session.id
+    );
+    Err(Error::new(Kind::NodeNotFound, detail))
 }
 
 /// Inputs that wait to join the turn that runs, in the order they came.
 pub fn joinable(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<(TurnId, Vec<Part>)>, Error> {
     let session = session_row(rows, session)?;
     let mut inputs = Vec::new();
+    let Some(active) = session.active else { return Ok(inputs) };
+    let head = turn_by_no(rows, active)?.head;
     for turn in rows.queued(session.no, usize::MAX)? {
-        if turn.delivery == Delivery::Join {
+        if turn.joins(&head) {
             let row = referred("record", one(rows, session.no, turn.accepted)?)?;
             if let Fact::Accepted(accepted) = decode(rows, row, Some(turn.id))?.fact {
                 inputs.push((turn.id, accepted.parts));
@@ -223,7 +232,7 @@ fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Resul
         index: turn.index,
         state: turn.state,
         parent: turn.parent.map(|node| node_ref(rows, node)).transpose()?,
-        span: (turn.accepted, turn.last_node),
+        span: (turn.accepted, turn.last_node.max(turn.accepted)),
         end: (turn.state == TurnState::Ended).then(|| end_of(rows, turn)).transpose()?,
     })
 }

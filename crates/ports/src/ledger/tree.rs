@@ -12,7 +12,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     let Fork { from, at, to, now } = fork;
     let mut parent = session_row(rows, from)?;
     let node = match at {
-        Some(seq) => Some(node(rows, &parent, seq)?),
+        Some(seq) => Some(lookup::message(rows, &parent, seq)?),
         None => referred("head", rows.head(parent.no, MAIN)?)?,
     };
     match to {
@@ -44,7 +44,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     }
 }
 
-/// Moves a head to an earlier message, or before the first. What it leaves stays.
+/// Moves a head to an earlier message, or to where the session began. What it leaves stays.
 pub fn rewind(
     rows: &mut dyn Rows,
     session: SessionId,
@@ -57,7 +57,10 @@ pub fn rewind(
     if rows.head(session.no, head)?.is_none() {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
     }
-    let node = to.map(|seq| node(rows, &session, seq)).transpose()?;
+    let node = match to {
+        Some(seq) => Some(lookup::message(rows, &session, seq)?),
+        None => session.forked_from,
+    };
     move_head(rows, &mut session, head, node, now)
 }
 
@@ -72,18 +75,6 @@ fn move_head(
     let to = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
     append(rows, session, None, &Fact::HeadMoved { head: head.to_owned(), to }, now)?;
     rows.put_session(session)
-}
-
-/// The message at this place: a record of a begun turn from which the transcript is built.
-fn node(rows: &dyn Rows, session: &SessionRow, seq: Seq) -> Result<Node, Error> {
-    let row = lookup::one(rows, session.no, seq)?.filter(|row| row.node && row.turn.is_some());
-    row.map(|_| Node { session: session.no, seq }).ok_or_else(|| {
-        let detail = format!(
-            "session {} has no message at {seq}; `outlast sessions show {}` lists them",
-            session.id, session.id
-        );
-        Error::new(Kind::NodeNotFound, detail)
-    })
 }
 
 fn at_rest(session: &SessionRow) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::store::{
     Target, Then, TurnState, Work,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
-use outlast_vocab::record::{self, Answered, ClaimRef, Delivery, End, Fact, Performed, Reclaimed, Seq};
+use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
 
@@ -35,7 +35,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         head,
         state: TurnState::Queued,
         accepted: Seq(session.last_seq.0 + 1),
-        last_node: Seq(session.last_seq.0 + 1),
+        last_node: Seq(0),
         parent: None,
         ended: None,
         cancelled: false,
@@ -103,6 +103,8 @@ fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<Sess
 /// Makes a queued turn the active one; where its head stands now is what it follows.
 fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> Result<(), Error> {
     turn.state = TurnState::Active;
+    // An input is a message of the tree from here on; one that never begins is none.
+    turn.last_node = turn.accepted;
     turn.parent = referred("head", rows.head(session.no, &turn.head)?)?;
     rows.put_turn(turn)?;
     session.active = Some(turn.no);
@@ -156,9 +158,10 @@ fn claimable(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<SessionRow>, Error> {
-    let mut found = rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?;
-    found.extend(rows.sessions_due(now, limit)?);
+    // Who waited longest comes first: many fresh inputs must not keep a due or abandoned turn from being taken.
+    let mut found = rows.sessions_due(now, limit)?;
     found.extend(abandoned(rows, worker, now, limit)?);
+    found.extend(rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?);
     found.truncate(limit);
     Ok(found)
 }
@@ -256,7 +259,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit) -> Result<Receipt, Error> {
         let json = write.value.map(|value| value.to_string());
         rows.put_value(session.no, &write.name, json.as_deref())?;
     }
-    let input_waits = session.queued > 0 && joins(rows, session.no)?;
+    let input_waits = session.queued > 0 && joins(rows, session.no, &turn.head)?;
     let after = match then {
         Then::GoOn => After::GoesOn,
         Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
@@ -308,7 +311,7 @@ fn project(
         }
         Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
             for input in &joined.inputs {
-                join(rows, session, turn.id, input.turn, now)?;
+                join(rows, session, turn, input.turn, now)?;
             }
             Ok(())
         }
@@ -373,22 +376,23 @@ fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolu
 fn join(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
-    into: TurnId,
+    into: &TurnRow,
     input: TurnId,
     now: Millis,
 ) -> Result<(), Error> {
     let mut joined = turn_row(rows, input)?;
-    if joined.session != session.no || joined.state != TurnState::Queued {
-        let detail = format!("{input} is not queued any more, so it cannot join");
+    let here = joined.session == session.no && joined.head == into.head;
+    if !here || joined.state != TurnState::Queued {
+        let detail = format!("{input} is not queued for `{}` any more, so it cannot join", into.head);
         return Err(Error::new(Kind::TurnRaced, detail));
     }
     session.queued -= 1;
-    end_turn(rows, session, &mut joined, End::Joined { into }, now)?;
+    end_turn(rows, session, &mut joined, End::Joined { into: into.id }, now)?;
     rows.put_turn(&joined)
 }
 
-fn joins(rows: &dyn Rows, session: SessionNo) -> Result<bool, Error> {
-    Ok(rows.queued(session, usize::MAX)?.iter().any(|turn| turn.delivery == Delivery::Join))
+fn joins(rows: &dyn Rows, session: SessionNo, head: &str) -> Result<bool, Error> {
+    Ok(rows.queued(session, usize::MAX)?.iter().any(|turn| turn.joins(head)))
 }
 
 fn end_turn(
@@ -446,9 +450,13 @@ fn park(
     waits: Vec<Wait>,
     now: Millis,
 ) -> Result<After, Error> {
+    if turn.cancelled {
+        return Ok(After::Ready);
+    }
     for wait in &waits {
         let due = wait.deadline.is_some_and(|deadline| deadline <= now);
-        if due || turn.cancelled || rows.resolution(turn.no, &wait.key)?.is_some() {
+        let resolved = || Ok::<_, Error>(rows.resolution(turn.no, &wait.key)?.is_some());
+        if due || (wait.kind != WaitKind::Sleep && resolved()?) {
             return Ok(After::Ready);
         }
     }

@@ -1,0 +1,120 @@
+//! Does it stay flat: opening and appending after many turns, bytes per byte of content, forks.
+use crate::report::{Report, median};
+use crate::rig::{self, PLAIN, Tools};
+use outlast::sqlite::{Options, Sqlite};
+use outlast::store::{Fork, ForkTo, Journal, Queries, Trees};
+use outlast::{Error, SessionId};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a session is when it is measured.
+const LENGTHS: [u32; 3] = [10, 1_000, 20_000];
+/// How often a measurement is repeated.
+const REPEATS: u32 = 60;
+/// Text of one input of the content measurement; the reply has as much, so a turn has 2.7 KB.
+const CONTENT: usize = 1_350;
+
+pub(crate) fn measure(
+    report: &mut Report,
+    dir: &Path,
+    quick: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    tokio.block_on(flat(report, &dir.join("flat.db")))?;
+    tokio.block_on(bytes(report, &dir.join("bytes.db"), if quick { 300 } else { 1_000 }))?;
+    Ok(())
+}
+
+async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
+    let worker = rig::worker();
+    let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
+    let runtime = rig::runtime(store.clone(), worker, PLAIN, Tools::Echo).await?;
+    let session = rig::session(&runtime).await?;
+    let (mut resume, mut append, mut turns) = (Vec::new(), Vec::new(), 0);
+    for length in LENGTHS {
+        while turns < length {
+            rig::turn(&runtime, session, "go").await?;
+            turns += 1;
+        }
+        let mut opening = Vec::new();
+        for _ in 0..REPEATS {
+            let begun = Instant::now();
+            open(&store, session).await?;
+            opening.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        let mut appending = Vec::new();
+        for _ in 0..REPEATS {
+            let begun = Instant::now();
+            rig::turn(&runtime, session, "go").await?;
+            appending.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        turns += REPEATS;
+        resume.push(median(opening));
+        append.push(median(appending));
+        report.put(&format!("resume_us.{length}"), resume.last().copied());
+        report.put(&format!("append_us.{length}"), append.last().copied());
+    }
+    runtime.shut_down(Duration::from_secs(1)).await;
+    judge(report, "opening a session after 10, 1,000, 20,000 turns", &resume);
+    judge(report, "appending a turn after 10, 1,000, 20,000 turns", &append);
+    Ok(())
+}
+
+/// Everything a worker reads before it can ask the model.
+async fn open(store: &Sqlite, session: SessionId) -> Result<(), Error> {
+    let view = store.session(session).await?;
+    let head = view.heads.into_iter().find_map(|(_, node)| node);
+    let last = store.turns(session, view.turns - 1, 1).await?.remove(0);
+    store.turn_records(last.id).await?;
+    match head {
+        Some(node) => store.history(node, 4 << 10).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+fn judge(report: &mut Report, what: &'static str, times: &[f64]) {
+    let most = times.iter().copied().fold(0.0, f64::max);
+    let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let shown: Vec<String> = times.iter().map(|time| format!("{time:.0}")).collect();
+    let found = format!("{} µs (× {:.2})", shown.join(", "), most / least);
+    report.judge(what, found, "largest ÷ smallest ≤ 1.5".into(), most / least <= 1.5);
+}
+
+async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error> {
+    let text = "outlast ".repeat(CONTENT / 8 + 1)[..CONTENT].to_owned();
+    let worker = rig::worker();
+    let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
+    let script = format!("any\nsay {text}");
+    let runtime = rig::runtime(store.clone(), worker, &script, Tools::Echo).await?;
+    let session = rig::session(&runtime).await?;
+    for _ in 0..turns {
+        rig::turn(&runtime, session, &text).await?;
+    }
+    let now = runtime.now();
+    runtime.shut_down(Duration::from_secs(1)).await;
+    drop(store);
+    let content = f64::from(turns) * 2.0 * f64::from(u32::try_from(CONTENT).unwrap_or(u32::MAX));
+    let size = |path: &Path| {
+        std::fs::metadata(path)
+            .map_or(f64::NAN, |meta| f64::from(u32::try_from(meta.len()).unwrap_or(u32::MAX)))
+    };
+    let before = size(path);
+    let store = Sqlite::open(path)?;
+    for number in 0..100 {
+        let to = ForkTo::Session { fresh: SessionId::from_u128(number + 1), key: None };
+        store.fork(Fork { from: session, at: None, to, now }).await?;
+    }
+    drop(store);
+    let (per_byte, forks) = (before / content, (size(path) - before) / before);
+    report.put("bytes_per_content_byte", per_byte);
+    report.put("forks_added_fraction", forks);
+    report.judge(
+        "bytes on disk per byte of content, 2.7 KB turns",
+        format!("{per_byte:.2}"),
+        "< 3, aim 2".into(),
+        per_byte < 3.0,
+    );
+    report.judge("100 forks add", format!("{:.2} %", forks * 100.0), "< 2 %".into(), forks < 0.02);
+    Ok(())
+}

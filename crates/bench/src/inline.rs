@@ -1,0 +1,100 @@
+//! Our own cost per turn when nothing is kept: time on the processor and allocations.
+use crate::report::Report;
+use crate::rig::{self, PLAIN, TOOL, Tools};
+use outlast::runtime::cancel::cancel;
+use outlast::runtime::catalogue::{Caller, Catalogue};
+use outlast::runtime::drive::{Turn, drive};
+use outlast::runtime::inline::Inline;
+use outlast::runtime::live::Hub;
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::{Outfit, World};
+use outlast::vocab::message::Part;
+use outlast::{Error, Limits, SessionId, TurnId};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Turns per measurement.
+const TURNS: u32 = 20_000;
+
+pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+    let plain = Bench::new(PLAIN)?.microseconds()?;
+    let tool = Bench::new(TOOL)?.microseconds()?;
+    let allocations = Bench::new(TOOL)?.allocations();
+    report.put("inline_plain_us", plain);
+    report.put("inline_tool_us", tool);
+    report.put("inline_tool_allocs", allocations);
+    report.judge(
+        "plain turn, nothing kept, our CPU",
+        format!("{plain:.1} µs"),
+        "≤ 30 µs".into(),
+        plain <= 30.0,
+    );
+    report.judge("tool turn, nothing kept, our CPU", format!("{tool:.1} µs"), "≤ 60 µs".into(), tool <= 60.0);
+    let met = allocations <= 300;
+    report.judge("tool turn, nothing kept, allocations", allocations.to_string(), "≤ 300".into(), met);
+    Ok(())
+}
+
+struct Bench {
+    world: Arc<World>,
+    outfit: Outfit,
+    tokio: tokio::runtime::Runtime,
+}
+
+impl Bench {
+    fn new(script: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let toolbox = rig::toolbox(Tools::Echo)?;
+        let package = rig::package(&toolbox)?;
+        let world = Arc::new(World {
+            models: vec![Arc::new(rig::model(script)?)],
+            tools: Catalogue::new(vec![Arc::new(toolbox)])?,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            limits: Limits::default(),
+            hub: Hub::new(8),
+        });
+        let outfit = Outfit::new(package, &world)?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { world, outfit, tokio })
+    }
+
+    async fn turn(&self) -> Result<(), Error> {
+        let (_canceller, wish) = cancel();
+        let turn = Turn {
+            world: &self.world,
+            outfit: &self.outfit,
+            caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },
+            index: 0,
+            claims: 1,
+            cancel: wish,
+            stopping: watch::channel(false).1,
+        };
+        drive(&turn, vec![Part::text("go")], &mut Inline::default()).await.map(drop)
+    }
+
+    /// Time on the processor, not on the wall: what else the machine does is not ours.
+    fn microseconds(&self) -> Result<f64, Box<dyn std::error::Error>> {
+        self.tokio.block_on(async {
+            for _ in 0..TURNS / 10 {
+                self.turn().await?;
+            }
+            let before = on_cpu_ns()?;
+            for _ in 0..TURNS {
+                self.turn().await?;
+            }
+            Ok((on_cpu_ns()? - before) / 1_000.0 / f64::from(TURNS))
+        })
+    }
+
+    fn allocations(&self) -> u64 {
+        let once = || self.tokio.block_on(self.turn());
+        drop(once());
+        allocation_counter::measure(|| drop(once())).count_total
+    }
+}
+
+/// Nanoseconds this thread has run, as the kernel counts them.
+fn on_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
+    let line = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(line.split(' ').next().unwrap_or_default().parse()?)
+}

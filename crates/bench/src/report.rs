@@ -1,0 +1,76 @@
+//! The figures of one run: as the table people read, and as the JSON that keeps its names for ever.
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+/// What was measured so far.
+#[derive(Default)]
+pub(crate) struct Report {
+    values: Map<String, Value>,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    what: &'static str,
+    found: String,
+    target: String,
+    met: Option<bool>,
+}
+
+impl Report {
+    /// Keeps a figure under its JSON name; a dot makes a group.
+    pub(crate) fn put(&mut self, name: &str, value: impl Into<Value>) {
+        match name.split_once('.') {
+            Some((group, name)) => {
+                let group = self.values.entry(group).or_insert_with(|| json!({}));
+                group[name] = value.into();
+            }
+            None => drop(self.values.insert(name.to_owned(), value.into())),
+        }
+    }
+
+    /// A figure that was kept before.
+    pub(crate) fn get(&self, name: &str) -> f64 {
+        let value = match name.split_once('.') {
+            Some((group, name)) => self.values.get(group).and_then(|group| group.get(name)),
+            None => self.values.get(name),
+        };
+        value.and_then(Value::as_f64).unwrap_or(f64::NAN)
+    }
+
+    /// Adds a line to the table without a target.
+    pub(crate) fn show(&mut self, what: &'static str, found: String) {
+        self.rows.push(Row { what, found, target: String::new(), met: None });
+    }
+
+    /// Adds a line to the table with its target.
+    pub(crate) fn judge(&mut self, what: &'static str, found: String, target: String, met: bool) {
+        self.rows.push(Row { what, found, target, met: Some(met) });
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> String {
+        let mut out = String::from("| what | measured | target | |\n|---|---|---|---|\n");
+        for Row { what, found, target, met } in &self.rows {
+            let mark = met.map_or("", |met| if met { "met" } else { "MISSED" });
+            writeln!(out, "| {what} | {found} | {target} | {mark} |").expect("a String takes every write");
+        }
+        out
+    }
+
+    /// The JSON.
+    pub(crate) fn json(&self) -> String {
+        format!("{:#}\n", Value::Object(self.values.clone()))
+    }
+}
+
+/// The middle of some figures.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The value that 99 of 100 stay below.
+pub(crate) fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() * 99 / 100).copied().unwrap_or(f64::NAN)
+}

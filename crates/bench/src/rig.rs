@@ -1,0 +1,136 @@
+//! A runtime to measure: scripted model without delay, one tool, any store.
+use outlast::clock::Entropy;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::{Config, Input, Runtime};
+use outlast::service::{Completion, Services};
+use outlast::store::{Store, Target};
+use outlast::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast::vocab::package::Package;
+use outlast::vocab::record::End;
+use outlast::vocab::{Millis, WorkerId};
+use outlast::{Error, Limits, SessionId};
+use std::sync::Arc;
+
+/// One model call that says `ok`.
+pub(crate) const PLAIN: &str = "any\nsay ok";
+/// Model, tool, model.
+pub(crate) const TOOL: &str = "any\ncall echo {\"text\":\"x\"}\n---\nsay done";
+/// A call that somebody outside has to complete.
+pub(crate) const PARKS: &str = "any\ncall wait {\"text\":\"x\"}\n---\nsay done";
+
+/// What both tools take.
+#[derive(outlast::serde::Deserialize, outlast::schemars::JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+pub(crate) struct Text {
+    text: String,
+}
+
+/// Gives back what it got. At-most-once, so that it is claimed like a tool that matters.
+struct Echo;
+
+impl Tool for Echo {
+    type Args = Text;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("echo", "Gives back its text.")
+    }
+
+    async fn run(&self, (): (), _: Call, args: Text) -> Result<Ran, Error> {
+        done(args.text)
+    }
+}
+
+/// Waits for somebody outside.
+struct Wait;
+
+impl Tool for Wait {
+    type Args = Text;
+    type Needs = (Completion,);
+
+    fn about(&self) -> About {
+        About::new("wait", "Waits for somebody.").durable()
+    }
+
+    async fn run(&self, (completion,): (Completion,), _: Call, args: Text) -> Result<Ran, Error> {
+        drop((completion.key()?, args.text));
+        Ok(Ran::Pending)
+    }
+}
+
+/// Which tools the rig has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tools {
+    /// Only the one that answers at once.
+    Echo,
+    /// Also the one that waits.
+    EchoAndWait,
+}
+
+/// The tools of a rig.
+pub(crate) fn toolbox(tools: Tools) -> Result<Toolbox, Error> {
+    let mut toolbox = Toolbox::new(Services::default());
+    toolbox.add(Echo)?;
+    if tools == Tools::EchoAndWait {
+        toolbox.add(Wait)?;
+    }
+    Ok(toolbox)
+}
+
+/// The model of a rig. Its window is small, so that a long session shows it no more than a short one.
+pub(crate) fn model(script: &str) -> Result<Rehearsal, Error> {
+    Ok(Rehearsal::scripted(script.parse::<Script>()?, Arc::new(SystemClock)).with_window(4 << 10))
+}
+
+/// The agent of a rig.
+pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
+    Ok(Package {
+        agent: "bench".to_owned(),
+        model: "rehearsal/bench".parse()?,
+        system: "Be quick.".to_owned(),
+        tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
+        model_calls: 10,
+    })
+}
+
+/// A worker on a store.
+pub(crate) async fn runtime(
+    store: Arc<dyn Store>,
+    worker: WorkerId,
+    script: &str,
+    tools: Tools,
+) -> Result<Runtime, Error> {
+    let toolbox = toolbox(tools)?;
+    Runtime::start(Config {
+        store,
+        models: vec![Arc::new(model(script)?)],
+        package: package(&toolbox)?,
+        tools: vec![Arc::new(toolbox)],
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        limits: Limits::default(),
+        worker,
+    })
+    .await
+}
+
+/// A fresh worker.
+pub(crate) fn worker() -> WorkerId {
+    WorkerId::fresh(Millis(1), SystemEntropy.for_id())
+}
+
+/// Sends an input and waits for its end.
+pub(crate) async fn turn(runtime: &Runtime, session: SessionId, text: &str) -> Result<(), Error> {
+    let accepted = runtime.submit(Input::text(Target::Id(session), text)).await?;
+    match runtime.outcome(accepted.turn).await? {
+        End::Answered { .. } => Ok(()),
+        end => Err(Error::new(outlast::Kind::Internal, format!("a turn of the benchmark ended as {end:?}"))),
+    }
+}
+
+/// A session to send to.
+pub(crate) async fn session(runtime: &Runtime) -> Result<SessionId, Error> {
+    runtime.store().open(Target::New(runtime.fresh_session()), runtime.now()).await
+}

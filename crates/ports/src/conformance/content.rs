@@ -1,0 +1,180 @@
+//! Content by hash, large bodies, and the values of a session (R3.7, R3.12, R3.15, R6.4).
+use super::Rule;
+use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
+use crate::store::{Commit, Fork, ForkTo, Lease, Then, ValueWrite};
+use outlast_vocab::limits::INLINE_BYTES;
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{ClaimRef, Fact, Seq};
+use outlast_vocab::{Error, Hash, Kind};
+use serde_json::{Value, json};
+
+fn put(name: &str, value: Value) -> ValueWrite {
+    ValueWrite { name: name.to_owned(), value: Some(value) }
+}
+
+fn remove(name: &str) -> ValueWrite {
+    ValueWrite { name: name.to_owned(), value: None }
+}
+
+fn values(lease: &Lease, values: Vec<ValueWrite>) -> Commit {
+    Commit { values, ..commit(lease, Vec::new(), Then::GoOn) }
+}
+
+async fn value(s: &Scene<'_>, lease: &Lease, name: &str) -> Result<Option<Value>, Error> {
+    s.value(lease.session, name.to_owned()).await
+}
+
+pub(super) async fn a_large_input_reads_back_whole(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let text = "100 KB ".repeat(15_000);
+    s.whole_turn(session, &text).await?;
+    let records = s.all(session).await?;
+    let Fact::Accepted(accepted) = &records[1].fact else { panic!("the second record is the input") };
+    assert_eq!(accepted.parts, [Part::text(text)]);
+    assert_eq!(s.verify(session).await?, 4);
+    Ok(())
+}
+
+pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let overhead = reply("").encode().len();
+    for (bytes, apart) in [(INLINE_BYTES, false), (INLINE_BYTES + 1, true)] {
+        let fact = reply(&"x".repeat(bytes - overhead));
+        s.add(&lease, vec![fact.clone()]).await?;
+        let body = fact.encode();
+        assert_eq!(body.len(), bytes);
+        let blob = s.blob(Hash::of(&body)).await;
+        assert_eq!(blob.ok(), apart.then_some(body));
+        assert_eq!(s.turn_records(lease.turn).await?.pop().expect("it was written").fact, fact);
+    }
+    Ok(())
+}
+
+pub(super) async fn equal_content_is_kept_once(s: &Scene<'_>) -> Rule {
+    let text = "the same again ".repeat(20_000);
+    let first = s.fresh_session().await?;
+    s.whole_turn(first, &text).await?;
+    let before = s.status().await?.bytes;
+    for _ in 0..8 {
+        let session = s.fresh_session().await?;
+        s.whole_turn(session, &text).await?;
+        assert_eq!(s.verify(session).await?, 4);
+    }
+    let grown = s.status().await?.bytes.saturating_sub(before);
+    assert!(grown < 4 * text.len() as u64, "8 equal inputs of {} bytes took {grown}", text.len());
+    Ok(())
+}
+
+pub(super) async fn forks_share_what_they_have_in_common(s: &Scene<'_>) -> Rule {
+    let parent = s.fresh_session().await?;
+    let text = "shared ".repeat(40_000);
+    s.whole_turn(parent, &text).await?;
+    let before = s.status().await?.bytes;
+    for _ in 0..8 {
+        let to = ForkTo::Session { fresh: session_id(), key: None };
+        s.fork(Fork { from: parent, at: None, to, now: NOW }).await?;
+    }
+    let grown = s.status().await?.bytes.saturating_sub(before);
+    assert!(grown < text.len() as u64, "8 forks of {} bytes took {grown}", text.len());
+    Ok(())
+}
+
+pub(super) async fn content_of_a_commit_is_found_by_its_hash(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let contents = [b"".to_vec(), b"\0\xff small".to_vec(), vec![7; 1 << 20]];
+    for _ in 0..2 {
+        let write = Commit { blobs: contents.to_vec(), ..values(&lease, Vec::new()) };
+        s.commit(write).await?;
+    }
+    for content in contents {
+        assert_eq!(s.blob(Hash::of(&content)).await?, content);
+    }
+    refused(s.blob(Hash::of(b"never stored")).await, Kind::BlobNotFound);
+    Ok(())
+}
+
+pub(super) async fn values_change_with_the_commit(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    assert_eq!(value(s, &lease, "a").await?, None);
+    s.commit(values(&lease, vec![put("a", json!(1)), put("b", json!("x")), put("a", json!(2))])).await?;
+    assert_eq!(value(s, &lease, "a").await?, Some(json!(2)));
+    s.commit(values(&lease, vec![put("a", json!({ "n": 3 })), remove("b"), remove("c")])).await?;
+    assert_eq!(value(s, &lease, "a").await?, Some(json!({ "n": 3 })));
+    assert_eq!(value(s, &lease, "b").await?, None);
+    assert_eq!(s.value_names(lease.session, String::new(), ALL).await?, ["a"]);
+    Ok(())
+}
+
+pub(super) async fn values_do_not_change_without_the_commit(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    s.commit(values(&lease, vec![put("a", json!(1)), put("b", json!(1))])).await?;
+    let changes = || vec![put("a", json!(2)), remove("b"), put("c", json!(2))];
+    let nobodys = ClaimRef { asked: Seq(1), child: 0 };
+    let refusals = [
+        Commit { facts: vec![settled(nobodys)], ..values(&lease, changes()) },
+        values(&Lease { worker: s.rival().worker, ..lease.clone() }, changes()),
+    ];
+    for refusal in refusals {
+        assert!(s.commit(refusal).await.is_err());
+        assert_eq!(value(s, &lease, "a").await?, Some(json!(1)));
+        assert_eq!(s.value_names(lease.session, String::new(), ALL).await?, ["a", "b"]);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_value_reads_back_as_it_was_set(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let rich = json!({ "b": [null, true, 1.1, -0.0, u64::MAX, i64::MIN], "a": "é\0\u{1f600}", "": {} });
+    for (name, json) in [("null", Value::Null), ("rich", rich), ("", json!(0)), ("' % é", json!([]))] {
+        s.commit(values(&lease, vec![put(name, json.clone())])).await?;
+        assert_eq!(value(s, &lease, name).await?, Some(json));
+    }
+    Ok(())
+}
+
+pub(super) async fn values_belong_to_their_session(s: &Scene<'_>) -> Rule {
+    let (here, there) = (s.begin("here").await?.lease, s.begin("there").await?.lease);
+    s.commit(values(&here, vec![put("a", json!("here"))])).await?;
+    assert_eq!(value(s, &there, "a").await?, None);
+    assert!(s.value_names(there.session, String::new(), ALL).await?.is_empty());
+    s.commit(values(&there, vec![put("a", json!("there"))])).await?;
+    assert_eq!(value(s, &here, "a").await?, Some(json!("here")));
+    s.end(&here).await?;
+    s.delete(here.session).await?;
+    assert_eq!(value(s, &there, "a").await?, Some(json!("there")));
+    Ok(())
+}
+
+pub(super) async fn values_outlive_the_turn_that_set_them(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    s.commit(values(&lease, vec![put("a", json!(1))])).await?;
+    s.end(&lease).await?;
+    assert_eq!(value(s, &lease, "a").await?, Some(json!(1)));
+    Ok(())
+}
+
+pub(super) async fn values_are_listed_by_prefix_and_name(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let names = ["b", "a_1", "a%", "A_1", "ab", "a", "a_", "é", "\u{10ffff}x", "a_2"];
+    s.commit(values(&lease, names.iter().map(|name| put(name, json!(0))).collect())).await?;
+    for (prefix, limit, expected) in [
+        ("a_", ALL, vec!["a_", "a_1", "a_2"]),
+        ("a%", ALL, vec!["a%"]),
+        ("A", ALL, vec!["A_1"]),
+        ("a", 3, vec!["a", "a%", "a_"]),
+        ("é", ALL, vec!["é"]),
+        ("\u{10ffff}", ALL, vec!["\u{10ffff}x"]),
+        ("*", ALL, vec![]),
+        ("a", 0, vec![]),
+        ("", ALL, vec!["A_1", "a", "a%", "a_", "a_1", "a_2", "ab", "b", "é", "\u{10ffff}x"]),
+    ] {
+        assert_eq!(s.value_names(lease.session, prefix.to_owned(), limit).await?, expected, "`{prefix}`");
+    }
+    Ok(())
+}
+
+pub(super) async fn the_store_says_what_it_is(s: &Scene<'_>) -> Rule {
+    let status = s.status().await?;
+    assert!(!status.engine.is_empty() && !status.place.is_empty() && status.schema > 0);
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What every set of tools keeps to: what it lists it can explain, and what it does not have it says (R6.1).
+use super::scene::{call, refused};
+use super::{Rule, Running, block_on, fresh};
+use crate::service::CallScope;
+use crate::tool::{Call, ToolProvider};
+use crate::{Answer, BoxFuture};
+use outlast_vocab::id::{SessionId, TurnId};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::Contract;
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{Error, Kind};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A set of tools under test.
+pub trait ToolFixture: Sync {
+    /// The set; it has one tool at least.
+    fn tools(&self) -> &dyn ToolProvider;
+
+    /// Runs a rule to its end. Overridden where tools work only inside a runtime of their own.
+    fn run(&self, rule: Running<'_>) {
+        block_on(rule);
+    }
+}
+
+/// The set of tools under test.
+pub(super) struct Bench<'a>(&'a dyn ToolProvider);
+
+impl<'a> From<&'a dyn ToolFixture> for Bench<'a> {
+    fn from(on: &'a dyn ToolFixture) -> Self {
+        Self(on.tools())
+    }
+}
+
+pub(super) async fn every_listed_tool_has_a_contract_that_says_the_same(b: &Bench<'_>) -> Rule {
+    let manifests = b.0.manifests();
+    assert!(!manifests.is_empty());
+    for manifest in manifests {
+        let contract = b.0.contract(&manifest.name);
+        assert_eq!(contract.map(Contract::manifest), Some(manifest));
+    }
+    Ok(())
+}
+
+pub(super) async fn names_are_unique_and_listed_in_the_same_order(b: &Bench<'_>) -> Rule {
+    let names: Vec<ToolName> = b.0.manifests().into_iter().map(|manifest| manifest.name).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    let again: Vec<ToolName> = b.0.manifests().into_iter().map(|manifest| manifest.name).collect();
+    assert_eq!(names, again);
+    Ok(())
+}
+
+pub(super) async fn arguments_are_an_object(b: &Bench<'_>) -> Rule {
+    for manifest in b.0.manifests() {
+        let contract = b.0.contract(&manifest.name).expect("it is listed");
+        assert_eq!(contract.input["type"], json!("object"), "{}", manifest.name);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_model_is_told_what_a_tool_does(b: &Bench<'_>) -> Rule {
+    for manifest in b.0.manifests() {
+        let contract = b.0.contract(&manifest.name).expect("it is listed");
+        assert!(!contract.description.trim().is_empty(), "{}", manifest.name);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_tool_that_is_not_there_is_unknown(b: &Bench<'_>) -> Rule {
+    let prepared = call("nobody.has.this");
+    let (session, turn) = (SessionId::from_u128(fresh()), TurnId::from_u128(fresh()));
+    assert!(b.0.contract(&prepared.tool).is_none());
+    unknown(b.0.prepare(session, &prepared.tool, &prepared.arguments).await);
+    let facts = Call { id: prepared.id, session, turn, attempt: 1, attempts: 1, payload: None };
+    unknown(b.0.execute(&prepared, facts, Arc::new(Nowhere)).await);
+    unknown(b.0.probe(&prepared).await);
+    Ok(())
+}
+
+#[track_caller]
+fn unknown<T>(result: Result<T, Error>) {
+    refused(result, Kind::ToolUnknown);
+}
+
+/// A scope that offers nothing, for calls that never run.
+struct Nowhere;
+
+fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(nowhere())))
+}
+
+fn nowhere() -> Error {
+    Error::new(Kind::HostNotDurable, "this call must not run")
+}
+
+impl CallScope for Nowhere {
+    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
+        nothing()
+    }
+
+    fn sleep(&self, _: Duration) -> Answer<'_, ()> {
+        nothing()
+    }
+
+    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> Answer<'a, Resolution> {
+        nothing()
+    }
+
+    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
+        Err(nowhere())
+    }
+
+    fn completion_key(&self) -> Result<CompletionKey, Error> {
+        Err(nowhere())
+    }
+
+    fn progress(&self, _: String) {}
+
+    fn cancelled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn value<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Value>> {
+        nothing()
+    }
+
+    fn value_names<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<String>> {
+        nothing()
+    }
+
+    fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
+        Err(nowhere())
+    }
+}

@@ -1,0 +1,20 @@
+//! The store in memory keeps to every rule of a store.
+use outlast_ports::conformance::Fixture;
+use outlast_ports::memory::Memory;
+use outlast_ports::store::Store;
+use outlast_vocab::WorkerId;
+
+#[derive(Default)]
+struct Fresh(Memory);
+
+impl Fixture for Fresh {
+    fn store(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn bury(&self, worker: WorkerId) {
+        self.0.bury(worker);
+    }
+}
+
+outlast_ports::store_conformance!(Fresh::default);

@@ -1,0 +1,109 @@
+//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, a scripted model, a toolbox.
+use futures_util::stream;
+use outlast_ports::clock::{Clock, VirtualClock};
+use outlast_ports::conformance::{ClockFixture, Errand, ModelFixture, ToolFixture};
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast_vocab::effect::StopReason;
+use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind, Millis};
+use serde_json::json;
+use std::time::Duration;
+
+struct StandsStill(VirtualClock);
+
+impl ClockFixture for StandsStill {
+    fn clock(&self) -> &dyn Clock {
+        &self.0
+    }
+
+    fn pass(&self, time: Duration) {
+        self.0.advance(time);
+    }
+}
+
+outlast_ports::clock_conformance!(|| StandsStill(VirtualClock::at(Millis(1_000))));
+
+/// Greets, or reads the clock when it is given one.
+struct Scripted;
+
+impl ModelProvider for Scripted {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/scripted").then_some(ModelInfo { window_bytes: 1_000 })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let model = &request.call.model;
+        if self.info(model).is_none() {
+            let unknown = Error::new(Kind::ModelUnknown, format!("nobody serves {model}"));
+            return Box::pin(stream::iter([Err(unknown)]));
+        }
+        let pieces = match request.tools.first() {
+            Some(tool) => {
+                let id = "call_1".parse().expect("it fits");
+                let arguments = Arguments::Json(json!({}));
+                let call = ToolUse { id, tool: tool.name.clone(), arguments };
+                vec![ModelEvent::Call(call), ModelEvent::End(StopReason::ToolUse)]
+            }
+            None => vec![ModelEvent::Text("hello".to_owned()), ModelEvent::End(StopReason::End)],
+        };
+        Box::pin(stream::iter(pieces.into_iter().map(Ok)))
+    }
+}
+
+impl ModelFixture for Scripted {
+    fn provider(&self) -> &dyn ModelProvider {
+        self
+    }
+
+    fn model(&self) -> ModelName {
+        "test/scripted".parse().expect("it fits")
+    }
+
+    fn question(&self) -> Vec<Message> {
+        vec![Message::user("hi")]
+    }
+
+    fn errand(&self) -> Errand {
+        let tools = watch();
+        let contracts = tools.manifests().into_iter().filter_map(|tool| tools.contract(&tool.name).cloned());
+        Errand { messages: vec![Message::user("what time is it?")], tools: contracts.collect() }
+    }
+}
+
+outlast_ports::model_conformance!(|| Scripted);
+
+struct Watch;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+impl Tool for Watch {
+    type Args = Nothing;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("watch", "Tells the time.\n\nIn no time zone.").pure()
+    }
+
+    async fn run(&self, (): (), _: Call, _: Nothing) -> Result<Ran, Error> {
+        done("noon")
+    }
+}
+
+fn watch() -> Toolbox {
+    let mut tools = Toolbox::default();
+    tools.add(Watch).expect("it needs nothing");
+    tools
+}
+
+struct OneTool(Toolbox);
+
+impl ToolFixture for OneTool {
+    fn tools(&self) -> &dyn ToolProvider {
+        &self.0
+    }
+}
+
+outlast_ports::tool_conformance!(|| OneTool(watch()));

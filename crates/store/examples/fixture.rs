@@ -1,0 +1,103 @@
+//! Writes the database that `tests/fixtures` keeps of the present schema: `cargo run -p outlast-store --example fixture
+//! -- FILE`. It has a turn that ended, one that is parked and one that is in flight, each in a session of its own, whose
+//! key says which.
+use outlast_ports::store::{
+    Accept, Backend, Commit, Inbox, Lease, MAIN, Taker, Target, Then, Turns, ValueWrite,
+};
+use outlast_store::Sqlite;
+use outlast_vocab::effect::{
+    BatchCall, Generation, ModelCall, ModelOutcome, Reply, StopReason, ToolBatch, ToolChoice, Usage,
+};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{Asked, Delivery, End, Fact, Performed, Started};
+use outlast_vocab::tool::{EffectClass, PreparedCall};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{CallId, Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use serde_json::json;
+
+const NOW: Millis = Millis(1_700_000_000_000);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let path = std::env::args_os().nth(1);
+    let path =
+        path.ok_or_else(|| Error::new(Kind::InputInvalid, "expected the path of the file to write"))?;
+    let store = Sqlite::open(path.as_ref())?;
+
+    let lease = begin(&store, "ended", 1).await?;
+    let end = Then::End(End::Answered { text: "hello".to_owned() });
+    let note = ValueWrite { name: "note".to_owned(), value: Some(json!({ "kept": true })) };
+    let blobs = vec![b"kept beside the records".to_vec()];
+    let facts = vec![started(), reply("hello")];
+    store.commit(Commit { lease, now: NOW, facts, values: vec![note], blobs, then: end }).await?;
+
+    let lease = begin(&store, "parked", 2).await?;
+    let key = ReplayKey::turn(0).completion();
+    let park =
+        Then::Park(vec![Wait { key, kind: WaitKind::Completion, deadline: Some(Millis(NOW.0 + 60_000)) }]);
+    store.commit(commit(lease, vec![started(), reply(&"a long answer. ".repeat(2_000))], park)).await?;
+
+    let lease = begin(&store, "in flight", 3).await?;
+    store.commit(commit(lease, vec![started(), reply("I send it"), asked()], Then::GoOn)).await?;
+
+    println!("{:?}", Backend::status(&store).await?);
+    Ok(())
+}
+
+async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> {
+    let accept = Accept {
+        target: Target::Key { key: key.to_owned(), fresh: SessionId::from_u128(number) },
+        turn: TurnId::from_u128(number),
+        parts: vec![Part::text("hi")],
+        key: Some("first".to_owned()),
+        delivery: Delivery::Next,
+        head: MAIN.to_owned(),
+        now: NOW,
+        taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
+        queued_most: 1,
+    };
+    let work = store.accept(accept).await?.work;
+    work.map(|work| work.lease)
+        .ok_or_else(|| Error::new(Kind::InputInvalid, "expected a new file, got one with turns"))
+}
+
+fn commit(lease: Lease, facts: Vec<Fact>, then: Then) -> Commit {
+    Commit { lease, now: NOW, facts, values: vec![], blobs: vec![], then }
+}
+
+fn started() -> Fact {
+    Fact::Started(Started { kernel: 1, package: Hash::of(b"package"), head: MAIN.to_owned(), parent: None })
+}
+
+fn reply(text: &str) -> Fact {
+    let call = ModelCall {
+        model: "test/model".parse().expect("it is a model's name"),
+        at: None,
+        tools: Hash::of(b"tools"),
+        choice: ToolChoice::Auto,
+        options: Generation::default(),
+        output: None,
+    };
+    let reply = Reply {
+        parts: vec![Part::text(text)],
+        calls: vec![],
+        stop: StopReason::End,
+        usage: Usage::default(),
+        attempt: 1,
+    };
+    let outcome = ModelOutcome::Reply(reply).into();
+    Fact::Performed(Performed { key: ReplayKey::turn(0).model(0), command: call.into(), outcome })
+}
+
+fn asked() -> Fact {
+    let call = PreparedCall {
+        id: CallId::from_u128(1),
+        model_id: "call_1".to_owned().try_into().expect("it is a call's id"),
+        tool: "send".to_owned().try_into().expect("it is a tool's name"),
+        class: EffectClass::AtMostOnce,
+        arguments: json!({ "to": "you" }),
+        payload: None,
+    };
+    let batch = ToolBatch { calls: vec![BatchCall::Run(call)] };
+    Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command: batch.into() })
+}

@@ -1,0 +1,195 @@
+//! How a database file is opened, and what is refused.
+//!
+//! The file itself is only ever opened by SQLite. A second descriptor of ours would, when closed, drop the locks that
+//! SQLite holds on it for the whole process; so everything here asks for metadata, never for the file.
+use crate::error::failure;
+use crate::schema;
+use crate::sqlite::Options;
+use outlast_vocab::{Error, Kind};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Older versions can damage a database in WAL mode.
+const SQLITE_LEAST: i32 = 3_051_003;
+
+/// Prepared statements that a connection keeps: all of ours.
+const STATEMENTS_KEPT: usize = 96;
+
+/// Kibibytes of pages that a connection may keep; SQLite reads a negative number as that.
+const WRITER_CACHE: i64 = -8_192;
+const READER_CACHE: i64 = -1_024;
+
+/// Opens the file for the writer: creates it, brings its schema up to date, or refuses it without a change.
+pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection, Error> {
+    assert!(
+        rusqlite::version_number() >= SQLITE_LEAST,
+        "SQLite {} is linked, but 3.51.3 or newer is needed",
+        rusqlite::version()
+    );
+    check_place(path)?;
+    let mut conn = Connection::open_with_flags(
+        path,
+        flags(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE),
+    )
+    .map_err(|cause| cannot_open(path, cause))?;
+    // A file that is refused must not change, so what its log holds stays there when we close it.
+    checkpoint_on_close(&conn, false)?;
+    let prepared = prepare(&mut conn, path, options);
+    if prepared.is_err() && file_bytes(&beside(path, "-wal")) == 0 {
+        checkpoint_on_close(&conn, true)?;
+    }
+    prepared.map(|()| conn)
+}
+
+fn prepare(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), Error> {
+    conn.busy_timeout(options.busy_timeout).map_err(failure)?;
+    if conn.is_readonly("main").map_err(failure)? {
+        let detail = format!("{} can be read but not written by this user", path.display());
+        return Err(Error::new(Kind::StoreReadOnly, detail));
+    }
+    schema::check(conn, path).map_err(|error| named(path, error))?;
+    make_private(path)?;
+    write_ahead(conn, path, options.busy_timeout)?;
+    let synchronous = if options.unsafe_durability { "NORMAL" } else { "FULL" };
+    set(conn, "synchronous", synchronous)?;
+    set(conn, "foreign_keys", "ON")?;
+    set(conn, "cache_size", WRITER_CACHE)?;
+    // Checkpoints are the writer's business, at a time that suits it.
+    conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(())).map_err(failure)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    schema::migrate(conn, path)
+}
+
+/// Opens the file for a reader. The writer has opened it before, so it exists and has our schema.
+pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> Result<Connection, Error> {
+    let conn = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY)).map_err(failure)?;
+    checkpoint_on_close(&conn, false)?;
+    conn.busy_timeout(busy_timeout).map_err(failure)?;
+    set(&conn, "cache_size", READER_CACHE)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    Ok(conn)
+}
+
+/// Whether the last connection to close moves the log into the file and removes it.
+pub(crate) fn checkpoint_on_close(conn: &Connection, on: bool) -> Result<(), Error> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !on).map_err(failure)?;
+    Ok(())
+}
+
+/// The bytes that the database takes: its file and its log.
+pub(crate) fn bytes(path: &Path) -> u64 {
+    file_bytes(path) + file_bytes(&beside(path, "-wal"))
+}
+
+/// The file with the database's name and an ending of its own.
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// Each connection belongs to one thread at a time.
+fn flags(access: OpenFlags) -> OpenFlags {
+    access | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+fn set(conn: &Connection, name: &str, value: impl rusqlite::ToSql) -> Result<(), Error> {
+    conn.pragma_update(None, name, value).map_err(failure)
+}
+
+/// Says what SQLite would only call "unable to open".
+fn check_place(path: &Path) -> Result<(), Error> {
+    if path.is_dir() {
+        return Err(Error::new(Kind::IoFailed, format!("{} is a directory, not a database", path.display())));
+    }
+    match path.parent() {
+        Some(parent) if !parent.is_dir() => {
+            let detail = format!("{} cannot be opened: {} is no directory", path.display(), parent.display());
+            Err(Error::new(Kind::IoFailed, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error on the way to the first byte, with the path that SQLite leaves out.
+fn named(path: &Path, error: Error) -> Error {
+    match error.kind() {
+        Kind::StoreCorrupt | Kind::IoFailed if !error.detail().starts_with(&*path.to_string_lossy()) => {
+            Error::new(error.kind(), format!("{}: {}", path.display(), error.detail())).because(error)
+        }
+        _ => error,
+    }
+}
+
+/// SQLite says only that it cannot open a file; what the system says to a neighbour of it tells why.
+fn cannot_open(path: &Path, cause: rusqlite::Error) -> Error {
+    if cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
+        return failure(cause);
+    }
+    let probe = beside(path, "-probe");
+    let asked = OpenOptions::new().write(true).create_new(true).open(&probe);
+    if asked.is_ok() {
+        // It was only a question; if the answer stays behind, nobody is hurt.
+        let _removed = fs::remove_file(&probe);
+    }
+    let kind = asked.map_or_else(|refused| refusal(&refused), |_| Kind::IoFailed);
+    Error::new(kind, format!("{} cannot be opened: {cause}", path.display())).because(cause)
+}
+
+/// What it means that the system refuses to make a file.
+pub(crate) fn refusal(cause: &io::Error) -> Kind {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Kind::StoreReadOnly,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::StoreFull,
+        _ => Kind::IoFailed,
+    }
+}
+
+/// A new database holds conversations and a secret: it is its owner's alone. The log and its index get the same rights.
+#[cfg(unix)]
+fn make_private(path: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt;
+    if file_bytes(path) > 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("{} cannot be made private: {cause}", path.display()))
+            .because(cause)
+    })
+}
+
+#[cfg(not(unix))]
+fn make_private(_: &Path) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Turns the write-ahead log on. While two processes do that to a new file at once, SQLite calls it busy without waiting
+/// as it was told to, so we wait.
+fn write_ahead(conn: &Connection, path: &Path, patience: Duration) -> Result<(), Error> {
+    let begun = Instant::now();
+    loop {
+        let set = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        match set.map_err(failure) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let detail = format!(
+                    "the file system of {} does not carry a write-ahead log (SQLite stays with `{mode}`)",
+                    path.display()
+                );
+                return Err(Error::new(Kind::IoFailed, detail));
+            }
+            Err(busy) if busy.kind() == Kind::StoreBusy && begun.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

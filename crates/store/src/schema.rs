@@ -1,0 +1,245 @@
+//! The tables, as numbered migrations, and whose file it is.
+//!
+//! The same tables and columns serve PostgreSQL: `INTEGER` is its `bigint`, `BLOB` its `bytea`, and what stands behind a
+//! closing parenthesis falls away. Ids are 16 bytes, hashes 32, times milliseconds, flags 0 or 1. A released migration is
+//! never changed; a new one is added behind it, with a fixture of the database before it (`tests/fixtures`).
+use crate::error::failure;
+use outlast_vocab::{Error, Kind};
+use rusqlite::{Connection, params};
+use std::path::Path;
+
+/// Says in the file's header that it is ours: `OutL`.
+const APPLICATION_ID: i64 = 0x4f75_744c;
+
+/// What each version adds to the one before.
+const MIGRATIONS: &[&str] = &[VERSION_1];
+
+/// The schema that this program writes.
+pub(crate) const VERSION: u32 = 1;
+const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
+
+// Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
+// to look past. No index of a table that is written with every turn has a random key: ids are UUIDv7 and grow at the
+// end, hashes are not indexed.
+//
+// `AUTOINCREMENT`: readers of the feed hold a position as their cursor, so a position must not be given out again after
+// the newest session was deleted.
+const VERSION_1: &str = "
+CREATE TABLE meta (
+    name TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE sessions (
+    no INTEGER PRIMARY KEY,
+    id BLOB NOT NULL,
+    key TEXT,
+    created INTEGER NOT NULL,
+    updated INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    worker BLOB,
+    lease_until INTEGER NOT NULL,
+    wake_at INTEGER,
+    last_seq INTEGER NOT NULL,
+    last_hash BLOB NOT NULL,
+    turns INTEGER NOT NULL,
+    active INTEGER,
+    queued INTEGER NOT NULL,
+    claims INTEGER NOT NULL,
+    forked_session INTEGER REFERENCES sessions (no),
+    forked_seq INTEGER
+) STRICT;
+CREATE UNIQUE INDEX sessions_id ON sessions (id);
+CREATE UNIQUE INDEX sessions_key ON sessions (key) WHERE key IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (state, no) WHERE state = 1;
+CREATE INDEX sessions_leased ON sessions (state, no) WHERE state = 2;
+CREATE INDEX sessions_wake ON sessions (wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX sessions_forks ON sessions (forked_session) WHERE forked_session IS NOT NULL;
+
+CREATE TABLE turns (
+    no INTEGER PRIMARY KEY,
+    id BLOB NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    place INTEGER NOT NULL,
+    key TEXT,
+    input BLOB NOT NULL,
+    delivery INTEGER NOT NULL,
+    head TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    accepted INTEGER NOT NULL,
+    last_node INTEGER NOT NULL,
+    parent_session INTEGER,
+    parent_seq INTEGER,
+    ended INTEGER,
+    cancelled INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX turns_id ON turns (id);
+CREATE UNIQUE INDEX turns_place ON turns (session, place);
+CREATE UNIQUE INDEX turns_key ON turns (session, key) WHERE key IS NOT NULL;
+CREATE INDEX turns_queued ON turns (session, place) WHERE state = 0;
+
+CREATE TABLE records (
+    pos INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    seq INTEGER NOT NULL,
+    turn INTEGER,
+    at INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    body BLOB,
+    blob BLOB
+) STRICT;
+CREATE UNIQUE INDEX records_seq ON records (session, seq);
+
+CREATE TABLE heads (
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    name TEXT NOT NULL,
+    node_session INTEGER,
+    node_seq INTEGER,
+    PRIMARY KEY (session, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE claims (
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    asked INTEGER NOT NULL,
+    child INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    call BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    unknown INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (session, asked, child)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX claims_unknown ON claims (since) WHERE unknown = 1;
+
+CREATE TABLE waits (
+    no INTEGER PRIMARY KEY,
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    wait TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX waits_key ON waits (turn, key);
+
+CREATE TABLE resolutions (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    resolution TEXT NOT NULL,
+    PRIMARY KEY (turn, key)
+) STRICT;
+
+CREATE TABLE session_values (
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    name TEXT NOT NULL,
+    json TEXT NOT NULL,
+    PRIMARY KEY (session, name)
+) STRICT;
+
+CREATE TABLE blobs (
+    hash BLOB NOT NULL PRIMARY KEY,
+    bytes BLOB NOT NULL,
+    uses INTEGER NOT NULL
+) STRICT;
+";
+
+/// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.
+pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
+    let application: i64 = conn.query_one("PRAGMA application_id", [], |row| row.get(0)).map_err(failure)?;
+    let objects: i64 =
+        conn.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failure)?;
+    if application != APPLICATION_ID && (application, objects) != (0, 0) {
+        let detail = format!(
+            "{} is an SQLite database, but not one of Outlast (its application id is {application}, not {APPLICATION_ID}); \
+             nothing was written",
+            path.display()
+        );
+        return Err(Error::new(Kind::StoreCorrupt, detail));
+    }
+    let found = version(conn)?;
+    if found > VERSION {
+        let detail = format!(
+            "{} has schema {found}, but this program knows up to {VERSION}; nothing was written",
+            path.display()
+        );
+        return Err(Error::new(Kind::StoreTooNew, detail));
+    }
+    Ok(())
+}
+
+/// Brings the schema up to date, one transaction for each version: whoever is killed leaves the old one or the new one.
+pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
+    while version(conn)? < VERSION {
+        let next =
+            conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failure)?;
+        // Another process may have been faster, and may be newer.
+        check(&next, path)?;
+        let from = version(&next)?;
+        if let Some(migration) = MIGRATIONS.get(from as usize) {
+            next.execute_batch(migration).map_err(failure)?;
+            if from == 0 {
+                begin(&next)?;
+            }
+            next.pragma_update(None, "user_version", from + 1).map_err(failure)?;
+        }
+        next.commit().map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// What a new database has besides its tables: our name, and the secret that signs completion keys.
+fn begin(conn: &Connection) -> Result<(), Error> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the system gave no random bytes for a new database: {cause}"))
+    })?;
+    conn.execute("INSERT INTO meta (name, value) VALUES ('secret', ?1)", params![secret]).map_err(failure)?;
+    conn.pragma_update(None, "application_id", APPLICATION_ID).map_err(failure)
+}
+
+fn version(conn: &Connection) -> Result<u32, Error> {
+    conn.query_one("PRAGMA user_version", [], |row| row.get(0)).map_err(failure)
+}
+
+/// The secret that was made with the database.
+pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32], Error> {
+    conn.query_one("SELECT value FROM meta WHERE name = 'secret'", [], |row| row.get(0)).map_err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sqlite;
+    use outlast_ports::store::{Content, Queries};
+    use std::fs;
+
+    /// The files of a database as they are on the disk at this instant, somewhere else: what a kill leaves.
+    fn killed(folder: &Path) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(folder).unwrap().flatten() {
+            fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        copy
+    }
+
+    #[tokio::test]
+    async fn a_migration_that_is_killed_at_any_statement_leaves_the_old_schema_or_the_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outlast.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update(None, "journal_mode", "WAL").unwrap();
+        conn.pragma_update(None, "cache_spill", 1).unwrap();
+        let mut killed_at = vec![killed(folder.path())];
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        for statement in MIGRATIONS.iter().flat_map(|migration| migration.split_inclusive(';')) {
+            conn.execute_batch(statement).unwrap();
+            conn.cache_flush().unwrap();
+            killed_at.push(killed(folder.path()));
+        }
+        assert!(killed_at.len() > 20);
+        for copy in killed_at {
+            let store = Sqlite::open(&copy.path().join("outlast.db")).unwrap();
+            assert_eq!(store.sessions(None, 1).await.unwrap().len(), 0);
+            assert_ne!(store.secret().await.unwrap(), [0; 32]);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The store that a user holds: opens the file, starts the threads, hands work to them, and stops them when dropped.
+use crate::connect;
+use crate::error::{caught, failure, gone};
+use crate::queue::Queue;
+use crate::reader::{self, Query};
+use crate::schema;
+use crate::tables::{Tables, has_leases};
+use crate::workers::Workers;
+use crate::writer::{Job, Pending, Writer};
+use outlast_ports::BoxFuture;
+use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ports::store::{Backend, Durability, Status};
+use outlast_vocab::{Error, Kind, WorkerId};
+use rusqlite::{Connection, TransactionBehavior};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Units that may wait for the writer, and queries that may wait for the readers.
+const QUEUED: usize = 1_024;
+
+/// How a database is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Gives up the promise that an acknowledged write survives the loss of power (`synchronous=NORMAL`). Every status
+    /// shows it.
+    pub unsafe_durability: bool,
+    /// The worker that takes leases through this store. Its life is shown to other processes by a lock, from before its
+    /// first lease until its process ends.
+    pub worker: Option<WorkerId>,
+    /// Threads that read; at least one.
+    pub readers: usize,
+    /// How long to wait for another process that holds the database.
+    pub busy_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { unsafe_durability: false, worker: None, readers: 2, busy_timeout: Duration::from_secs(5) }
+    }
+}
+
+/// What the writer did since the database was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions that changed something: each cost one sync of the disk.
+    pub commits: u64,
+    /// Units of work that were acknowledged.
+    pub units: u64,
+    /// Times anybody looked: queries, and looks at whether something changed.
+    pub looks: u64,
+}
+
+/// A database file, with one thread that writes and a few that read. Several processes may hold the same file.
+///
+/// Dropping it lets the threads finish what is queued, moves the log into the file, and waits for that.
+pub struct Sqlite {
+    shared: Arc<Shared>,
+    threads: Option<Threads>,
+}
+
+/// What the threads know of their database.
+pub(crate) struct Shared {
+    pub(crate) path: PathBuf,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) secret: [u8; 32],
+    pub(crate) workers: Workers,
+    pub(crate) commits: AtomicU64,
+    pub(crate) units: AtomicU64,
+    looks: AtomicU64,
+    durability: Durability,
+}
+
+struct Threads {
+    jobs: Queue<Job>,
+    queries: Queue<Query>,
+    writer: JoinHandle<()>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Sqlite {
+    /// Opens the database at `path` or makes it. Acknowledged writes survive the loss of power.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens the database at `path` or makes it.
+    pub fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
+        // An absolute path is the same file wherever the process goes, and is never read as a URI.
+        let path = std::path::absolute(path).map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("`{}` is no path to a database: {cause}", path.display()))
+        })?;
+        let mut conn = connect::writer(&path, &options)?;
+        let durability =
+            if options.unsafe_durability { Durability::ProcessDeath } else { Durability::PowerLoss };
+        let shared = Arc::new(Shared {
+            secret: schema::secret(&conn)?,
+            workers: workers(&mut conn, &path, options.worker)?,
+            path,
+            busy_timeout: options.busy_timeout,
+            commits: AtomicU64::new(0),
+            units: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+            durability,
+        });
+        let threads = Some(Threads::start(conn, &shared, options.readers.max(1))?);
+        Ok(Self { shared, threads })
+    }
+
+    /// The worker whose life this store shows.
+    pub fn worker(&self) -> Option<WorkerId> {
+        self.shared.workers.own()
+    }
+
+    /// What the writer did since the database was opened.
+    pub fn stats(&self) -> Stats {
+        let Shared { commits, units, looks, .. } = &*self.shared;
+        Stats { commits: commits.load(Relaxed), units: units.load(Relaxed), looks: looks.load(Relaxed) }
+    }
+
+    /// Runs work on the tables as one durable transaction.
+    pub(crate) fn submit<T, F>(&self, work: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Tables<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let (job, outcome) = Pending::of(work);
+        Box::pin(async move {
+            self.threads().jobs.put(job).await?;
+            outcome.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+
+    fn threads(&self) -> &Threads {
+        self.threads.as_ref().expect("threads run until the store is dropped")
+    }
+}
+
+/// Who works on this database; ourselves among them if we take leases.
+fn workers(conn: &mut Connection, path: &Path, own: Option<WorkerId>) -> Result<Workers, Error> {
+    let Some(own) = own else { return Ok(Workers::watched(path)) };
+    // Nothing is written; the write lock keeps other processes from joining at the same time.
+    let alone = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failure)?;
+    Workers::joined(path, own, |worker| has_leases(&alone, worker))
+}
+
+impl Threads {
+    fn start(conn: Connection, shared: &Arc<Shared>, readers: usize) -> Result<Self, Error> {
+        let (jobs, to_writer) = Queue::of(QUEUED);
+        let writer = Writer::new(conn, Arc::clone(shared));
+        let writer = spawn("outlast-writer", move || writer.serve(&to_writer))?;
+        let (queries, to_readers) = Queue::of(QUEUED);
+        let to_readers = Arc::new(Mutex::new(to_readers));
+        let readers = (0..readers).map(|_| {
+            let (shared, to_readers) = (Arc::clone(shared), Arc::clone(&to_readers));
+            spawn("outlast-reader", move || reader::serve(&shared, &to_readers))
+        });
+        Ok(Self { jobs, queries, writer, readers: readers.collect::<Result<_, Error>>()? })
+    }
+
+    fn stop(self) {
+        let Self { jobs, queries, writer, readers } = self;
+        // The writer closes the file last, so that it can put the log away.
+        drop(queries);
+        for reader in readers {
+            let _ended = reader.join();
+        }
+        drop(jobs);
+        let _ended = writer.join();
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the system gave no thread for {name}: {cause}")).because(cause)
+    })
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.stop();
+        }
+    }
+}
+
+impl Backend for Sqlite {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        self.submit(|tables| unit(tables))
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.shared.looks.fetch_add(1, Relaxed);
+        let (caller, outcome) = oneshot::channel();
+        let query: Query = Box::new(|tables| {
+            // A caller that went away has no use for the answer.
+            let _heard = caller.send(tables.and_then(|tables| caught(|| query(tables))));
+        });
+        Box::pin(async move {
+            self.threads().queries.put(query).await?;
+            outcome.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        self.shared.looks.fetch_add(1, Relaxed);
+        Box::pin(async move {
+            let (caller, outcome) = oneshot::channel();
+            self.threads().jobs.put(Job::Changes(caller)).await?;
+            outcome.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Box::pin(async move {
+            Ok(Status {
+                engine: format!("SQLite {}", rusqlite::version()),
+                place: self.shared.path.display().to_string(),
+                schema: schema::VERSION,
+                durability: self.shared.durability,
+                bytes: connect::bytes(&self.shared.path),
+            })
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Rows in and out of the tables, inside a transaction that somebody else begins and ends.
+//!
+//! `read` answers [`ReadRows`](outlast_ports::rows::ReadRows), `write` adds [`Rows`](outlast_ports::rows::Rows),
+//! `column` says how a value looks in a column. Every statement is prepared once for each connection.
+mod column;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use crate::error::failure;
+use crate::sqlite::Shared;
+use outlast_vocab::{Error, WorkerId};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
+
+/// The tables as one transaction sees them.
+pub(crate) struct Tables<'c> {
+    conn: &'c Connection,
+    shared: &'c Shared,
+}
+
+impl<'c> Tables<'c> {
+    /// The tables of a connection inside a transaction.
+    pub(crate) fn new(conn: &'c Connection, shared: &'c Shared) -> Self {
+        Self { conn, shared }
+    }
+
+    /// The one row that a query finds, if it finds one.
+    fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Error> {
+        self.prepared(sql)?.query_row(params, read).optional().map_err(failure)
+    }
+
+    /// All rows that a query finds.
+    fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let mut statement = self.prepared(sql)?;
+        let rows = statement.query_map(params, read).map_err(failure)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(failure)
+    }
+
+    /// Changes rows and says how many.
+    fn run(&self, sql: &str, params: impl Params) -> Result<usize, Error> {
+        self.prepared(sql)?.execute(params).map_err(failure)
+    }
+
+    /// Adds one row and says its number.
+    fn insert(&self, sql: &str, params: impl Params) -> Result<i64, Error> {
+        self.prepared(sql)?.insert(params).map_err(failure)
+    }
+
+    fn prepared(&self, sql: &str) -> Result<CachedStatement<'c>, Error> {
+        self.conn.prepare_cached(sql).map_err(failure)
+    }
+}
+
+/// Whether any session is leased to a worker.
+pub(crate) fn has_leases(conn: &Connection, worker: WorkerId) -> Result<bool, Error> {
+    let sql = "SELECT 1 FROM sessions WHERE state = 2 AND worker = ?1 LIMIT 1";
+    let found =
+        conn.query_row(sql, [column::id(worker.to_u128())], |_| Ok(())).optional().map_err(failure)?;
+    Ok(found.is_some())
+}

@@ -1,0 +1,227 @@
+//! How a value looks in a column, and back. What does not fit back is damage.
+use outlast_ports::rows::{Body, ClaimRow, Node, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow};
+use outlast_ports::store::{Fence, SessionState, TurnState};
+use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::record::{ClaimRef, Delivery, Seq};
+use outlast_vocab::{Hash, Millis};
+use rusqlite::types::Type;
+use rusqlite::{Result, Row};
+use serde::de::DeserializeOwned;
+
+/// An id: 16 bytes that sort as the id does.
+pub(super) fn id(raw: u128) -> [u8; 16] {
+    raw.to_be_bytes()
+}
+
+/// A count or a time. Columns end at 2⁶³ − 1, which is later than any time and more than any count that comes true, but
+/// "no limit" and "never" are said with larger numbers.
+pub(super) fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A number of rows.
+pub(super) fn limit(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
+}
+
+/// The two columns of a record's address.
+pub(super) fn node(node: Option<Node>) -> (Option<i64>, Option<i64>) {
+    (node.map(|node| node.session.0), node.map(|node| whole(node.seq.0)))
+}
+
+/// The state of a session. The schema's indexes and the statements name these numbers.
+pub(super) fn session_state(state: SessionState) -> i64 {
+    match state {
+        SessionState::Idle => 0,
+        SessionState::Ready => 1,
+        SessionState::Leased => 2,
+        SessionState::Parked => 3,
+    }
+}
+
+/// The state of a turn. The schema's indexes and the statements name these numbers.
+pub(super) fn turn_state(state: TurnState) -> i64 {
+    match state {
+        TurnState::Queued => 0,
+        TurnState::Active => 1,
+        TurnState::Ended => 2,
+    }
+}
+
+/// How an input is delivered.
+pub(super) fn delivery(delivery: Delivery) -> i64 {
+    match delivery {
+        Delivery::Next => 0,
+        Delivery::Join => 1,
+    }
+}
+
+/// The columns of a session, in the order that [`read_session`] takes them.
+macro_rules! session {
+    ($rest:literal) => {
+        concat!(
+            "SELECT no, id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq, last_hash, ",
+            "turns, active, queued, claims, forked_session, forked_seq FROM sessions ",
+            $rest
+        )
+    };
+}
+
+/// The columns of a turn, in the order that [`read_turn`] takes them.
+macro_rules! turn {
+    ($rest:literal) => {
+        concat!(
+            "SELECT no, id, session, place, key, input, delivery, head, state, accepted, last_node, parent_session, ",
+            "parent_seq, ended, cancelled FROM turns ",
+            $rest
+        )
+    };
+}
+
+/// The columns of a record, in the order that [`read_record`] takes them.
+macro_rules! record {
+    ($rest:literal) => {
+        concat!("SELECT pos, session, seq, turn, at, node, hash, body, blob FROM records ", $rest)
+    };
+}
+
+/// The columns of a claim, in the order that [`read_claim`] takes them.
+macro_rules! claim {
+    ($rest:literal) => {
+        concat!("SELECT session, asked, child, turn, call, fence, unknown, since FROM claims ", $rest)
+    };
+}
+
+pub(super) use {claim, record, session, turn};
+
+pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
+    Ok(SessionRow {
+        no: SessionNo(row.get(0)?),
+        id: SessionId::from_u128(read_id(row, 1)?),
+        key: row.get(2)?,
+        created: Millis(read_whole(row, 3)?),
+        updated: Millis(read_whole(row, 4)?),
+        state: read_session_state(row, 5)?,
+        fence: Fence(read_whole(row, 6)?),
+        worker: row.get::<_, Option<[u8; 16]>>(7)?.map(|raw| WorkerId::from_u128(u128::from_be_bytes(raw))),
+        lease_until: Millis(read_whole(row, 8)?),
+        wake_at: read_perhaps(row, 9)?.map(Millis),
+        last_seq: Seq(read_whole(row, 10)?),
+        last_hash: read_hash(row, 11)?,
+        turns: row.get(12)?,
+        active: row.get::<_, Option<i64>>(13)?.map(TurnNo),
+        queued: row.get(14)?,
+        claims: row.get(15)?,
+        forked_from: read_node(row, 16)?,
+    })
+}
+
+pub(super) fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
+    Ok(TurnRow {
+        no: TurnNo(row.get(0)?),
+        id: TurnId::from_u128(read_id(row, 1)?),
+        session: SessionNo(row.get(2)?),
+        index: row.get(3)?,
+        key: row.get(4)?,
+        input: read_hash(row, 5)?,
+        delivery: read_delivery(row, 6)?,
+        head: row.get(7)?,
+        state: read_turn_state(row, 8)?,
+        accepted: Seq(read_whole(row, 9)?),
+        last_node: Seq(read_whole(row, 10)?),
+        parent: read_node(row, 11)?,
+        ended: read_perhaps(row, 13)?.map(Seq),
+        cancelled: row.get(14)?,
+    })
+}
+
+pub(super) fn read_record(row: &Row<'_>) -> Result<(u64, RecordRow)> {
+    let body = match row.get::<_, Option<Vec<u8>>>(7)? {
+        Some(body) => Body::Inline(body),
+        None => Body::Blob(read_hash(row, 8)?),
+    };
+    let record = RecordRow {
+        session: SessionNo(row.get(1)?),
+        seq: Seq(read_whole(row, 2)?),
+        turn: row.get::<_, Option<i64>>(3)?.map(TurnNo),
+        at: Millis(read_whole(row, 4)?),
+        node: row.get(5)?,
+        hash: read_hash(row, 6)?,
+        body,
+    };
+    Ok((read_whole(row, 0)?, record))
+}
+
+pub(super) fn read_claim(row: &Row<'_>) -> Result<ClaimRow> {
+    Ok(ClaimRow {
+        session: SessionNo(row.get(0)?),
+        claim: ClaimRef { asked: Seq(read_whole(row, 1)?), child: row.get(2)? },
+        turn: TurnNo(row.get(3)?),
+        call: CallId::from_u128(read_id(row, 4)?),
+        fence: Fence(read_whole(row, 5)?),
+        unknown: row.get(6)?,
+        since: Millis(read_whole(row, 7)?),
+    })
+}
+
+pub(super) fn read_id(row: &Row<'_>, column: usize) -> Result<u128> {
+    row.get(column).map(u128::from_be_bytes)
+}
+
+pub(super) fn read_whole(row: &Row<'_>, column: usize) -> Result<u64> {
+    read_perhaps(row, column)?.ok_or_else(|| odd(column, 0))
+}
+
+pub(super) fn read_perhaps(row: &Row<'_>, column: usize) -> Result<Option<u64>> {
+    let found: Option<i64> = row.get(column)?;
+    found.map(|number| u64::try_from(number).map_err(|_| odd(column, number))).transpose()
+}
+
+fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
+    row.get(column).map(Hash::from_bytes)
+}
+
+/// The address of a record in this column and the next.
+pub(super) fn read_node(row: &Row<'_>, column: usize) -> Result<Option<Node>> {
+    let session: Option<i64> = row.get(column)?;
+    let seq = read_perhaps(row, column + 1)?;
+    Ok(session.zip(seq).map(|(session, seq)| Node { session: SessionNo(session), seq: Seq(seq) }))
+}
+
+/// A value that is kept as JSON.
+pub(super) fn read_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    serde_json::from_str(text)
+        .map_err(|cause| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, cause.into()))
+}
+
+fn read_session_state(row: &Row<'_>, column: usize) -> Result<SessionState> {
+    match row.get(column)? {
+        0 => Ok(SessionState::Idle),
+        1 => Ok(SessionState::Ready),
+        2 => Ok(SessionState::Leased),
+        3 => Ok(SessionState::Parked),
+        other => Err(odd(column, other)),
+    }
+}
+
+fn read_turn_state(row: &Row<'_>, column: usize) -> Result<TurnState> {
+    match row.get(column)? {
+        0 => Ok(TurnState::Queued),
+        1 => Ok(TurnState::Active),
+        2 => Ok(TurnState::Ended),
+        other => Err(odd(column, other)),
+    }
+}
+
+fn read_delivery(row: &Row<'_>, column: usize) -> Result<Delivery> {
+    match row.get(column)? {
+        0 => Ok(Delivery::Next),
+        1 => Ok(Delivery::Join),
+        other => Err(odd(column, other)),
+    }
+}
+
+fn odd(column: usize, number: i64) -> rusqlite::Error {
+    rusqlite::Error::IntegralValueOutOfRange(column, number)
+}

@@ -1,0 +1,172 @@
+//! Reads rows.
+use super::Tables;
+use super::column::{self, id, limit, whole};
+use crate::error::failure;
+use outlast_ports::rows::{
+    ClaimRow, Node, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
+};
+use outlast_ports::store::SessionState;
+use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::record::ClaimRef;
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Hash, Millis};
+use rusqlite::params;
+
+// A state stands in its statement, because only then SQLite sees that an index over that state serves it.
+const IDLE: &str = column::session!("WHERE state = 0 AND no > ?1 ORDER BY no LIMIT ?2");
+pub(super) const READY: &str = column::session!("WHERE state = 1 AND no > ?1 ORDER BY no LIMIT ?2");
+pub(super) const LEASED: &str = column::session!("WHERE state = 2 AND no > ?1 ORDER BY no LIMIT ?2");
+const PARKED: &str = column::session!("WHERE state = 3 AND no > ?1 ORDER BY no LIMIT ?2");
+pub(super) const DUE: &str = column::session!("WHERE wake_at <= ?1 ORDER BY wake_at, no LIMIT ?2");
+pub(super) const NEXT_WAKE: &str =
+    "SELECT wake_at FROM sessions WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
+pub(super) const QUEUED: &str = column::turn!("WHERE session = ?1 AND state = 0 ORDER BY place LIMIT ?2");
+
+impl ReadRows for Tables<'_> {
+    fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
+        self.one(column::session!("WHERE no = ?1"), [no.0], column::read_session)
+    }
+
+    fn session_by_id(&self, session: SessionId) -> Result<Option<SessionRow>, Error> {
+        self.one(column::session!("WHERE id = ?1"), [id(session.to_u128())], column::read_session)
+    }
+
+    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error> {
+        self.one(column::session!("WHERE key = ?1"), [key], column::read_session)
+    }
+
+    fn sessions(&self, before: Option<SessionNo>, most: usize) -> Result<Vec<SessionRow>, Error> {
+        let before = before.map_or(i64::MAX, |no| no.0);
+        let sql = column::session!("WHERE no < ?1 ORDER BY no DESC LIMIT ?2");
+        self.all(sql, params![before, limit(most)], column::read_session)
+    }
+
+    fn sessions_in(
+        &self,
+        state: SessionState,
+        after: SessionNo,
+        most: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let sql = match state {
+            SessionState::Idle => IDLE,
+            SessionState::Ready => READY,
+            SessionState::Leased => LEASED,
+            SessionState::Parked => PARKED,
+        };
+        self.all(sql, params![after.0, limit(most)], column::read_session)
+    }
+
+    fn sessions_due(&self, now: Millis, most: usize) -> Result<Vec<SessionRow>, Error> {
+        self.all(DUE, params![whole(now.0), limit(most)], column::read_session)
+    }
+
+    fn next_wake(&self) -> Result<Option<Millis>, Error> {
+        Ok(self.one(NEXT_WAKE, [], |row| column::read_whole(row, 0))?.map(Millis))
+    }
+
+    fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error> {
+        let sql = "SELECT id FROM sessions WHERE forked_session = ?1 ORDER BY no";
+        self.all(sql, [of.0], |row| column::read_id(row, 0).map(SessionId::from_u128))
+    }
+
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+        let sql = "SELECT name, node_session, node_seq FROM heads WHERE session = ?1 ORDER BY name";
+        self.all(sql, [session.0], |row| Ok((row.get(0)?, column::read_node(row, 1)?)))
+    }
+
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+        let sql = "SELECT node_session, node_seq FROM heads WHERE session = ?1 AND name = ?2";
+        self.one(sql, params![session.0, name], |row| column::read_node(row, 0))
+    }
+
+    fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
+        self.one(column::turn!("WHERE no = ?1"), [no.0], column::read_turn)
+    }
+
+    fn turn_by_id(&self, turn: TurnId) -> Result<Option<TurnRow>, Error> {
+        self.one(column::turn!("WHERE id = ?1"), [id(turn.to_u128())], column::read_turn)
+    }
+
+    fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error> {
+        let sql = column::turn!("WHERE session = ?1 AND key = ?2");
+        self.one(sql, params![session.0, key], column::read_turn)
+    }
+
+    fn turns(&self, session: SessionNo, from: u32, most: usize) -> Result<Vec<TurnRow>, Error> {
+        let sql = column::turn!("WHERE session = ?1 AND place >= ?2 ORDER BY place LIMIT ?3");
+        self.all(sql, params![session.0, from, limit(most)], column::read_turn)
+    }
+
+    fn queued(&self, session: SessionNo, most: usize) -> Result<Vec<TurnRow>, Error> {
+        self.all(QUEUED, params![session.0, limit(most)], column::read_turn)
+    }
+
+    fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {
+        let RecordRange { session, turn, nodes_only, from, to, limit: most } = range;
+        let sql = column::record!(
+            "WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 AND (?4 IS NULL OR turn = ?4) AND node >= ?5
+             ORDER BY seq LIMIT ?6"
+        );
+        let turn = turn.map(|turn| turn.0);
+        let params = params![session.0, whole(from.0), whole(to.0), turn, i64::from(nodes_only), limit(most)];
+        self.all(sql, params, |row| column::read_record(row).map(|(_, record)| record))
+    }
+
+    fn feed(&self, after: u64, most: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let sql = column::record!("WHERE pos > ?1 ORDER BY pos LIMIT ?2");
+        self.all(sql, params![whole(after), limit(most)], column::read_record)
+    }
+
+    fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
+        let sql = column::claim!("WHERE session = ?1 AND asked = ?2 AND child = ?3");
+        self.one(sql, params![session.0, whole(claim.asked.0), claim.child], column::read_claim)
+    }
+
+    fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error> {
+        let sql = column::claim!("WHERE session = ?1 AND turn = ?2 ORDER BY asked, child");
+        self.all(sql, params![session.0, turn.0], column::read_claim)
+    }
+
+    fn unknown(&self, most: usize) -> Result<Vec<ClaimRow>, Error> {
+        let sql = column::claim!("WHERE unknown = 1 ORDER BY since, session, asked, child LIMIT ?1");
+        self.all(sql, [limit(most)], column::read_claim)
+    }
+
+    fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
+        let sql = "SELECT wait FROM waits WHERE turn = ?1 ORDER BY no";
+        self.all(sql, [turn.0], |row| column::read_json(row, 0))
+    }
+
+    fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {
+        let sql = "SELECT resolution FROM resolutions WHERE turn = ?1 AND key = ?2";
+        self.one(sql, params![turn.0, key.as_str()], |row| column::read_json(row, 0))
+    }
+
+    fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error> {
+        let sql = "SELECT json FROM session_values WHERE session = ?1 AND name = ?2";
+        self.one(sql, params![session.0, name], |row| row.get(0))
+    }
+
+    fn value_names(&self, session: SessionNo, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
+        let sql = "SELECT name FROM session_values WHERE session = ?1 AND name >= ?2 ORDER BY name LIMIT ?3";
+        let mut statement = self.prepared(sql)?;
+        let params = params![session.0, prefix, limit(most)];
+        let names = statement.query_map(params, |row| row.get::<_, String>(0)).map_err(failure)?;
+        let begins =
+            |name: &rusqlite::Result<String>| name.as_ref().map_or(true, |name| name.starts_with(prefix));
+        names.take_while(begins).collect::<rusqlite::Result<_>>().map_err(failure)
+    }
+
+    fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        self.one("SELECT bytes FROM blobs WHERE hash = ?1", [hash.as_bytes()], |row| row.get(0))
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Error> {
+        Ok(self.shared.secret)
+    }
+
+    fn is_dead(&self, worker: WorkerId) -> bool {
+        self.shared.workers.is_dead(worker)
+    }
+}

@@ -1,0 +1,226 @@
+//! Rows that only the tables themselves can show: what is left, what is refused, what is searched.
+use super::{Tables, read};
+use crate::Sqlite;
+use crate::error::failure;
+use outlast_ports::rows::{ClaimRow, ReadRows, Rows};
+use outlast_ports::store::{
+    Accept, Accepted, Commit, FeedCursor, Inbox, Journal, MAIN, Queries, SessionState, Taker, Target, Then,
+    Trees, Turns, ValueWrite,
+};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{ClaimRef, Delivery, End, Seq};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{CallId, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::TempDir;
+
+const NOW: Millis = Millis(1_000);
+
+fn fresh() -> u128 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+fn store() -> (TempDir, Sqlite) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&folder.path().join("outlast.db")).unwrap();
+    (folder, store)
+}
+
+fn input(text: &str) -> Accept {
+    Accept {
+        target: Target::New(SessionId::from_u128(fresh())),
+        turn: TurnId::from_u128(fresh()),
+        parts: vec![Part::text(text)],
+        key: Some("key".to_owned()),
+        delivery: Delivery::Next,
+        head: MAIN.to_owned(),
+        now: NOW,
+        taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
+        queued_most: 100,
+    }
+}
+
+async fn ended(store: &Sqlite, text: &str) -> Accepted {
+    let accepted = store.accept(input(text)).await.unwrap();
+    let lease = accepted.work.as_ref().unwrap().lease.clone();
+    let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
+    store
+        .commit(Commit { lease, now: NOW, facts: vec![], values: vec![], blobs: vec![], then })
+        .await
+        .unwrap();
+    accepted
+}
+
+async fn count(store: &Sqlite, table: &'static str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {table}");
+    store.submit(move |tables| Ok(tables.one(&sql, [], |row| row.get(0))?.unwrap())).await.unwrap()
+}
+
+async fn limit_pages(store: &Sqlite, more: i64) {
+    let set = move |tables: &mut Tables<'_>| {
+        let conn = tables.conn;
+        let pages: i64 = conn.query_one("PRAGMA page_count", [], |row| row.get(0)).map_err(failure)?;
+        conn.pragma_update_and_check(None, "max_page_count", pages + more, |_| Ok(())).map_err(failure)
+    };
+    store.submit(set).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_a_write_as_a_whole_and_takes_it_when_there_is_room() {
+    let (_folder, store) = store();
+    let first = ended(&store, "hi").await;
+    limit_pages(&store, 4).await;
+    let mut written = 1;
+    let full = loop {
+        match store.accept(input(&"long ".repeat(400))).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "the limit does not bite");
+    };
+    assert_eq!(full.kind(), Kind::StoreFull);
+    assert_eq!(count(&store, "sessions").await, written);
+    assert_eq!(count(&store, "turns").await, written);
+    assert_eq!(count(&store, "heads").await, written);
+    // What needs no room goes on.
+    assert_eq!(store.verify(first.session).await.unwrap(), 3);
+    limit_pages(&store, 1_000).await;
+    store.accept(input(&"long ".repeat(400))).await.unwrap();
+    let sound = store.submit(|tables| {
+        Ok(tables.one("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))?.unwrap())
+    });
+    assert_eq!(sound.await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_no_row() {
+    let (_folder, store) = store();
+    let kept = ended(&store, "hi").await;
+    let tables = [
+        "sessions",
+        "turns",
+        "records",
+        "heads",
+        "claims",
+        "waits",
+        "resolutions",
+        "session_values",
+        "blobs",
+    ];
+    let mut before = Vec::new();
+    for table in tables {
+        before.push(count(&store, table).await);
+    }
+
+    let gone = store.accept(input(&"long ".repeat(10_000))).await.unwrap();
+    let lease = gone.work.as_ref().unwrap().lease.clone();
+    let key = ReplayKey::turn(0).completion();
+    let wait = Wait { key: key.clone(), kind: WaitKind::Completion, deadline: None };
+    let values = vec![ValueWrite { name: "a".to_owned(), value: Some(1.into()) }];
+    let then = Then::Park(vec![wait]);
+    store.commit(Commit { lease, now: NOW, facts: vec![], values, blobs: vec![], then }).await.unwrap();
+    let call = CallId::from_u128(1);
+    store
+        .submit(move |tables| {
+            let session = tables.sessions(None, 1)?.pop().unwrap();
+            let turn = session.active.unwrap();
+            let claim = ClaimRef { asked: Seq(1), child: 0 };
+            let (session, fence) = (session.no, session.fence);
+            tables.put_claim(&ClaimRow { session, claim, turn, call, fence, unknown: true, since: NOW })
+        })
+        .await
+        .unwrap();
+    store.resolve(gone.turn, key, Resolution::Timeout, NOW).await.unwrap();
+    store
+        .submit(|tables| {
+            let session = tables.sessions(None, 1)?.pop().unwrap();
+            assert_eq!(tables.waits(session.active.unwrap())?.len(), 1);
+            tables.delete_session(session.no)
+        })
+        .await
+        .unwrap();
+
+    let mut after = Vec::new();
+    for table in tables {
+        after.push(count(&store, table).await);
+    }
+    assert_eq!(after, before);
+    assert!(store.session(kept.session).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_blob_goes_with_its_last_use() {
+    let (_folder, store) = store();
+    let long = "long ".repeat(10_000);
+    let (one, other) = (ended(&store, &long).await, ended(&store, &long).await);
+    assert_eq!(count(&store, "blobs").await, 1);
+    store.delete(one.session).await.unwrap();
+    assert_eq!(count(&store, "blobs").await, 1);
+    assert_eq!(store.verify(other.session).await.unwrap(), 3);
+    store.delete(other.session).await.unwrap();
+    assert_eq!(count(&store, "blobs").await, 0);
+}
+
+#[tokio::test]
+async fn a_position_in_the_feed_is_never_given_out_twice() {
+    let (_folder, store) = store();
+    let feed = |after| store.feed(FeedCursor(after), usize::MAX);
+    let old = ended(&store, "hi").await;
+    let read = feed(0).await.unwrap().last().unwrap().cursor.0;
+    store.delete(old.session).await.unwrap();
+    assert_eq!(feed(0).await.unwrap(), []);
+    let new = ended(&store, "hi").await;
+    let found = feed(read).await.unwrap();
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|record| record.session == new.session));
+}
+
+#[tokio::test]
+async fn sessions_at_rest_cost_nothing_to_look_past() {
+    let (_folder, store) = store();
+    let plan = |sql: &'static str| {
+        store.submit(move |tables| {
+            let sql = format!("EXPLAIN QUERY PLAN {sql}");
+            tables.all(
+                &sql,
+                rusqlite::params_from_iter([0_i64; 2].iter().take(sql.matches('?').count())),
+                |row| row.get::<_, String>(3),
+            )
+        })
+    };
+    for (sql, expected) in [
+        (read::READY, "SEARCH sessions USING INDEX sessions_ready (state=? AND no>?)"),
+        (read::LEASED, "SEARCH sessions USING INDEX sessions_leased (state=? AND no>?)"),
+        (read::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
+        (read::NEXT_WAKE, "SEARCH sessions USING COVERING INDEX sessions_wake (wake_at>?)"),
+        (read::QUEUED, "SEARCH turns USING INDEX turns_queued (session=?)"),
+    ] {
+        assert_eq!(plan(sql).await.unwrap(), [expected]);
+    }
+}
+
+#[tokio::test]
+async fn a_number_out_of_range_is_damage() {
+    let (_folder, store) = store();
+    let session = ended(&store, "hi").await.session;
+    store.submit(|tables| tables.run("UPDATE sessions SET state = 9", [])).await.unwrap();
+    assert_eq!(store.session(session).await.unwrap_err().kind(), Kind::StoreCorrupt);
+}
+
+#[tokio::test]
+async fn the_end_of_time_stays_in_the_future() {
+    let (_folder, store) = store();
+    let accepted = store.accept(input("hi")).await.unwrap();
+    let lease = accepted.work.unwrap().lease;
+    let deadline = Some(Millis(u64::MAX));
+    let wait = Wait { key: ReplayKey::turn(0).sleep(0), kind: WaitKind::Sleep, deadline };
+    let then = Then::Park(vec![wait.clone()]);
+    store
+        .commit(Commit { lease, now: NOW, facts: vec![], values: vec![], blobs: vec![], then })
+        .await
+        .unwrap();
+    let view = store.session(accepted.session).await.unwrap();
+    assert_eq!((view.state, view.waits), (SessionState::Parked, vec![wait]));
+    assert!(view.wake_at > Some(Millis(1 << 60)));
+}

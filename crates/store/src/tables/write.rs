@@ -1,0 +1,249 @@
+//! Writes rows. What never changes in a session or a turn is written once, when it is added.
+use super::Tables;
+use super::column::{self, id, whole};
+use outlast_ports::rows::{
+    Body, ClaimRow, Node, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow,
+};
+use outlast_ports::store::Fence;
+use outlast_vocab::id::{SessionId, WorkerId};
+use outlast_vocab::record::ClaimRef;
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, Hash, Kind, Millis};
+use rusqlite::params;
+use serde::Serialize;
+
+impl Rows for Tables<'_> {
+    fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
+        let (forked_session, forked_seq) = column::node(row.forked_from);
+        let no = self.insert(
+            "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
+             last_hash, turns, active, queued, claims, forked_session, forked_seq)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+            params![
+                id(row.id.to_u128()),
+                row.key,
+                whole(row.created.0),
+                whole(row.updated.0),
+                column::session_state(row.state),
+                whole(row.fence.0),
+                row.worker.map(|worker| id(worker.to_u128())),
+                whole(row.lease_until.0),
+                row.wake_at.map(|at| whole(at.0)),
+                whole(row.last_seq.0),
+                row.last_hash.as_bytes(),
+                row.turns,
+                row.active.map(|turn| turn.0),
+                row.queued,
+                row.claims,
+                forked_session,
+                forked_seq,
+            ],
+        )?;
+        Ok(SessionNo(no))
+    }
+
+    fn put_session(&mut self, row: &SessionRow) -> Result<(), Error> {
+        self.run(
+            "UPDATE sessions SET updated = ?2, state = ?3, fence = ?4, worker = ?5, lease_until = ?6, wake_at = ?7,
+             last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, claims = ?13 WHERE no = ?1",
+            params![
+                row.no.0,
+                whole(row.updated.0),
+                column::session_state(row.state),
+                whole(row.fence.0),
+                row.worker.map(|worker| id(worker.to_u128())),
+                whole(row.lease_until.0),
+                row.wake_at.map(|at| whole(at.0)),
+                whole(row.last_seq.0),
+                row.last_hash.as_bytes(),
+                row.turns,
+                row.active.map(|turn| turn.0),
+                row.queued,
+                row.claims,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_session(&mut self, no: SessionNo) -> Result<(), Error> {
+        // Children before what they refer to, and what is counted before those who count.
+        for sql in [
+            "DELETE FROM waits WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM turns WHERE session = ?1",
+            "UPDATE blobs SET uses = uses - (SELECT count(*) FROM records WHERE session = ?1 AND blob = blobs.hash)
+             WHERE hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)",
+            "DELETE FROM blobs WHERE uses = 0
+             AND hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)",
+            "DELETE FROM records WHERE session = ?1",
+            "DELETE FROM claims WHERE session = ?1",
+            "DELETE FROM session_values WHERE session = ?1",
+            "DELETE FROM heads WHERE session = ?1",
+            "DELETE FROM sessions WHERE no = ?1",
+        ] {
+            self.run(sql, [no.0])?;
+        }
+        Ok(())
+    }
+
+    fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
+        self.all(
+            "UPDATE sessions SET lease_until = ?2 WHERE state = 2 AND worker = ?1 RETURNING id, fence",
+            params![id(worker.to_u128()), whole(until.0)],
+            |row| Ok((SessionId::from_u128(column::read_id(row, 0)?), Fence(column::read_whole(row, 1)?))),
+        )
+    }
+
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+        let (node_session, node_seq) = column::node(node);
+        self.run(
+            "INSERT INTO heads (session, name, node_session, node_seq) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (session, name) DO UPDATE SET node_session = ?3, node_seq = ?4",
+            params![session.0, name, node_session, node_seq],
+        )?;
+        Ok(())
+    }
+
+    fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error> {
+        let (parent_session, parent_seq) = column::node(row.parent);
+        let no = self.insert(
+            "INSERT INTO turns (id, session, place, key, input, delivery, head, state, accepted, last_node,
+             parent_session, parent_seq, ended, cancelled)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            params![
+                id(row.id.to_u128()),
+                row.session.0,
+                row.index,
+                row.key,
+                row.input.as_bytes(),
+                column::delivery(row.delivery),
+                row.head,
+                column::turn_state(row.state),
+                whole(row.accepted.0),
+                whole(row.last_node.0),
+                parent_session,
+                parent_seq,
+                row.ended.map(|seq| whole(seq.0)),
+                row.cancelled,
+            ],
+        )?;
+        Ok(TurnNo(no))
+    }
+
+    fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error> {
+        let (parent_session, parent_seq) = column::node(row.parent);
+        self.run(
+            "UPDATE turns SET state = ?2, last_node = ?3, parent_session = ?4, parent_seq = ?5, ended = ?6,
+             cancelled = ?7 WHERE no = ?1",
+            params![
+                row.no.0,
+                column::turn_state(row.state),
+                whole(row.last_node.0),
+                parent_session,
+                parent_seq,
+                row.ended.map(|seq| whole(seq.0)),
+                row.cancelled,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
+        let (body, blob) = match &row.body {
+            Body::Inline(body) => (Some(body.as_slice()), None),
+            Body::Blob(hash) => (None, Some(hash.as_bytes())),
+        };
+        self.run(
+            "INSERT INTO records (session, seq, turn, at, node, hash, body, blob)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                row.session.0,
+                whole(row.seq.0),
+                row.turn.map(|turn| turn.0),
+                whole(row.at.0),
+                row.node,
+                row.hash.as_bytes(),
+                body,
+                blob,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO claims (session, asked, child, turn, call, fence, unknown, since)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (session, asked, child)
+             DO UPDATE SET turn = ?4, call = ?5, fence = ?6, unknown = ?7, since = ?8",
+            params![
+                row.session.0,
+                whole(row.claim.asked.0),
+                row.claim.child,
+                row.turn.0,
+                id(row.call.to_u128()),
+                whole(row.fence.0),
+                row.unknown,
+                whole(row.since.0),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error> {
+        self.run(
+            "DELETE FROM claims WHERE session = ?1 AND asked = ?2 AND child = ?3",
+            params![session.0, whole(claim.asked.0), claim.child],
+        )?;
+        Ok(())
+    }
+
+    fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO waits (turn, key, wait) VALUES (?1, ?2, ?3)
+             ON CONFLICT (turn, key) DO UPDATE SET wait = ?3",
+            params![turn.0, wait.key.as_str(), json(wait)?],
+        )?;
+        Ok(())
+    }
+
+    fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error> {
+        self.run("DELETE FROM waits WHERE turn = ?1", [turn.0])?;
+        Ok(())
+    }
+
+    fn insert_resolution(&mut self, row: &ResolutionRow) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO resolutions (turn, key, resolution) VALUES (?1, ?2, ?3)",
+            params![row.turn.0, row.key.as_str(), json(&row.resolution)?],
+        )?;
+        Ok(())
+    }
+
+    fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error> {
+        match json {
+            Some(json) => self.run(
+                "INSERT INTO session_values (session, name, json) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (session, name) DO UPDATE SET json = ?3",
+                params![session.0, name, json],
+            ),
+            None => self
+                .run("DELETE FROM session_values WHERE session = ?1 AND name = ?2", params![session.0, name]),
+        }?;
+        Ok(())
+    }
+
+    fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO blobs (hash, bytes, uses) VALUES (?1, ?2, 1)
+             ON CONFLICT (hash) DO UPDATE SET uses = blobs.uses + 1",
+            params![hash.as_bytes(), bytes],
+        )?;
+        Ok(())
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|cause| Error::new(Kind::Internal, "a wait cannot be written as JSON").because(cause))
+}

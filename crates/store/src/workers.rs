@@ -1,0 +1,96 @@
+//! Who is dead. A worker holds a lock of the operating system on a file of its own for as long as its process lives,
+//! stopped or not; the system lets go of it when the process is gone, however it went.
+//!
+//! What counts as evidence: the file is there and its lock is free. A file that is not there proves nothing (the worker
+//! never made one), so a file stays as long as a session is leased to its worker. It is removed by its worker when that
+//! ends without leases, or by the next worker that starts.
+use crate::connect::{beside, refusal};
+use outlast_vocab::{Error, Kind, WorkerId};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The lock files beside a database.
+pub(crate) struct Workers {
+    folder: PathBuf,
+    own: Option<Own>,
+}
+
+/// Our own lock, held until the process ends or this is dropped.
+struct Own {
+    worker: WorkerId,
+    _lock: File,
+}
+
+impl Workers {
+    /// Those of the database at `path`, watched by somebody who takes no lease.
+    pub(crate) fn watched(path: &Path) -> Self {
+        Self { folder: beside(path, "-workers"), own: None }
+    }
+
+    /// Those of the database at `path`, joined by a worker. Files of workers that are dead and hold no lease are removed.
+    ///
+    /// Call it under the database's write lock: between making a file and locking it, nobody may take it for a dead one's.
+    pub(crate) fn joined(
+        path: &Path,
+        worker: WorkerId,
+        has_leases: impl Fn(WorkerId) -> Result<bool, Error>,
+    ) -> Result<Self, Error> {
+        let workers = Self::watched(path);
+        let failed = |cause| cannot_join(&workers.folder, worker, cause);
+        fs::create_dir_all(&workers.folder).map_err(failed)?;
+        for found in fs::read_dir(&workers.folder).map_err(failed)? {
+            let name = found.map_err(failed)?.file_name();
+            let Some(other) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            if workers.is_dead(other) && !has_leases(other)? {
+                workers.remove(other);
+            }
+        }
+        let lock = File::create(workers.file(worker)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { own: Some(Own { worker, _lock: lock }), ..workers }),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::new(Kind::InputInvalid, format!("{worker} works on this database already")))
+            }
+            Err(TryLockError::Error(cause)) => Err(failed(cause)),
+        }
+    }
+
+    /// The worker that we are.
+    pub(crate) fn own(&self) -> Option<WorkerId> {
+        self.own.as_ref().map(|own| own.worker)
+    }
+
+    /// Whether there is evidence that a worker is dead. We are not.
+    pub(crate) fn is_dead(&self, worker: WorkerId) -> bool {
+        if self.own() == Some(worker) {
+            return false;
+        }
+        // Shared, so that two who look at the same time do not take each other for the worker.
+        File::open(self.file(worker)).is_ok_and(|file| file.try_lock_shared().is_ok())
+    }
+
+    /// Removes our own file, once no session is leased to us.
+    pub(crate) fn leave(&self) {
+        if let Some(worker) = self.own() {
+            self.remove(worker);
+        }
+    }
+
+    fn remove(&self, worker: WorkerId) {
+        // A file that stays behind says only that its worker is dead, which is true; the next one removes it.
+        let _removed = fs::remove_file(self.file(worker));
+    }
+
+    fn file(&self, worker: WorkerId) -> PathBuf {
+        self.folder.join(worker.to_string())
+    }
+}
+
+fn cannot_join(folder: &Path, worker: WorkerId, cause: io::Error) -> Error {
+    Error::new(
+        refusal(&cause),
+        format!("the lock of {worker} cannot be made in {}: {cause}", folder.display()),
+    )
+    .because(cause)
+}

@@ -1,0 +1,192 @@
+//! Group commit: units that are ready together share one transaction and its sync, and nothing else.
+use crate::place::{NOW, Place, fresh, open_session, opened, sessions};
+use outlast_ports::ledger;
+use outlast_ports::rows::Rows;
+use outlast_ports::store::{Backend, Queries, Target};
+use outlast_store::Sqlite;
+use outlast_vocab::{Error, Kind, SessionId};
+use std::sync::mpsc;
+use std::task::Poll;
+
+type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<(), Error> + Send>;
+
+/// Commits and units so far.
+fn written(store: &Sqlite) -> (u64, u64) {
+    let stats = store.stats();
+    (stats.commits, stats.units)
+}
+
+/// Holds the writer, queues these units behind it, lets it go, and gives back what each of them got.
+async fn together(store: &Sqlite, units: Vec<Unit>) -> Vec<Result<(), Error>> {
+    let (go, gate) = mpsc::channel::<()>();
+    let mut held = store.write(move |_| {
+        gate.recv().expect("the test lets it go");
+        Ok(())
+    });
+    let mut queued: Vec<_> = units.into_iter().map(|unit| store.write(unit)).collect();
+    std::future::poll_fn(|cx| {
+        for waiting in std::iter::once(&mut held).chain(&mut queued) {
+            assert!(waiting.as_mut().poll(cx).is_pending());
+        }
+        Poll::Ready(())
+    })
+    .await;
+    go.send(()).expect("the writer waits");
+    held.await.expect("an empty unit stays");
+    let mut got = Vec::new();
+    for unit in queued {
+        got.push(unit.await);
+    }
+    got
+}
+
+#[tokio::test]
+async fn writers_that_are_ready_together_share_one_sync() {
+    let place = Place::new();
+    let store = place.open();
+    let units = (0..64).map(|_| Box::new(opened(SessionId::from_u128(fresh()))) as Unit).collect();
+    for got in together(&store, units).await {
+        got.unwrap();
+    }
+    // The unit that held the writer changed nothing, so it cost nothing.
+    assert_eq!(written(&store), (1, 65));
+    assert_eq!(sessions(&store).await, 64);
+}
+
+#[tokio::test]
+async fn a_writer_alone_is_durable_at_once() {
+    let place = Place::new();
+    let store = place.open();
+    for _ in 0..3 {
+        open_session(&store).await;
+    }
+    assert_eq!(written(&store), (3, 3));
+}
+
+#[tokio::test]
+async fn one_refused_unit_does_not_spoil_its_neighbours() {
+    let place = Place::new();
+    let store = place.open();
+    let [first, refused, last] = [(); 3].map(|()| SessionId::from_u128(fresh()));
+    let got = together(
+        &store,
+        vec![
+            Box::new(opened(first)),
+            Box::new(move |rows| {
+                opened(refused)(rows)?;
+                Err(Error::new(Kind::LeaseLost, "too late"))
+            }),
+            Box::new(opened(last)),
+        ],
+    )
+    .await;
+    let got: Vec<_> = got.into_iter().map(|got| got.map_err(|error| error.to_string())).collect();
+    assert_eq!(got, [Ok(()), Err("lease.lost: too late".to_owned()), Ok(())]);
+    assert_eq!(written(&store), (1, 3));
+    assert!(store.session(first).await.is_ok());
+    assert_eq!(store.session(refused).await.unwrap_err().kind(), Kind::SessionNotFound);
+    assert!(store.session(last).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_panicking_unit_is_an_error_for_its_caller_only() {
+    let place = Place::new();
+    let store = place.open();
+    let [first, panicked, last] = [(); 3].map(|()| SessionId::from_u128(fresh()));
+    let got = together(
+        &store,
+        vec![
+            Box::new(opened(first)),
+            Box::new(move |rows| {
+                opened(panicked)(rows)?;
+                panic!("this unit is broken");
+            }),
+            Box::new(opened(last)),
+        ],
+    )
+    .await;
+    let got: Vec<_> = got.into_iter().map(|got| got.map_err(|error| error.to_string())).collect();
+    assert_eq!(
+        got,
+        [Ok(()), Err("internal: a unit of work panicked: this unit is broken".to_owned()), Ok(())]
+    );
+    assert_eq!(sessions(&store).await, 2);
+    open_session(&store).await;
+}
+
+#[tokio::test]
+async fn a_panicking_query_is_an_error_for_its_caller_only() {
+    let place = Place::new();
+    let store = place.open();
+    for _ in 0..4 {
+        let got = store.read(|_| -> Result<(), Error> { panic!("this query is broken") }).await;
+        assert_eq!(got.unwrap_err().to_string(), "internal: a unit of work panicked: this query is broken");
+    }
+    assert_eq!(sessions(&store).await, 0);
+}
+
+#[tokio::test]
+async fn a_refusal_alone_costs_no_sync() {
+    let place = Place::new();
+    let store = place.open();
+    let refused =
+        store.write(|_| -> Result<(), Error> { Err(Error::new(Kind::LeaseLost, "too late")) }).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::LeaseLost);
+    assert_eq!(written(&store), (0, 0));
+}
+
+#[tokio::test]
+async fn a_unit_sees_what_the_units_before_it_did() {
+    let place = Place::new();
+    let store = place.open();
+    let key = "the one".to_owned();
+    let open = |key: String| -> Unit {
+        let target = Target::Key { key, fresh: SessionId::from_u128(fresh()) };
+        Box::new(move |rows| ledger::open(rows, target, NOW).map(|_| ()))
+    };
+    for got in together(&store, vec![open(key.clone()), open(key)]).await {
+        got.unwrap();
+    }
+    assert_eq!(sessions(&store).await, 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_does_not_undo_its_write() {
+    let place = Place::new();
+    let store = place.open();
+    let id = SessionId::from_u128(fresh());
+    let mut left = store.write(opened(id));
+    std::future::poll_fn(|cx| {
+        let _asked = left.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+    drop(left);
+    drop(store);
+    assert!(place.open().session(id).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reader_sees_one_state_while_others_write() {
+    let place = Place::new();
+    let store = place.open();
+    open_session(&store).await;
+    let (looked, first) = mpsc::channel();
+    let (go, gate) = mpsc::channel::<()>();
+    let mut reading = store.read(move |rows| {
+        let before = rows.sessions(None, usize::MAX)?.len();
+        looked.send(()).expect("the test waits");
+        gate.recv().expect("the test lets it go");
+        Ok((before, rows.sessions(None, usize::MAX)?.len()))
+    });
+    std::future::poll_fn(|cx| {
+        assert!(reading.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    first.recv().expect("the reader looks");
+    open_session(&store).await;
+    go.send(()).expect("the reader waits");
+    assert_eq!(reading.await.unwrap(), (1, 1));
+    assert_eq!(sessions(&store).await, 2);
+}

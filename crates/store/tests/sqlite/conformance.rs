@@ -1,0 +1,41 @@
+//! Every rule that a store keeps to, on a real file with real syncs.
+use crate::place::Place;
+use outlast_ports::conformance::{Fixture, SharedFixture};
+use outlast_ports::store::Store;
+use outlast_store::Sqlite;
+use outlast_vocab::WorkerId;
+use std::fs;
+use std::sync::Arc;
+
+struct Fresh {
+    place: Place,
+    store: Sqlite,
+}
+
+fn fresh() -> Fresh {
+    let place = Place::new();
+    let store = place.open();
+    Fresh { place, store }
+}
+
+impl Fixture for Fresh {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    /// A lock file that nobody holds is what a dead worker leaves.
+    fn bury(&self, worker: WorkerId) {
+        let folder = self.place.folder().join("outlast.db-workers");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(worker.to_string()), "").unwrap();
+    }
+}
+
+impl SharedFixture for Fresh {
+    fn open_again(&self) -> Arc<dyn Store> {
+        Arc::new(self.place.open())
+    }
+}
+
+outlast_ports::store_conformance!(fresh);
+outlast_ports::shared_store_conformance!(fresh);

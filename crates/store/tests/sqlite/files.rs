@@ -1,0 +1,259 @@
+//! What opening a file comes to: made, brought up to date, or refused without a change.
+use crate::place::{Place, accept, open_session, sessions};
+use outlast_ports::store::{Content, Durability, Journal, Queries};
+use outlast_store::{Options, Sqlite};
+use outlast_vocab::{Error, Kind};
+use rusqlite::Connection;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn refused(path: &Path) -> Error {
+    Sqlite::open(path).err().expect("the file is refused")
+}
+
+/// Asserts that a file is refused with this kind and message, and stays as it is.
+fn check_refused(place: &Place, kind: Kind, message: &str) {
+    let before = place.files();
+    let error = refused(&place.path());
+    assert_eq!(error.to_string().replace(place.folder().to_str().unwrap(), ""), message);
+    assert_eq!(error.kind(), kind);
+    assert!(before == place.files(), "a file changed or appeared");
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_the_store_is_opened_again() {
+    let place = Place::new();
+    let store = place.open();
+    let accepted = accept(&store, "hi", None).await.unwrap();
+    drop(store);
+    assert_eq!(place.files().keys().collect::<Vec<_>>(), ["outlast.db"]);
+    let store = place.open();
+    let records = store.records(accepted.session, outlast_vocab::record::Seq(0), usize::MAX).await.unwrap();
+    assert_eq!(records.last().map(outlast_vocab::record::Record::place), Some(accepted.place));
+    assert_eq!(store.verify(accepted.session).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_database_says_what_it_is() {
+    let place = Place::new();
+    let store = place.open();
+    let status = store.status().await.unwrap();
+    assert_eq!(status.engine, format!("SQLite {}", rusqlite::version()));
+    assert_eq!(status.place, place.path().display().to_string());
+    assert_eq!((status.schema, status.durability), (1, Durability::PowerLoss));
+    let files = place.files();
+    assert_eq!(status.bytes, (files["outlast.db"].len() + files["outlast.db-wal"].len()) as u64);
+}
+
+#[tokio::test]
+async fn weaker_durability_needs_the_unsafe_flag_and_is_shown() {
+    let place = Place::new();
+    let options = Options { unsafe_durability: true, ..Options::default() };
+    let store = Sqlite::open_with(&place.path(), options).unwrap();
+    open_session(&store).await;
+    assert_eq!(store.status().await.unwrap().durability, Durability::ProcessDeath);
+    drop(store);
+    let store = place.open();
+    assert_eq!(store.status().await.unwrap().durability, Durability::PowerLoss);
+    assert_eq!(sessions(&store).await, 1);
+}
+
+#[tokio::test]
+async fn the_secret_is_made_with_the_database_and_stays() {
+    let place = Place::new();
+    let first = place.open().secret().await.unwrap();
+    assert_eq!(place.open().secret().await.unwrap(), first);
+    assert_ne!(Place::new().open().secret().await.unwrap(), first);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_database_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let store = place.open();
+    open_session(&store).await;
+    for name in place.files().keys() {
+        let mode = fs::metadata(place.folder().join(name)).unwrap().permissions().mode();
+        assert_eq!((name.as_str(), mode & 0o777), (name.as_str(), 0o600));
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_nothing_changes() {
+    let place = Place::new();
+    drop(place.open());
+    let conn = Connection::open(place.path()).unwrap();
+    conn.pragma_update(None, "user_version", 1_000).unwrap();
+    drop(conn);
+    check_refused(
+        &place,
+        Kind::StoreTooNew,
+        "store.too_new: /outlast.db has schema 1000, but this program knows up to 1; nothing was written",
+    );
+}
+
+#[test]
+fn a_newer_schema_whose_log_was_left_by_a_crash_is_refused_and_nothing_changes() {
+    let place = Place::new();
+    drop(place.open());
+    let conn = Connection::open(place.path()).unwrap();
+    conn.pragma_update(None, "user_version", 1_000).unwrap();
+    let crashed = Place::new();
+    for (name, bytes) in place.files() {
+        fs::write(crashed.folder().join(name), bytes).unwrap();
+    }
+    drop(conn);
+    let before = crashed.files();
+    assert_eq!(refused(&crashed.path()).kind(), Kind::StoreTooNew);
+    assert!(before["outlast.db"] == crashed.files()["outlast.db"]);
+    assert!(before["outlast.db-wal"] == crashed.files()["outlast.db-wal"]);
+}
+
+#[test]
+fn the_database_of_another_program_is_refused_and_nothing_changes() {
+    let place = Place::new();
+    let conn = Connection::open(place.path()).unwrap();
+    conn.execute_batch("CREATE TABLE theirs (x); PRAGMA application_id = 7").unwrap();
+    drop(conn);
+    check_refused(
+        &place,
+        Kind::StoreCorrupt,
+        "store.corrupt: /outlast.db is an SQLite database, but not one of Outlast (its application id is 7, not \
+         1333097548); nothing was written",
+    );
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_nothing_changes() {
+    for text in ["hi".to_owned(), "not a database\n".repeat(1_000)] {
+        let place = Place::new();
+        fs::write(place.path(), text).unwrap();
+        check_refused(
+            &place,
+            Kind::StoreCorrupt,
+            "store.corrupt: /outlast.db: the file is no SQLite database: file is not a database",
+        );
+    }
+}
+
+#[test]
+fn an_empty_file_becomes_a_database() {
+    let place = Place::new();
+    fs::write(place.path(), "").unwrap();
+    drop(place.open());
+    drop(place.open());
+}
+
+#[tokio::test]
+async fn damage_inside_the_file_is_an_error_and_not_an_answer() {
+    let place = Place::new();
+    let store = place.open();
+    for _ in 0..200 {
+        accept(&store, &"long ".repeat(100), None).await.unwrap();
+    }
+    drop(store);
+    let mut bytes = fs::read(place.path()).unwrap();
+    let pages = bytes.len() / 4_096;
+    assert!(pages > 30);
+    bytes[4_096 * 2..].fill(0xa5);
+    fs::write(place.path(), bytes).unwrap();
+    let error = match Sqlite::open(&place.path()) {
+        Ok(store) => store.sessions(None, usize::MAX).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), Kind::StoreCorrupt);
+}
+
+#[test]
+fn a_directory_and_a_missing_directory_are_told_apart_from_damage() {
+    let place = Place::new();
+    assert_eq!(refused(place.folder()).kind(), Kind::IoFailed);
+    assert_eq!(refused(&place.folder().join("no/outlast.db")).kind(), Kind::IoFailed);
+    drop(place.open());
+    assert_eq!(refused(&place.path().join("outlast.db")).kind(), Kind::IoFailed);
+    assert_eq!(place.files().len(), 1);
+}
+
+#[test]
+fn an_odd_name_is_only_a_name() {
+    let place = Place::new();
+    for name in ["file:a?mode=memory", ":memory:", "ü b#c%20.db"] {
+        drop(Sqlite::open(&place.folder().join(name)).unwrap());
+        assert!(place.folder().join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn processes_that_open_a_new_file_at_once_all_succeed() {
+    const CHILD: &str = "OUTLAST_TEST_OPEN";
+    if let Ok(path) = std::env::var(CHILD) {
+        drop(Sqlite::open(Path::new(&path)).unwrap());
+        return;
+    }
+    for _ in 0..3 {
+        let place = Place::new();
+        let test = "files::processes_that_open_a_new_file_at_once_all_succeed";
+        let child = || {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", test]).env(CHILD, place.path()).stdout(Stdio::null()).spawn().unwrap()
+        };
+        let children: Vec<_> = (0..4).map(|_| child()).collect();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let path = place.path();
+                std::thread::spawn(move || Sqlite::open(&path).map(drop))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap().unwrap();
+        }
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        drop(place.open());
+    }
+}
+
+/// The same test, run again by a user for whom rights count: the administrator may write everywhere.
+#[cfg(unix)]
+#[test]
+fn a_file_or_directory_without_the_right_to_write_is_refused_as_read_only() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const CHILD: &str = "OUTLAST_TEST_READ_ONLY";
+    let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    if let Ok(path) = std::env::var(CHILD) {
+        let [file, folder, new] = ["file/outlast.db", "folder/outlast.db", "folder/new.db"]
+            .map(|name| refused(&Path::new(&path).join(name)).kind());
+        assert_eq!([file, folder, new], [Kind::StoreReadOnly; 3]);
+        return;
+    }
+    let place = Place::new();
+    allow(place.folder(), 0o755);
+    for name in ["file", "folder"] {
+        let folder = place.folder().join(name);
+        fs::create_dir(&folder).unwrap();
+        drop(Sqlite::open(&folder.join("outlast.db")).unwrap());
+    }
+    allow(&place.folder().join("file/outlast.db"), 0o444);
+    allow(&place.folder().join("file"), 0o777);
+    allow(&place.folder().join("folder/outlast.db"), 0o666);
+    allow(&place.folder().join("folder"), 0o555);
+    let before = fs::read(place.folder().join("file/outlast.db")).unwrap();
+
+    let program = place.folder().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut child = Command::new(program);
+    child.args(["--exact", "files::a_file_or_directory_without_the_right_to_write_is_refused_as_read_only"]);
+    child.env(CHILD, place.folder()).current_dir("/").stdout(Stdio::null());
+    let administrator =
+        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if administrator {
+        child.uid(65_534).gid(65_534);
+    }
+    assert!(child.status().unwrap().success());
+    assert!(before == fs::read(place.folder().join("file/outlast.db")).unwrap());
+    allow(&place.folder().join("folder"), 0o755);
+}

@@ -1,0 +1,11 @@
+//! The store on SQLite, on real files with real syncs.
+mod commits;
+mod conformance;
+#[cfg(unix)]
+mod disk;
+mod files;
+mod older;
+mod place;
+mod shared;
+#[cfg(unix)]
+mod workers;

@@ -1,0 +1,80 @@
+//! Databases of older schemas are opened, and what they left is finished (R3.16).
+use crate::place::Place;
+use outlast_ports::store::{
+    After, Commit, Content, Inbox, Journal, Queries, SessionState, Taker, Then, TurnState, Turns,
+};
+use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::record::{Answered, ClaimRef, End, Fact, Reclaimed, Record, Seq};
+use outlast_vocab::wait::{Resolution, WaitKind};
+use outlast_vocab::{Hash, Millis, ReplayKey, WorkerId};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+const WRITTEN: u64 = 1_700_000_000_000;
+
+#[tokio::test]
+async fn a_database_of_every_older_schema_opens_and_its_turns_are_finished() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut opened = 0;
+    for schema in 1.. {
+        let fixture = fixtures.join(format!("schema-{schema}.db"));
+        if !fixture.exists() {
+            break;
+        }
+        finish(&fixture).await;
+        opened += 1;
+    }
+    let present = Place::new().open().status().await.unwrap().schema;
+    assert_eq!(opened, present, "every schema has its fixture");
+}
+
+async fn finish(fixture: &Path) {
+    let place = Place::new();
+    fs::copy(fixture, place.path()).unwrap();
+    let store = place.open();
+
+    let ended = store.session_by_key("ended".to_owned()).await.unwrap();
+    assert_eq!((ended.state, store.verify(ended.id).await.unwrap()), (SessionState::Idle, 5));
+    let turn = store.turns(ended.id, 0, 1).await.unwrap().remove(0);
+    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Answered { text: "hello".to_owned() })));
+    assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
+    let kept = b"kept beside the records";
+    assert_eq!(store.blob(Hash::of(kept)).await.unwrap(), kept);
+
+    let parked = store.session_by_key("parked".to_owned()).await.unwrap();
+    assert_eq!((parked.state, store.verify(parked.id).await.unwrap()), (SessionState::Parked, 5));
+    assert_eq!(parked.wake_at, Some(Millis(WRITTEN + 60_000)));
+    let key = ReplayKey::turn(0).completion();
+    assert_eq!((parked.waits[0].kind, &parked.waits[0].key), (WaitKind::Completion, &key));
+    let turn = parked.active.unwrap();
+    assert!(store.resolve(turn, key, Resolution::Ok(json!(1)), Millis(WRITTEN + 1)).await.unwrap().yours);
+
+    // The lease of the turn in flight is over; both turns are claimed and ended.
+    let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
+    let now = Millis(WRITTEN + 20_000);
+    let works = store.claim(taker, now, 10).await.unwrap();
+    let mut keys = Vec::new();
+    for work in works {
+        let session = work.lease.session;
+        keys.push(store.session(session).await.unwrap().key.unwrap());
+        assert_eq!(work.records[0].seq, Seq(2));
+        let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
+        let facts = work.records.iter().flat_map(lost).collect();
+        let commit = Commit { lease: work.lease, now, facts, values: vec![], blobs: vec![], then };
+        assert!(matches!(store.commit(commit).await.unwrap().after, After::Ended));
+        store.verify(session).await.unwrap();
+    }
+    keys.sort_unstable();
+    assert_eq!(keys, ["in flight", "parked"]);
+    let unknown = store.unknown(10).await.unwrap();
+    assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
+}
+
+/// Takes over a call that was claimed by a worker that is gone, and says that nobody knows its outcome.
+fn lost(record: &Record) -> Vec<Fact> {
+    let Fact::Asked(_) = record.fact else { return vec![] };
+    let claim = ClaimRef { asked: record.seq, child: 0 };
+    let outcome = ToolOutcome::Unknown.into();
+    vec![Fact::Reclaimed(Reclaimed { claim, attempt: 2 }), Fact::Answered(Answered { claim, outcome })]
+}

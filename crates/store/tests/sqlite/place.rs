@@ -1,0 +1,99 @@
+//! What the tests of the store share: a database in a directory of its own, and the shortest units of work.
+use outlast_ports::ledger;
+use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ports::store::{Accept, Accepted, Backend, Inbox, MAIN, Queries, Taker, Target};
+use outlast_store::{Options, Sqlite};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::Delivery;
+use outlast_vocab::{Error, Millis, SessionId, TurnId, WorkerId};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::TempDir;
+
+pub(crate) const NOW: Millis = Millis(1_000);
+
+/// A directory for one database, removed with it.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("the system has a place for temporary files") }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder().join("outlast.db")
+    }
+
+    pub(crate) fn open(&self) -> Sqlite {
+        Sqlite::open(&self.path()).expect("the database opens")
+    }
+
+    pub(crate) fn open_as(&self, worker: WorkerId) -> Sqlite {
+        let options = Options { worker: Some(worker), ..Options::default() };
+        Sqlite::open_with(&self.path(), options).expect("the database opens")
+    }
+
+    /// Every file with its bytes.
+    pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let found = fs::read_dir(self.folder()).expect("the directory is there").flatten();
+        let files = found.filter(|file| file.path().is_file());
+        files
+            .map(|file| {
+                (file.file_name().into_string().unwrap(), fs::read(file.path()).expect("it can be read"))
+            })
+            .collect()
+    }
+}
+
+/// A number that no id of this program or of its children has yet.
+pub(crate) fn fresh() -> u128 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    u128::from(std::process::id()) << 64 | u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// A unit that adds one session.
+pub(crate) fn opened(id: SessionId) -> impl FnOnce(&mut dyn Rows) -> Result<(), Error> + Send + 'static {
+    move |rows| ledger::open(rows, Target::New(id), NOW).map(|_| ())
+}
+
+/// Adds a session.
+pub(crate) async fn open_session(store: &Sqlite) -> SessionId {
+    let id = SessionId::from_u128(fresh());
+    store.open(Target::New(id), NOW).await.expect("a session opens");
+    id
+}
+
+/// How many sessions a store has.
+pub(crate) async fn sessions(store: &Sqlite) -> usize {
+    store.sessions(None, usize::MAX).await.expect("sessions can be listed").len()
+}
+
+/// An input in a session of its own, taken by a worker at once if one is named.
+pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>) -> Result<Accepted, Error> {
+    store
+        .accept(Accept {
+            target: Target::New(SessionId::from_u128(fresh())),
+            turn: TurnId::from_u128(fresh()),
+            parts: vec![Part::text(text)],
+            key: None,
+            delivery: Delivery::Next,
+            head: MAIN.to_owned(),
+            now: NOW,
+            taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
+            queued_most: 100,
+        })
+        .await
+}
+
+/// Whether the store has evidence that a worker is dead.
+pub(crate) async fn is_dead(store: &Sqlite, worker: WorkerId) -> bool {
+    store.read(move |rows: &dyn ReadRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
+}

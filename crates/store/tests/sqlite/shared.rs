@@ -1,0 +1,73 @@
+//! Two holders of one file: they see each other's work, and each can tell that the other worked.
+use crate::place::{Place, open_session, sessions};
+use outlast_ports::store::Queries;
+use outlast_store::{Options, Sqlite};
+use outlast_vocab::Kind;
+use rusqlite::Connection;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test]
+async fn two_holders_of_one_file_see_each_others_work() {
+    let place = Place::new();
+    let (one, other) = (place.open(), place.open());
+    let session = open_session(&one).await;
+    assert!(other.session(session).await.is_ok());
+    let session = open_session(&other).await;
+    assert!(one.session(session).await.is_ok());
+    drop(one);
+    open_session(&other).await;
+    assert_eq!(sessions(&other).await, 3);
+    drop(other);
+    assert_eq!(sessions(&place.open()).await, 3);
+}
+
+#[tokio::test]
+async fn holders_of_one_file_write_at_the_same_time_and_lose_nothing() {
+    let place = Place::new();
+    let mut writers = Vec::new();
+    for _ in 0..3 {
+        let store = Arc::new(place.open());
+        for _ in 0..4 {
+            let store = Arc::clone(&store);
+            writers.push(tokio::spawn(async move {
+                for _ in 0..10 {
+                    open_session(&store).await;
+                }
+            }));
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(sessions(&place.open()).await, 120);
+}
+
+#[tokio::test]
+async fn the_change_number_moves_only_when_another_holder_wrote() {
+    let place = Place::new();
+    let (one, other) = (place.open(), place.open());
+    let before = one.changes().await.unwrap();
+    open_session(&one).await;
+    sessions(&other).await;
+    assert_eq!(one.changes().await.unwrap(), before);
+    open_session(&other).await;
+    let after = one.changes().await.unwrap();
+    assert_ne!(after, before);
+    open_session(&one).await;
+    assert_eq!(one.changes().await.unwrap(), after);
+}
+
+#[tokio::test]
+async fn a_write_that_another_process_keeps_out_for_too_long_is_told_so_and_changes_nothing() {
+    let place = Place::new();
+    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+    let store = Sqlite::open_with(&place.path(), options).unwrap();
+    let other = Connection::open(place.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = outlast_ports::store::Backend::write(&store, |_| Ok(())).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::StoreBusy);
+    other.execute_batch("COMMIT").unwrap();
+    open_session(&store).await;
+    assert_eq!(sessions(&store).await, 1);
+}

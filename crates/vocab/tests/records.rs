@@ -1,0 +1,136 @@
+//! The journal's format, held against what was released: bodies of records, their chain, and what is derived from them.
+use outlast_vocab::effect::EffectKind;
+use outlast_vocab::id::{CallId, TurnId};
+use outlast_vocab::record::{End, Fact, Seq, chain};
+use outlast_vocab::{Hash, Millis, canon};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Every fixture of every version, by its path below `fixtures`.
+fn fixtures() -> BTreeMap<String, Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut found = BTreeMap::new();
+    for version in
+        fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    {
+        for file in fs::read_dir(version).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            found.insert(name, fs::read(&file).unwrap());
+        }
+    }
+    assert!(!found.is_empty(), "there are no fixtures");
+    found
+}
+
+fn facts() -> Vec<Fact> {
+    fixtures().values().map(|body| Fact::decode(body).unwrap()).collect()
+}
+
+/// The tag of each variant, and all tags. A new variant does not compile until it stands here.
+macro_rules! tags {
+    ($of:ident, $all:ident, $kind:ident: $($variant:ident = $tag:literal,)*) => {
+        fn $of(value: &$kind) -> &'static str {
+            match value { $($kind::$variant { .. } => $tag,)* }
+        }
+
+        const $all: &[&str] = &[$($tag),*];
+    };
+}
+
+tags! { fact_tag, FACTS, Fact:
+    Opened = "opened",
+    HeadMoved = "head_moved",
+    Accepted = "accepted",
+    Started = "started",
+    Asked = "asked",
+    Answered = "answered",
+    Performed = "performed",
+    Reclaimed = "reclaimed",
+    Parked = "parked",
+    Stuck = "stuck",
+    Resolved = "resolved",
+    CancelRequested = "cancel_requested",
+    Repaired = "repaired",
+    Settled = "settled",
+    Ended = "ended",
+}
+
+tags! { end_tag, ENDS, End:
+    Answered = "answered",
+    Refused = "refused",
+    OutOfModelCalls = "out_of_model_calls",
+    OutOfBudget = "out_of_budget",
+    Cancelled = "cancelled",
+    Failed = "failed",
+    Sealed = "sealed",
+    Joined = "joined",
+}
+
+#[test]
+fn records_written_by_every_released_version_decode_for_ever() {
+    for (name, body) in fixtures() {
+        let fact = Fact::decode(&body).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let file = name.rsplit('/').next().unwrap();
+        assert!(file.starts_with(fact_tag(&fact)), "{name} holds `{}`", fact.name());
+        // Bodies of the version that is written now are written like this byte for byte.
+        if name.starts_with("v1/") {
+            assert_eq!(String::from_utf8(fact.encode()), String::from_utf8(body), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_fact_effect_and_end_has_a_fixture() {
+    let facts = facts();
+    let tags: BTreeSet<&str> = facts.iter().map(fact_tag).collect();
+    assert_eq!(tags, FACTS.iter().copied().collect());
+
+    let effects: BTreeSet<&str> = facts
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::Performed(performed) => {
+                assert_eq!(performed.command.kind(), performed.outcome.kind());
+                Some(performed.command.kind().name())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(effects, EffectKind::ALL.iter().map(|kind| kind.name()).collect());
+
+    let ends: BTreeSet<&str> = facts
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::Ended { end } => Some(end_tag(end)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, ENDS.iter().copied().collect());
+}
+
+#[test]
+fn facts_have_names_of_their_own_in_events() {
+    let names: BTreeSet<&str> = facts().iter().map(Fact::name).collect();
+    assert_eq!(names.len(), FACTS.len());
+}
+
+#[test]
+fn the_chain_and_derived_ids_stay_as_they_were_released() {
+    let mut hash = Hash::ZERO;
+    let mut seq = Seq(0);
+    for (name, body) in fixtures().into_iter().filter(|(name, _)| name.starts_with("v1/ended")) {
+        seq = Seq(seq.0 + 1);
+        let turn = name.contains("answered").then(|| TurnId::from_u128(7));
+        hash = chain(&hash, seq, turn, Millis(1_763_250_425_123), &body);
+    }
+    assert_eq!(hash.to_string(), "d0f8d1cce9d736fe01c5389ab01ec768b803dd611e47ab798ce878f58624fc3a");
+    assert_eq!(
+        CallId::derived(&[b"turn", b"turn/3/tools/0"]).to_string(),
+        "cal_43337490a46a97ba7286be4c90d80fec"
+    );
+    let command = serde_json::json!({"sleep": {"until": 9_007_199_254_740_993_u64, "é": [1.5, null]}});
+    assert_eq!(
+        canon::fingerprint(&command).to_string(),
+        "27cbbe4c62e589c3c44f780d850d0a9c00fb7af734afe837f55b00fb7bca2064"
+    );
+}
