@@ -83,6 +83,13 @@ impl Clock for VirtualClock {
 #[derive(Debug, Default)]
 pub struct Counted(std::sync::atomic::AtomicU64);
 
+impl Counted {
+    /// Bytes that differ from those of every other start.
+    pub fn from(start: u64) -> Self {
+        Self(start.into())
+    }
+}
+
 impl Entropy for Counted {
     fn random(&self) -> [u8; 16] {
         let n = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

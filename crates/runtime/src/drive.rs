@@ -3,7 +3,6 @@ use crate::cancel::Cancel;
 use crate::catalogue::Caller;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
-use crate::live::Signal;
 use crate::outfit::{Outfit, World};
 use crate::{model, tools};
 use outlast_kernel::step::{self, Plan, Step};
@@ -40,7 +39,7 @@ impl Turn<'_> {
     /// Tells those who watch the session.
     pub(crate) fn tell(&self, what: impl FnOnce() -> LiveKind) {
         let Caller { session, turn } = self.caller;
-        self.world.hub.tell(session, || Signal::Live(Live { turn, what: what() }));
+        self.world.hub.tell(session, || Live { turn, what: what() });
     }
 }
 

@@ -1,5 +1,5 @@
 //! Follows a session from a cursor: what is durable from the store, what happens right now from the line (R14.1–R14.3).
-use crate::live::Signal;
+use crate::live::{Listener, Signal};
 use crate::outfit::World;
 use outlast_ports::store::Store;
 use outlast_vocab::event::Event;
@@ -8,7 +8,6 @@ use outlast_vocab::{Error, SessionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 /// How long a reader waits before it looks for records that another process wrote.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -19,7 +18,7 @@ pub struct Events {
     store: Arc<dyn Store>,
     session: SessionId,
     after: Seq,
-    line: Receiver<Signal>,
+    line: Listener,
     ready: VecDeque<Event>,
     /// Whether there may be records that were not read yet.
     look: bool,
@@ -28,7 +27,7 @@ pub struct Events {
 impl Events {
     /// Reads from a cursor on. The line is joined first, so nothing falls between reading and following.
     pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
-        let line = world.hub.listen(session);
+        let line = Listener::new(world.clone(), session);
         Self { world, store, session, after, line, ready: VecDeque::new(), look: true }
     }
 
@@ -41,20 +40,13 @@ impl Events {
             let again = self.world.clock.now().after(LOOK_AGAIN);
             let signal = tokio::select! {
                 biased;
-                signal = self.line.recv() => signal,
-                () = self.world.clock.sleep_until(again) => Ok(Signal::Committed),
+                signal = self.line.next() => signal,
+                () = self.world.clock.sleep_until(again) => Signal::Committed,
             };
             match signal {
-                Ok(Signal::Live(live)) => return Ok(Event::Live(live)),
-                Ok(Signal::Committed | Signal::Ended(..)) => self.look = true,
-                Err(RecvError::Lagged(frames)) => {
-                    self.look = true;
-                    return Ok(Event::Missed { frames });
-                }
-                Err(RecvError::Closed) => {
-                    self.line = self.world.hub.listen(self.session);
-                    self.look = true;
-                }
+                Signal::Live(live) => return Ok(Event::Live(live)),
+                Signal::Committed => self.look = true,
+                Signal::Missed(frames) => return Ok(Event::Missed { frames }),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The host that keeps everything in a store, and answers from there after a crash.
 use crate::cancel::Canceller;
 use crate::host::{Driven, Host, Tier};
-use crate::live::Signal;
 use crate::outfit::{Outfit, World};
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::step::AtCheckpoint;
@@ -134,7 +133,7 @@ impl Journaled {
         if let Some(reason) = &receipt.cancelled {
             self.canceller.cancel(reason);
         }
-        self.world.hub.tell(self.lease.session, || Signal::Committed);
+        self.world.hub.committed(self.lease.session);
         Ok(receipt)
     }
 }
@@ -247,7 +246,7 @@ impl Host for Journaled {
             After::Next(work) => Driven::Next(end.clone(), work),
             After::GoesOn | After::Ready | After::Parked => return Ok(Driven::Again),
         };
-        self.world.hub.tell(self.lease.session, || Signal::Ended(self.lease.turn, end));
+        self.world.hub.ended(self.lease.turn, &end);
         Ok(driven)
     }
 }

@@ -1,53 +1,233 @@
 //! The line from a running turn to those who watch it in the same process.
 //!
-//! Nothing here is kept and nothing here slows a turn: a reader that falls behind is told how much it missed, and reads
-//! what is durable from the store.
+//! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
+//! many, and reads what is durable from the store. A session that nobody watches costs nothing.
 use outlast_vocab::event::Live;
 use outlast_vocab::record::End;
 use outlast_vocab::{SessionId, TurnId};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use tokio::sync::broadcast;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::sync::watch;
+
+/// How many ends are remembered for those who ask a moment too late to be told.
+const RECENT: usize = 1_024;
 
 /// What watchers of a session are told.
 #[derive(Clone, Debug)]
 pub enum Signal {
     /// There are new records.
     Committed,
-    /// A turn is over; its records are there.
-    Ended(TurnId, End),
     /// Something happens right now.
     Live(Live),
+    /// The watcher was too slow; this many live frames are gone.
+    Missed(u64),
 }
 
-/// The lines of all sessions that somebody watches.
+/// The lines of all sessions that somebody watches, and the ends of turns that are driven here.
 #[derive(Debug)]
 pub struct Hub {
-    sessions: Mutex<HashMap<SessionId, broadcast::Sender<Signal>>>,
+    lines: Mutex<HashMap<SessionId, Vec<Arc<Line>>>>,
+    ends: Mutex<Ends>,
     frames: usize,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    driven: HashMap<TurnId, watch::Sender<Option<End>>>,
+    recent: VecDeque<(TurnId, End)>,
+}
+
+/// What one watcher has not read yet.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    committed: bool,
+    frames: VecDeque<Live>,
+    missed: u64,
+}
+
+/// A watcher of a session. Dropping it ends the watch.
+pub struct Listener {
+    world: Arc<crate::World>,
+    session: SessionId,
+    line: Arc<Line>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hub {
     /// Lines that keep this many frames for a slow reader.
     pub fn new(frames: usize) -> Self {
-        Self { sessions: Mutex::default(), frames }
+        Self { lines: Mutex::default(), ends: Mutex::default(), frames }
     }
 
-    /// Watches a session from now on.
-    pub fn listen(&self, session: SessionId) -> broadcast::Receiver<Signal> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.entry(session).or_insert_with(|| broadcast::Sender::new(self.frames)).subscribe()
-    }
-
-    /// Tells the watchers of a session. The signal is only made if there are any.
-    pub fn tell(&self, session: SessionId, signal: impl FnOnce() -> Signal) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(line) = sessions.get(&session) else { return };
-        if line.receiver_count() == 0 {
-            sessions.remove(&session);
-            return;
+    /// Tells the watchers of a session that there are new records.
+    pub fn committed(&self, session: SessionId) {
+        for line in lock(&self.lines).get(&session).into_iter().flatten() {
+            lock(&line.waiting).committed = true;
+            line.news.notify_one();
         }
-        // Fails only when the last watcher left just now.
-        let _ = line.send(signal());
+    }
+
+    /// Tells the watchers of a session what happens right now. The frame is only made if there are any.
+    pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> Live) {
+        let lines = lock(&self.lines);
+        let Some(lines) = lines.get(&session) else { return };
+        let frame = frame();
+        for line in lines {
+            let mut waiting = lock(&line.waiting);
+            if waiting.frames.len() >= self.frames {
+                waiting.frames.pop_front();
+                waiting.missed += 1;
+            }
+            waiting.frames.push_back(frame.clone());
+            line.news.notify_one();
+        }
+    }
+
+    /// A turn is driven here from now on; its end will be told.
+    pub fn begins(&self, turn: TurnId) {
+        lock(&self.ends).driven.entry(turn).or_insert_with(|| watch::Sender::new(None));
+    }
+
+    /// A turn is not driven here any more; it may go on elsewhere.
+    pub fn leaves(&self, turn: TurnId) {
+        lock(&self.ends).driven.remove(&turn);
+    }
+
+    /// A turn is over.
+    pub fn ended(&self, turn: TurnId, end: &End) {
+        let mut ends = lock(&self.ends);
+        if let Some(waiters) = ends.driven.remove(&turn) {
+            waiters.send_replace(Some(end.clone()));
+        }
+        if ends.recent.len() >= RECENT {
+            ends.recent.pop_front();
+        }
+        ends.recent.push_back((turn, end.clone()));
+    }
+
+    /// How a turn that is driven here ended, once it has; nothing if it is not driven here or stops being so.
+    pub async fn end_of(&self, turn: TurnId) -> Option<End> {
+        let mut end = {
+            let ends = lock(&self.ends);
+            if let Some((_, end)) = ends.recent.iter().rev().find(|(ended, _)| *ended == turn) {
+                return Some(end.clone());
+            }
+            ends.driven.get(&turn)?.subscribe()
+        };
+        end.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
+
+impl Listener {
+    /// Watches a session from now on.
+    pub fn new(world: Arc<crate::World>, session: SessionId) -> Self {
+        let line = Arc::new(Line::default());
+        lock(&world.hub.lines).entry(session).or_default().push(line.clone());
+        Self { world, session, line }
+    }
+
+    /// The next thing to know; waits for one.
+    pub async fn next(&self) -> Signal {
+        loop {
+            if let Some(signal) = self.ready() {
+                return signal;
+            }
+            self.line.news.notified().await;
+        }
+    }
+
+    fn ready(&self) -> Option<Signal> {
+        let mut waiting = lock(&self.line.waiting);
+        if waiting.missed > 0 {
+            return Some(Signal::Missed(std::mem::take(&mut waiting.missed)));
+        }
+        if let Some(frame) = waiting.frames.pop_front() {
+            return Some(Signal::Live(frame));
+        }
+        std::mem::take(&mut waiting.committed).then_some(Signal::Committed)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut lines = lock(&self.world.hub.lines);
+        if let Some(watchers) = lines.get_mut(&self.session) {
+            watchers.retain(|line| !Arc::ptr_eq(line, &self.line));
+            if watchers.is_empty() {
+                lines.remove(&self.session);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Catalogue;
+    use crate::system::{SystemClock, SystemEntropy};
+    use outlast_vocab::event::LiveKind;
+    use outlast_vocab::{Limits, ReplayKey};
+
+    fn world(frames: usize) -> Arc<crate::World> {
+        Arc::new(crate::World {
+            models: Vec::new(),
+            tools: Catalogue::new(Vec::new()).unwrap(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            limits: Limits::default(),
+            hub: Hub::new(frames),
+        })
+    }
+
+    fn note(text: &str) -> Live {
+        let what = LiveKind::Progress { key: ReplayKey::turn(0), note: text.into() };
+        Live { turn: TurnId::from_u128(1), what }
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_loses_the_oldest_frames_and_is_told_how_many() {
+        let world = world(2);
+        let session = SessionId::from_u128(1);
+        let listener = Listener::new(world.clone(), session);
+        for text in ["a", "b", "c"] {
+            world.hub.tell(session, || note(text));
+        }
+        world.hub.committed(session);
+        assert!(matches!(listener.next().await, Signal::Missed(1)));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
+        assert!(matches!(listener.next().await, Signal::Committed));
+    }
+
+    #[tokio::test]
+    async fn a_session_that_nobody_watches_costs_nothing() {
+        let world = world(2);
+        let session = SessionId::from_u128(1);
+        drop(Listener::new(world.clone(), session));
+        assert!(lock(&world.hub.lines).is_empty());
+        world.hub.tell(session, || unreachable!("no frame is made for nobody"));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
+        let world = world(2);
+        let turn = TurnId::from_u128(1);
+        assert_eq!(world.hub.end_of(turn).await, None);
+        world.hub.begins(turn);
+        let asked = world.hub.end_of(turn);
+        let end = End::Answered { text: "yes".into() };
+        world.hub.ended(turn, &end);
+        assert_eq!(world.hub.end_of(turn).await, Some(end.clone()));
+        assert_eq!(asked.await, Some(end));
     }
 }

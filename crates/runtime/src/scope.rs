@@ -5,7 +5,6 @@
 use crate::cancel::Cancel;
 use crate::host::Tier;
 use crate::inline::not_durable;
-use crate::live::Signal;
 use crate::outfit::World;
 use outlast_kernel::replay::History;
 use outlast_ports::service::CallScope;
@@ -215,7 +214,7 @@ impl Scope {
 
     fn tell(&self, what: LiveKind) {
         let turn = self.turn;
-        self.world.hub.tell(self.session, || Signal::Live(Live { turn, what }));
+        self.world.hub.tell(self.session, || Live { turn, what });
     }
 }
 

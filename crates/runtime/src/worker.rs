@@ -5,7 +5,7 @@ use crate::drive::{Turn, drive};
 use crate::events::Events;
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
-use crate::live::{Hub, Signal};
+use crate::live::Hub;
 use crate::model::backoff;
 use crate::outfit::{Outfit, World};
 use outlast_kernel::replay::History;
@@ -23,12 +23,14 @@ use outlast_vocab::{
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 /// How often an idle worker looks whether another process changed something.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
+const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
 /// How often a turn is driven again under one lease after an error that may pass.
 const DRIVES_PER_LEASE: u32 = 5;
@@ -170,7 +172,7 @@ impl Runtime {
                 queued_most: inner.world.limits.queued_inputs,
             })
             .await?;
-        inner.world.hub.tell(accepted.session, || Signal::Committed);
+        inner.world.hub.committed(accepted.session);
         let Accepted { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
@@ -182,33 +184,19 @@ impl Runtime {
     /// How a turn ended; waits until it has. An input that joined another turn ends as that one does.
     pub async fn outcome(&self, turn: TurnId) -> Result<End, Error> {
         let mut turn = turn;
-        let mut view = self.inner.store.turn(turn).await?;
-        let mut line = self.inner.world.hub.listen(view.session);
         loop {
-            view = self.inner.store.turn(turn).await?;
-            match view.end {
-                Some(End::Joined { into }) => {
-                    turn = into;
-                    continue;
-                }
+            // Most turns are driven here and tell their end themselves; the store knows of all others.
+            let told = self.inner.world.hub.end_of(turn).await;
+            let end = match told {
+                Some(end) => Some(end),
+                None => self.inner.store.turn(turn).await?.end,
+            };
+            match end {
+                Some(End::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => {}
-            }
-            let again = self.now().after(LOOK_AGAIN);
-            let mut patience = self.inner.world.clock.sleep_until(again);
-            loop {
-                tokio::select! {
-                    biased;
-                    signal = line.recv() => match signal {
-                        Ok(Signal::Ended(ended, end)) if ended == turn => return Ok(end),
-                        Ok(_) => {}
-                        Err(RecvError::Lagged(_)) => break,
-                        Err(RecvError::Closed) => {
-                            line = self.inner.world.hub.listen(view.session);
-                            break;
-                        }
-                    },
-                    () = &mut patience => break,
+                None => {
+                    let again = self.now().after(LOOK_FOR_END);
+                    self.inner.world.clock.sleep_until(again).await;
                 }
             }
         }
@@ -324,6 +312,7 @@ impl Inner {
 
     /// Drives a session in a task of its own.
     fn spawn(self: &Arc<Self>, work: Work) {
+        self.world.hub.begins(work.lease.turn);
         let mut tasks = lock(&self.tasks);
         // Finished tasks are let go here, so the set holds no more than what runs.
         while tasks.try_join_next().is_some() {}
@@ -339,9 +328,11 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work) {
         let canceller = Arc::new(canceller);
         let driving = Driving { turn: work.lease.turn, canceller: canceller.clone() };
         lock(&inner.driving).insert(session, driving);
+        inner.world.hub.begins(work.lease.turn);
         let lease = work.lease.clone();
         let driven = Drive { inner: &inner, canceller, wish }.turn(work).await;
         lock(&inner.driving).remove(&session);
+        inner.world.hub.leaves(lease.turn);
         match driven {
             Ok(Driven::Next(_, next)) => work = *next,
             Ok(Driven::Parked) => {

@@ -381,7 +381,7 @@ pub(crate) async fn live_with(
             model_calls: 10,
         },
         clock: PausedClock::new(),
-        entropy: Arc::new(Counted::default()),
+        entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
         limits: Limits::default(),
         worker,
     };

@@ -58,7 +58,7 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
 /// What is left of a scenario in the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
-    ends: Vec<End>,
+    ends: Vec<String>,
     transcript: Vec<String>,
     count: Option<serde_json::Value>,
 }
@@ -130,7 +130,13 @@ async fn resolve(life: &Life, turn: TurnId) {
 async fn look(life: &Life) -> Left {
     let store = life.runtime.store();
     let turns = store.turns(SESSION, 0, 100).await.unwrap();
-    let ends = turns.iter().map(|turn| turn.end.clone().expect("every accepted input is answered")).collect();
+    let ends = turns.iter().map(|turn| match turn.end.clone().expect("every accepted input is answered") {
+        End::Joined { into } => {
+            format!("joined turn {}", turns.iter().position(|turn| turn.id == into).unwrap())
+        }
+        end => format!("{end:?}"),
+    });
+    let ends = ends.collect();
     let view = store.session(SESSION).await.unwrap();
     let head = view.heads.iter().find(|(name, _)| name == "main").and_then(|(_, node)| *node).unwrap();
     let history = store.history(head, usize::MAX).await.unwrap();
