@@ -60,7 +60,7 @@ fn prepare(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
     set(conn, "cache_size", WRITER_CACHE)?;
     // Checkpoints are the writer's business, at a time that suits it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(())).map_err(failure)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    keep_statements(conn)?;
     schema::migrate(conn, path)
 }
 
@@ -70,8 +70,16 @@ pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> Result<Connection, 
     checkpoint_on_close(&conn, false)?;
     conn.busy_timeout(busy_timeout).map_err(failure)?;
     set(&conn, "cache_size", READER_CACHE)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    keep_statements(&conn)?;
     Ok(conn)
+}
+
+/// Statements are prepared once. Without the planner's stability, SQLite prepares a statement again whenever a bound
+/// value could have changed its plan, which costs more than running it.
+fn keep_statements(conn: &Connection) -> Result<(), Error> {
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failure)?;
+    Ok(())
 }
 
 /// Whether the last connection to close moves the log into the file and removes it.

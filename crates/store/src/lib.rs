@@ -2,7 +2,7 @@
 //! once for all databases, in [`outlast_ports::ledger`].
 //!
 //! [`Sqlite`] is the whole interface; it is a [`Backend`](outlast_ports::store::Backend). Reading order: `sqlite` (what a
-//! user holds), `writer` (one thread, group commit) and `reader` (a few threads), `tables` (rows in and out), `schema`
+//! user holds), `writer` (one thread, group commit) and `reader` (where it is asked), `tables` (rows in and out), `schema`
 //! (the tables and their migrations), `connect` (how a file is opened and what is refused), `wal` (when the log moves
 //! into the file), `workers` (who is dead).
 

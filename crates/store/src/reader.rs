@@ -1,46 +1,56 @@
-//! Threads that read. Each has a connection of its own, opened at its first query, and answers each query from one
-//! consistent state.
+//! Connections that read. A query runs where it is asked and answers from one consistent state.
+//!
+//! What a query reads is nearly always in memory; handing it to a thread and waking its caller again costs several times
+//! the reading. So there is no thread, only a few connections that are kept open.
 use crate::connect;
-use crate::error::failure;
-use crate::queue::Queued;
+use crate::error::{caught, failure};
 use crate::sqlite::Shared;
 use crate::tables::Tables;
 use outlast_vocab::Error;
 use rusqlite::Connection;
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A query that tells its caller what it found, or why it could not look.
-pub(crate) type Query = Box<dyn FnOnce(Result<&Tables<'_>, Error>) + Send>;
+/// Connections that are kept open while nobody reads.
+const KEPT: usize = 4;
 
-/// Answers queries until nobody can ask any more.
-pub(crate) fn serve(shared: &Shared, queries: &Arc<Mutex<Receiver<Queued<Query>>>>) {
-    let mut kept = None;
-    loop {
-        let next = queries.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(queued) = next else { return };
-        answer(shared, &mut kept, queued.take());
-    }
+/// The connections that nobody reads from right now.
+#[derive(Default)]
+pub(crate) struct Readers {
+    idle: Mutex<Vec<Connection>>,
 }
 
-fn answer(shared: &Shared, kept: &mut Option<Connection>, query: Query) {
-    let begun = opened(shared, kept).and_then(|conn| run(conn, "BEGIN").map(|()| conn));
-    match begun {
-        Ok(conn) => {
-            query(Ok(&Tables::new(conn, shared)));
-            // Nothing was written, so there is nothing that could fail to be kept.
-            let _ended = run(conn, "ROLLBACK");
+impl Readers {
+    /// Runs a query on a connection of its own.
+    pub(crate) fn read<T>(
+        &self,
+        shared: &Shared,
+        query: impl FnOnce(&Tables<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let kept = self.idle().pop();
+        let conn = match kept {
+            Some(conn) => conn,
+            None => connect::reader(&shared.path, shared.busy_timeout)?,
+        };
+        run(&conn, "BEGIN")?;
+        let answer = caught(|| query(&Tables::new(&conn, shared)));
+        // Nothing was written, so there is nothing that could fail to be kept.
+        if run(&conn, "ROLLBACK").is_ok() {
+            let mut idle = self.idle();
+            if idle.len() < KEPT {
+                idle.push(conn);
+            }
         }
-        Err(error) => query(Err(error)),
+        answer
     }
-}
 
-fn opened<'c>(shared: &Shared, kept: &'c mut Option<Connection>) -> Result<&'c Connection, Error> {
-    let conn = match kept.take() {
-        Some(conn) => conn,
-        None => connect::reader(&shared.path, shared.busy_timeout)?,
-    };
-    Ok(kept.insert(conn))
+    /// Closes the connections that are kept.
+    pub(crate) fn close(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn run(conn: &Connection, sql: &str) -> Result<(), Error> {

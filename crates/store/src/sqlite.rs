@@ -1,8 +1,8 @@
-//! The store that a user holds: opens the file, starts the threads, hands work to them, and stops them when dropped.
+//! The store that a user holds: opens the file, starts the writer, hands work to it, and stops it when dropped.
 use crate::connect;
-use crate::error::{caught, failure, gone};
+use crate::error::{failure, gone};
 use crate::queue::Queue;
-use crate::reader::{self, Query};
+use crate::reader::Readers;
 use crate::schema;
 use crate::tables::{Tables, has_leases};
 use crate::workers::Workers;
@@ -13,13 +13,13 @@ use outlast_ports::store::{Backend, Durability, Status};
 use outlast_vocab::{Error, Kind, WorkerId};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Units that may wait for the writer, and queries that may wait for the readers.
+/// Units that may wait for the writer.
 const QUEUED: usize = 1_024;
 
 /// How a database is opened.
@@ -31,15 +31,13 @@ pub struct Options {
     /// The worker that takes leases through this store. Its life is shown to other processes by a lock, from before its
     /// first lease until its process ends.
     pub worker: Option<WorkerId>,
-    /// Threads that read; at least one.
-    pub readers: usize,
     /// How long to wait for another process that holds the database.
     pub busy_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { unsafe_durability: false, worker: None, readers: 2, busy_timeout: Duration::from_secs(5) }
+        Self { unsafe_durability: false, worker: None, busy_timeout: Duration::from_secs(5) }
     }
 }
 
@@ -54,15 +52,16 @@ pub struct Stats {
     pub looks: u64,
 }
 
-/// A database file, with one thread that writes and a few that read. Several processes may hold the same file.
+/// A database file, with one thread that writes. Several processes may hold the same file.
 ///
-/// Dropping it lets the threads finish what is queued, moves the log into the file, and waits for that.
+/// Dropping it lets the writer finish what is queued, moves the log into the file, and waits for that.
 pub struct Sqlite {
     shared: Arc<Shared>,
-    threads: Option<Threads>,
+    readers: Readers,
+    thread: Option<Writing>,
 }
 
-/// What the threads know of their database.
+/// What the writer and the readers know of their database.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) busy_timeout: Duration,
@@ -74,11 +73,10 @@ pub(crate) struct Shared {
     durability: Durability,
 }
 
-struct Threads {
+/// The thread that writes, and the way to it.
+struct Writing {
     jobs: Queue<Job>,
-    queries: Queue<Query>,
     writer: JoinHandle<()>,
-    readers: Vec<JoinHandle<()>>,
 }
 
 impl Sqlite {
@@ -106,8 +104,8 @@ impl Sqlite {
             looks: AtomicU64::new(0),
             durability,
         });
-        let threads = Some(Threads::start(conn, &shared, options.readers.max(1))?);
-        Ok(Self { shared, threads })
+        let thread = Some(Writing::start(conn, &shared)?);
+        Ok(Self { shared, readers: Readers::default(), thread })
     }
 
     /// The worker whose life this store shows.
@@ -129,13 +127,13 @@ impl Sqlite {
     {
         let (job, outcome) = Pending::of(work);
         Box::pin(async move {
-            self.threads().jobs.put(job).await?;
+            self.jobs().put(job).await?;
             outcome.await.unwrap_or_else(|_| Err(gone()))
         })
     }
 
-    fn threads(&self) -> &Threads {
-        self.threads.as_ref().expect("threads run until the store is dropped")
+    fn jobs(&self) -> &Queue<Job> {
+        &self.thread.as_ref().expect("the writer runs until the store is dropped").jobs
     }
 }
 
@@ -147,42 +145,26 @@ fn workers(conn: &mut Connection, path: &Path, own: Option<WorkerId>) -> Result<
     Workers::joined(path, own, |worker| has_leases(&alone, worker))
 }
 
-impl Threads {
-    fn start(conn: Connection, shared: &Arc<Shared>, readers: usize) -> Result<Self, Error> {
+impl Writing {
+    fn start(conn: Connection, shared: &Arc<Shared>) -> Result<Self, Error> {
         let (jobs, to_writer) = Queue::of(QUEUED);
         let writer = Writer::new(conn, Arc::clone(shared));
-        let writer = spawn("outlast-writer", move || writer.serve(&to_writer))?;
-        let (queries, to_readers) = Queue::of(QUEUED);
-        let to_readers = Arc::new(Mutex::new(to_readers));
-        let readers = (0..readers).map(|_| {
-            let (shared, to_readers) = (Arc::clone(shared), Arc::clone(&to_readers));
-            spawn("outlast-reader", move || reader::serve(&shared, &to_readers))
-        });
-        Ok(Self { jobs, queries, writer, readers: readers.collect::<Result<_, Error>>()? })
+        let thread = thread::Builder::new().name("outlast-writer".to_owned());
+        let writer = thread.spawn(move || writer.serve(&to_writer)).map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("the system gave no thread for the writer: {cause}"))
+                .because(cause)
+        })?;
+        Ok(Self { jobs, writer })
     }
-
-    fn stop(self) {
-        let Self { jobs, queries, writer, readers } = self;
-        // The writer closes the file last, so that it can put the log away.
-        drop(queries);
-        for reader in readers {
-            let _ended = reader.join();
-        }
-        drop(jobs);
-        let _ended = writer.join();
-    }
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|cause| {
-        Error::new(Kind::IoFailed, format!("the system gave no thread for {name}: {cause}")).because(cause)
-    })
 }
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        if let Some(threads) = self.threads.take() {
-            threads.stop();
+        // The writer closes the file last, so that it can put the log away.
+        self.readers.close();
+        if let Some(Writing { jobs, writer }) = self.thread.take() {
+            drop(jobs);
+            let _ended = writer.join();
         }
     }
 }
@@ -202,22 +184,15 @@ impl Backend for Sqlite {
         F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
     {
         self.shared.looks.fetch_add(1, Relaxed);
-        let (caller, outcome) = oneshot::channel();
-        let query: Query = Box::new(|tables| {
-            // A caller that went away has no use for the answer.
-            let _heard = caller.send(tables.and_then(|tables| caught(|| query(tables))));
-        });
-        Box::pin(async move {
-            self.threads().queries.put(query).await?;
-            outcome.await.unwrap_or_else(|_| Err(gone()))
-        })
+        let answer = self.readers.read(&self.shared, |tables| query(tables));
+        Box::pin(std::future::ready(answer))
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
         self.shared.looks.fetch_add(1, Relaxed);
         Box::pin(async move {
             let (caller, outcome) = oneshot::channel();
-            self.threads().jobs.put(Job::Changes(caller)).await?;
+            self.jobs().put(Job::Changes(caller)).await?;
             outcome.await.unwrap_or_else(|_| Err(gone()))
         })
     }
