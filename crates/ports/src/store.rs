@@ -287,6 +287,15 @@ pub enum TurnState {
     Ended,
 }
 
+/// What there is to do for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agenda {
+    /// Whether there is a session that it could take now.
+    pub has_work: bool,
+    /// When the next parked turn is due.
+    pub next_wake: Option<Millis>,
+}
+
 /// A call whose outcome nobody knows.
 #[derive(Clone, Debug)]
 pub struct UnknownCall {
@@ -442,6 +451,9 @@ pub trait Queries: Send + Sync {
 
     /// When the next parked turn is due.
     fn next_wake(&self) -> Answer<'_, Option<Millis>>;
+
+    /// Both of these in one look.
+    fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda>;
 
     /// A number that changes when another process changed something. Cheap.
     fn changes(&self) -> Answer<'_, u64>;
@@ -648,6 +660,12 @@ impl<B: Backend> Queries for B {
 
     fn next_wake(&self) -> Answer<'_, Option<Millis>> {
         self.read(|rows| rows.next_wake())
+    }
+
+    fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda> {
+        self.read(move |rows| {
+            Ok(Agenda { has_work: ledger::has_work(rows, worker, now)?, next_wake: rows.next_wake()? })
+        })
     }
 
     fn changes(&self) -> Answer<'_, u64> {

@@ -499,7 +499,7 @@ impl Drive<'_> {
 async fn keep(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     let mut keeper =
-        Keeper { changes: None, renewed: inner.world.clock.now(), looked: Millis(0), next_wake: None };
+        Keeper { changes: None, renewed: inner.world.clock.now(), looked: None, next_wake: None };
     loop {
         if let Err(error) = keeper.tend(&inner).await {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
@@ -512,17 +512,18 @@ async fn keep(inner: Arc<Inner>) {
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = inner.wake.notified() => keeper.changes = None,
+            () = inner.wake.notified() => keeper.looked = None,
             () = inner.world.clock.sleep_until(next) => {}
         }
     }
 }
 
 struct Keeper {
-    /// The store's change number when work was last looked for; none looks again at once.
+    /// The store's change number when it was last asked for.
     changes: Option<u64>,
     renewed: Millis,
-    looked: Millis,
+    /// When work was last looked for; never looks at once.
+    looked: Option<Millis>,
     next_wake: Option<Millis>,
 }
 
@@ -534,17 +535,29 @@ impl Keeper {
             self.renewed = now;
             self.renew(inner, now).await?;
         }
-        let changes = inner.store.changes().await?;
-        let due = self.next_wake.is_some_and(|wake| wake <= now);
-        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
-        if self.changes == Some(changes) && !due && self.looked.after(third) > now {
+        if !self.must_look(inner, now, third).await? {
             return Ok(());
         }
-        (self.changes, self.looked) = (Some(changes), now);
+        self.looked = Some(now);
         pass_on_cancels(inner).await?;
-        take_work(inner, now).await?;
-        self.next_wake = inner.store.next_wake().await?;
-        Ok(())
+        loop {
+            let agenda = inner.store.agenda(inner.worker, now).await?;
+            self.next_wake = agenda.next_wake;
+            if !agenda.has_work || !take_work(inner, now).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether there may be something to do. An idle worker finds out with one cheap look at the store.
+    async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
+        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
+        let long_ago = self.looked.is_none_or(|looked| looked.after(third) <= now);
+        if long_ago || self.next_wake.is_some_and(|wake| wake <= now) {
+            return Ok(true);
+        }
+        let changes = inner.store.changes().await?;
+        Ok(self.changes.replace(changes) != Some(changes))
     }
 
     /// Extends the leases of sessions that are driven. One that is gone is found by its next write.
@@ -568,16 +581,14 @@ async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
     Ok(())
 }
 
-async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<(), Error> {
+/// Takes what this worker has room for; says whether it took anything.
+async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
     const AT_ONCE: usize = 64;
-    while let (Some(taker), true) = (inner.taker(now), inner.store.has_work(inner.worker, now).await?) {
-        let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
-        if work.is_empty() {
-            break;
-        }
-        for work in work {
-            inner.spawn(work);
-        }
+    let Some(taker) = inner.taker(now) else { return Ok(false) };
+    let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
+    let took = !work.is_empty();
+    for work in work {
+        inner.spawn(work);
     }
-    Ok(())
+    Ok(took)
 }
