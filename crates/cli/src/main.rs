@@ -1,3 +1,37 @@
-//! placeholder
+//! The binary `outlast`: reads flags, wires the parts, prints.
+//!
+//! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
+//! [`send`], [`watch`] and [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
+mod agent;
+mod command;
+mod data;
+mod find;
+mod follow;
+mod input;
+mod prose;
+mod send;
+mod terminal;
+mod watch;
+mod words;
 
-fn main() {}
+use clap::Parser;
+use command::Command;
+use std::process::ExitCode;
+
+/// A durable agent runtime: a turn that was accepted is not lost, whatever happens to the process.
+#[derive(Parser)]
+#[command(name = "outlast", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    data: data::Data,
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let Cli { data, command } = Cli::parse();
+    command.run(&data).unwrap_or_else(|error| {
+        terminal::complain(&error);
+        ExitCode::FAILURE
+    })
+}

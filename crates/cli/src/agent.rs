@@ -1,0 +1,78 @@
+//! Who answers: the model, what it is told to play, and where its file tools may look.
+use crate::data::Data;
+use clap::Args;
+use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use outlast::tools::FileRoot;
+use outlast::vocab::Hash;
+use outlast::vocab::message::ModelName;
+use outlast::{Error, Kind, Outlast};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The model that answers when nobody names another.
+const RULES: &str = "rehearsal/agent";
+
+/// The agent of a command that drives turns.
+#[derive(Args)]
+pub(crate) struct Agent {
+    /// The model that answers; `rehearsal/agent`, or the script's own name
+    #[arg(long, value_name = "NAME")]
+    model: Option<ModelName>,
+    /// Let the rehearsal model play this script
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// The directory that file tools may see
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    files: PathBuf,
+}
+
+impl Agent {
+    /// Starts a worker with this agent. A script that cannot be read is found before the database is touched.
+    pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+        let clock = Arc::new(SystemClock);
+        let (own, rehearsal) = match &self.script {
+            Some(path) => {
+                let script = Script::read(path)?;
+                (name_of(path)?, Rehearsal::scripted(script, clock.clone()))
+            }
+            None => (RULES.parse()?, Rehearsal::agent(clock.clone())),
+        };
+        let model = self.model.clone().unwrap_or(own);
+        data.builder()
+            .model(model.as_str())
+            .provider(Only { model, rehearsal })
+            .provider(Only { model: RULES.parse()?, rehearsal: Rehearsal::agent(clock) })
+            .builtin_tools()
+            .files(FileRoot::open(&self.files)?)
+            .start()
+            .await
+    }
+}
+
+/// The name of a script's model: a turn that began with a script goes on with that script or not at all.
+fn name_of(script: &Path) -> Result<ModelName, Error> {
+    let text = std::fs::read(script).map_err(|cause| {
+        let detail = format!("the script {} cannot be read: {cause}", script.display());
+        Error::new(Kind::IoFailed, detail).because(cause)
+    })?;
+    format!("rehearsal/script-{:.8}", Hash::of(&text).to_string()).parse()
+}
+
+/// A rehearsal model that answers to one name. A worker also finds turns of other sessions, which began under other
+/// names and must not be answered by this one's script.
+struct Only {
+    model: ModelName,
+    rehearsal: Rehearsal,
+}
+
+impl ModelProvider for Only {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (*model == self.model).then(|| self.rehearsal.info(model)).flatten()
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        self.rehearsal.stream(request)
+    }
+}

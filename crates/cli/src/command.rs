@@ -1,0 +1,93 @@
+//! The commands, one file each.
+mod cancel;
+mod chat;
+mod demo;
+mod doctor;
+mod events;
+mod explain;
+mod resolve;
+mod retry;
+mod run;
+mod sessions;
+mod unknown;
+mod verify;
+mod work;
+
+use crate::data::Data;
+use clap::Subcommand;
+use outlast::{Error, Kind};
+use std::future::Future;
+use std::process::ExitCode;
+
+/// What the binary can do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show what this is for: a turn whose process is killed again and again, and nothing happens twice
+    Demo(demo::Demo),
+    /// Send one input and stream the answer
+    Run(run::Run),
+    /// Talk in the terminal
+    Chat(chat::Chat),
+    /// List, show, fork, rewind or delete sessions
+    Sessions(sessions::Sessions),
+    /// Print what happened in a session
+    Events(events::Events),
+    /// Finish a call or an event that a turn waits for
+    Resolve(resolve::Resolve),
+    /// Ask a turn to stop
+    Cancel(cancel::Cancel),
+    /// Let a stuck turn try again
+    Retry(retry::Retry),
+    /// Drive whatever is unfinished
+    Work(work::Work),
+    /// List calls whose outcome nobody knows, and say how they went
+    Unknown(unknown::Unknown),
+    /// Recompute the hash chain of sessions
+    Verify(verify::Verify),
+    /// Explain an error code
+    Explain(explain::Explain),
+    /// Look at the database, the disk and the workers, and say what is wrong
+    Doctor(doctor::Doctor),
+}
+
+impl Command {
+    /// Does it.
+    pub(crate) fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        match self {
+            Self::Demo(demo) => demo.run(),
+            Self::Run(run) => done(run.run(data)),
+            Self::Chat(chat) => done(chat.run(data)),
+            Self::Sessions(sessions) => done(sessions.run(data)),
+            Self::Events(events) => done(events.run(data)),
+            Self::Resolve(resolve) => done(resolve.run(data)),
+            Self::Cancel(cancel) => done(cancel.run(data)),
+            Self::Retry(retry) => done(retry.run(data)),
+            Self::Work(work) => done(work.run(data)),
+            Self::Unknown(unknown) => done(unknown.run(data)),
+            Self::Verify(verify) => done(verify.run(data)),
+            Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
+            Self::Doctor(doctor) => complete(doctor.run(data)),
+        }
+    }
+}
+
+/// Runs a command whose only failure is an error.
+fn done(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
+    complete(async { work.await.map(|()| ExitCode::SUCCESS) })
+}
+
+/// Runs a command to its end.
+fn complete<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    start(&mut tokio::runtime::Builder::new_multi_thread())?.block_on(work)
+}
+
+/// Runs a command on this thread alone: what it spawns begins only when it waits.
+fn complete_alone<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    start(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
+}
+
+fn start(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {
+    builder.enable_all().build().map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
+    })
+}

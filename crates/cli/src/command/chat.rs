@@ -1,0 +1,236 @@
+//! `outlast chat`: a conversation in the terminal.
+//!
+//! Ctrl-C cancels the turn that runs and not the program; Ctrl-D leaves. A line that ends with a backslash goes on in
+//! the next one.
+use super::sessions;
+use crate::agent::Agent;
+use crate::data::Data;
+use crate::find::Named;
+use crate::follow::{AtWait, View, follow};
+use crate::prose::Prose;
+use crate::send::Message;
+use crate::terminal;
+use crate::words;
+use clap::Args;
+use outlast::clock::{Clock, Entropy};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::store::{Fork, ForkTo, MAIN};
+use outlast::vocab::record::Seq;
+use outlast::{Error, Kind, Limits, Outlast, SessionId};
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Editor, Helper};
+use std::path::PathBuf;
+
+const PROMPT: &str = "you> ";
+
+/// Sessions that `/sessions` lists.
+const LISTED: usize = 20;
+
+const HELP: &str = "\
+/sessions   list sessions
+/events     what happened in this one
+/fork N     go on in a new session that branches after message N
+/help       this
+/quit       leave; so does Ctrl-D
+A line that ends with \\ goes on in the next one. Ctrl-C cancels the answer that is being given.";
+
+/// Talks in the terminal.
+#[derive(Args)]
+pub(crate) struct Chat {
+    /// The session, by id or by a key of your own; a new one without it
+    session: Option<String>,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Chat {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let named = self.session.as_deref().map(Named::parse).transpose()?;
+        let outlast = self.agent.start(data).await?;
+        let talked = talk(&outlast, named, data).await;
+        outlast.shut_down().await;
+        talked
+    }
+}
+
+async fn talk(outlast: &Outlast, named: Option<Named>, data: &Data) -> Result<(), Error> {
+    // A session is there from its first input on, so an idle visit leaves nothing behind.
+    let mut session = named;
+    let mut keyboard = Keyboard::open(data)?;
+    terminal::note("· /help tells what you can do here");
+    loop {
+        let heard;
+        (keyboard, heard) = keyboard.next().await?;
+        match heard {
+            Heard::Line(line) => match act(outlast, &mut session, &line).await {
+                Ok(Then::GoOn) => {}
+                Ok(Then::Leave) => break,
+                Err(error) if error.kind() == Kind::TurnCancelled => terminal::note("· cancelled"),
+                // A turn that failed, or a command that was wrong, is no reason to leave.
+                Err(error) => terminal::complain(&error),
+            },
+            Heard::Interrupt => terminal::note("· nothing to cancel; Ctrl-D leaves"),
+            Heard::End => break,
+        }
+    }
+    keyboard.keep_history();
+    Ok(())
+}
+
+enum Then {
+    GoOn,
+    Leave,
+}
+
+async fn act(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Result<Then, Error> {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next()) {
+        (None, _) => {}
+        (Some("/quit"), _) => return Ok(Then::Leave),
+        (Some("/help"), _) => terminal::say(HELP),
+        (Some("/sessions"), _) => sessions::list(outlast.store().as_ref(), LISTED).await?,
+        (Some("/events"), _) => events(outlast, known(outlast, session.as_ref()).await?).await?,
+        (Some("/fork"), at) => {
+            let fork = fork(outlast, known(outlast, session.as_ref()).await?, at).await?;
+            *session = Some(Named::Id(fork));
+            terminal::note(&format!("· session {fork}"));
+        }
+        (Some(word), _) if word.starts_with('/') => {
+            let detail = format!("expected one of the commands that /help lists, got `{word}`");
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        _ => {
+            let head = MAIN.to_owned();
+            let message = Message { to: session.clone(), key: None, head, text: line.to_owned() };
+            let sent = message.send(outlast).await?;
+            let is_new = session.is_none();
+            if is_new {
+                terminal::note(&format!("· session {}", sent.turn.session()));
+            }
+            *session = Some(Named::Id(sent.turn.session()));
+            follow(outlast, sent, &mut View::Prose(Prose::default()), AtWait::Leave).await?;
+        }
+    }
+    Ok(Then::GoOn)
+}
+
+/// The session, once something was said in it.
+async fn known(outlast: &Outlast, session: Option<&Named>) -> Result<SessionId, Error> {
+    let found = match session {
+        Some(named) => named.find(outlast.store().as_ref()).await?,
+        None => None,
+    };
+    let nothing = || Error::new(Kind::SessionNotFound, "nothing has been said in this session yet");
+    found.map(|session| session.id).ok_or_else(nothing)
+}
+
+async fn events(outlast: &Outlast, session: SessionId) -> Result<(), Error> {
+    let mut after = Seq(0);
+    loop {
+        let page = outlast.store().records(session, after, Limits::default().page_rows).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for record in &page {
+            terminal::say(&words::record(record));
+        }
+    }
+}
+
+async fn fork(outlast: &Outlast, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
+    let number = at.map(str::parse).transpose().map_err(|_| {
+        let detail = format!("expected a message's number after /fork, got `{}`", at.unwrap_or_default());
+        Error::new(Kind::InputInvalid, detail)
+    })?;
+    let now = SystemClock.now();
+    let fresh = SessionId::fresh(now, SystemEntropy.for_id());
+    let to = ForkTo::Session { fresh, key: None };
+    outlast.store().fork(Fork { from, at: number.map(Seq), to, now }).await
+}
+
+/// Where lines come from: a terminal with history, or a pipe.
+struct Keyboard {
+    editor: Editor<Multiline, FileHistory>,
+    history: PathBuf,
+}
+
+enum Heard {
+    Line(String),
+    Interrupt,
+    End,
+}
+
+impl Keyboard {
+    fn open(data: &Data) -> Result<Self, Error> {
+        let mut history = data.path.clone().into_os_string();
+        history.push("-history");
+        let mut editor = Editor::new().map_err(no_terminal)?;
+        editor.set_helper(Some(Multiline));
+        let mut keyboard = Self { editor, history: history.into() };
+        // The first conversation has no history yet.
+        let _ = keyboard.editor.load_history(&keyboard.history);
+        Ok(keyboard)
+    }
+
+    /// The next line. It is waited for on a thread of its own, so that the worker goes on meanwhile.
+    async fn next(self) -> Result<(Self, Heard), Error> {
+        let waited = tokio::task::spawn_blocking(move || {
+            let mut keyboard = self;
+            let heard = match keyboard.editor.readline(PROMPT) {
+                Ok(line) => {
+                    // A history that does not fit into memory is no reason to stop.
+                    let _ = keyboard.editor.add_history_entry(&line);
+                    Heard::Line(joined(&line))
+                }
+                Err(ReadlineError::Interrupted) => Heard::Interrupt,
+                Err(ReadlineError::Eof) => Heard::End,
+                Err(cause) => return Err(no_terminal(cause)),
+            };
+            Ok((keyboard, heard))
+        });
+        waited
+            .await
+            .map_err(|cause| Error::new(Kind::Internal, format!("the reader of lines died: {cause}")))?
+    }
+
+    fn keep_history(&mut self) {
+        if let Err(cause) = self.editor.append_history(&self.history) {
+            terminal::note(&format!("· the history was not kept: {cause}"));
+        }
+    }
+}
+
+fn no_terminal(cause: ReadlineError) -> Error {
+    Error::new(Kind::IoFailed, format!("the terminal cannot be read: {cause}")).because(cause)
+}
+
+/// Lines that a backslash holds together become one input of several lines.
+fn joined(line: &str) -> String {
+    line.replace("\\\n", "\n")
+}
+
+/// Asks for another line after a backslash. It completes, hints and paints nothing.
+struct Multiline;
+
+impl Helper for Multiline {}
+impl Highlighter for Multiline {}
+
+impl Completer for Multiline {
+    type Candidate = String;
+}
+
+impl Hinter for Multiline {
+    type Hint = String;
+}
+
+impl Validator for Multiline {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let goes_on = context.input().ends_with('\\');
+        Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}

@@ -1,0 +1,248 @@
+//! Watches the worker, kills it, starts it again, and acts as the person outside.
+use super::dice::Dice;
+use super::progress::{Order, Progress, Step};
+use super::report;
+use super::screen::Screen;
+use super::worker::DATABASE;
+use crate::command::complete_alone;
+use crate::terminal::{self, Ink, Line};
+use outlast::clock::Entropy;
+use outlast::runtime::system::SystemEntropy;
+use outlast::vocab::record::End;
+use outlast::{Error, Kind};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// The session of the demo.
+pub(super) const SESSION: &str = "demo";
+
+const INPUT: &str = "Order a birthday cake with candles for Ann, and have it brought to the party.";
+
+/// Effects that the script has; each can be killed once.
+const STEPS: usize = 12;
+
+/// Kills that are planned at least. One or two may come to nothing if the machine is very slow.
+const KILLS: usize = 6;
+
+/// A kill comes this long after its effect began, or earlier: always before the effect is over.
+const DELAY_MOST: u64 = 160;
+
+/// A worker that says nothing for so long is broken.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What came of it all.
+pub(super) struct Outcome {
+    pub(super) dir: PathBuf,
+    pub(super) kills: usize,
+    pub(super) end: End,
+}
+
+/// Plays the demo and checks its promises.
+pub(super) fn play(dir: Option<PathBuf>, seed: Option<u64>) -> Result<(), Error> {
+    let seed = seed.unwrap_or_else(|| u64::from(random()));
+    let dir = make_dir(dir)?;
+    Line::new().ink(Ink::Bold, "outlast demo").text(&format!(", seed {seed}, in {}", dir.display())).say();
+    terminal::say(&format!("One turn, one input: \"{INPUT}\""));
+    terminal::say(
+        "Its process is killed with SIGKILL at random effects. Each new process goes on from the journal.",
+    );
+    let mut theatre = Theatre::new(dir, Dice::of(seed))?;
+    let end = loop {
+        if let Some(end) = theatre.process()? {
+            break end;
+        }
+    };
+    complete_alone(report::report(&Outcome { dir: theatre.dir, kills: theatre.kills, end }))
+}
+
+fn random() -> u32 {
+    let [a, b, c, d, ..] = SystemEntropy.random();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+fn make_dir(dir: Option<PathBuf>) -> Result<PathBuf, Error> {
+    let dir = dir.unwrap_or_else(|| std::env::temp_dir().join(format!("outlast-demo-{:08x}", random())));
+    let failed = |cause| Error::new(Kind::IoFailed, format!("{} cannot be made: {cause}", dir.display()));
+    fs::create_dir_all(&dir).map_err(failed)?;
+    if fs::read_dir(&dir).map_err(failed)?.next().is_some() {
+        let detail = format!("expected an empty directory for the demo, but {} has files", dir.display());
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    Ok(dir)
+}
+
+/// Everything the watcher knows.
+struct Theatre {
+    program: PathBuf,
+    dir: PathBuf,
+    dice: Dice,
+    screen: Screen,
+    /// Which effects are still to be killed, by the order in which they first began.
+    doomed: BTreeSet<usize>,
+    /// The effects that have begun, in that order.
+    begun: Vec<String>,
+    resolved: bool,
+    kills: usize,
+}
+
+impl Theatre {
+    fn new(dir: PathBuf, mut dice: Dice) -> Result<Self, Error> {
+        let program = std::env::current_exe().map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("the program does not find itself: {cause}"))
+        })?;
+        let kills = KILLS + usize::try_from(dice.below(3)).unwrap_or(0);
+        let doomed = dice.distinct(kills, STEPS).into_iter().collect();
+        Ok(Self {
+            program,
+            dir,
+            dice,
+            screen: Screen::default(),
+            doomed,
+            begun: Vec::new(),
+            resolved: false,
+            kills: 0,
+        })
+    }
+
+    /// The life of one process. It ends with the turn, or is killed.
+    fn process(&mut self) -> Result<Option<End>, Error> {
+        let process = Process::start(&self.program, &self.dir)?;
+        self.screen.started(process.child.id());
+        let mut death: Option<(Instant, String)> = None;
+        loop {
+            let patience =
+                death.as_ref().map_or(PATIENCE, |(at, _)| at.saturating_duration_since(Instant::now()));
+            let progress = match process.lines.recv_timeout(patience) {
+                Ok(progress) => progress,
+                Err(RecvTimeoutError::Timeout) => match death {
+                    Some((_, during)) => return self.kill(process, &during).map(|()| None),
+                    None => return Err(broken(&process.kill(), "said nothing for too long")),
+                },
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(broken(&process.end(), "ended before the turn did"));
+                }
+            };
+            self.screen.show(&progress);
+            match progress {
+                Progress::Begun { step, .. } if death.is_none() && self.is_doomed(&step) => {
+                    let delay = Duration::from_millis(self.dice.below(DELAY_MOST));
+                    death = Some((Instant::now() + delay, step.name));
+                }
+                Progress::Parked { keys } if !self.resolved => {
+                    if death.is_some() || self.dice.below(2) == 0 {
+                        self.kill(process, "the wait")?;
+                        terminal::say("  no process is left; a person answers:");
+                        return self.resolve(&keys).map(|()| None);
+                    }
+                    terminal::say("  a person answers:");
+                    self.resolve(&keys)?;
+                }
+                Progress::Ended { end, .. } => {
+                    process.end();
+                    return Ok(Some(end));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether an effect is to be killed now.
+    fn is_doomed(&mut self, step: &Step) -> bool {
+        let known = self.begun.iter().position(|key| *key == step.key);
+        let place = known.unwrap_or_else(|| {
+            self.begun.push(step.key.clone());
+            self.begun.len() - 1
+        });
+        self.doomed.remove(&place)
+    }
+
+    fn kill(&mut self, process: Process, during: &str) -> Result<(), Error> {
+        let Process { mut child, lines } = process;
+        let killed = child.kill().and_then(|()| child.wait());
+        killed
+            .map_err(|cause| Error::new(Kind::IoFailed, format!("the worker cannot be killed: {cause}")))?;
+        // What it said before it died.
+        for progress in lines {
+            self.screen.show(&progress);
+        }
+        self.kills += 1;
+        self.screen.killed(during);
+        Ok(())
+    }
+
+    /// Completes the pending call from a process that has nothing to do with the worker.
+    fn resolve(&mut self, keys: &[String]) -> Result<(), Error> {
+        self.resolved = true;
+        for key in keys {
+            let answer = r#"{"approved":true}"#;
+            terminal::say(&format!("  $ outlast resolve {}… --ok '{answer}'", &key[..key.len().min(20)]));
+            let output = Command::new(&self.program)
+                .arg("--data")
+                .arg(self.dir.join(DATABASE))
+                .args(["resolve", key, "--ok", answer])
+                .output()
+                .map_err(|cause| Error::new(Kind::IoFailed, format!("resolve cannot be started: {cause}")))?;
+            terminal::say(&format!("  {}", String::from_utf8_lossy(&output.stdout).trim_end()));
+            if !output.status.success() {
+                return Err(broken(&output.status.to_string(), "did not resolve the call"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A worker that runs.
+struct Process {
+    child: Child,
+    lines: Receiver<Progress>,
+}
+
+impl Process {
+    fn start(program: &Path, dir: &Path) -> Result<Self, Error> {
+        let failed = |cause| Error::new(Kind::IoFailed, format!("the worker cannot be started: {cause}"));
+        let mut child = Command::new(program)
+            .args(["demo", "--worker"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let order = Order { session: SESSION.to_owned(), key: "cake".to_owned(), text: INPUT.to_owned() };
+        let line = serde_json::to_string(&order).expect("an order is plain data");
+        if let Some(mut stdin) = child.stdin.take() {
+            writeln!(stdin, "{line}").map_err(failed)?;
+        }
+        let stdout = child.stdout.take().expect("the worker's output is piped");
+        let (to_us, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // The last line of a killed process may be cut.
+                let Ok(progress) = serde_json::from_str(&line) else { continue };
+                if to_us.send(progress).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// Waits for its end; says how it went.
+    fn end(mut self) -> String {
+        self.child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string())
+    }
+
+    fn kill(mut self) -> String {
+        // If it is gone already, all the better.
+        let _ = self.child.kill();
+        self.end()
+    }
+}
+
+fn broken(status: &str, what: &str) -> Error {
+    Error::new(Kind::Internal, format!("the worker {what} ({status})"))
+}

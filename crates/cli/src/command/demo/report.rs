@@ -1,0 +1,129 @@
+//! Holds what was promised against what the witness saw.
+use super::play::{Outcome, SESSION};
+use super::tools::{ACTIONS, Action};
+use super::witness::{self, Seen};
+use super::worker::{DATABASE, WITNESS};
+use crate::terminal::{self, Ink, Line};
+use outlast::sqlite::Sqlite;
+use outlast::store::{Journal, Queries, SessionView};
+use outlast::vocab::effect::Command;
+use outlast::vocab::record::{Asked, End, Fact};
+use outlast::vocab::tool::EffectClass;
+use outlast::{Error, Kind, Limits};
+use std::collections::BTreeMap;
+
+/// Kills that the demo shows at least.
+const KILLS_LEAST: usize = 5;
+
+/// Prints the answer and the table; a broken promise is an error.
+pub(super) async fn report(outcome: &Outcome) -> Result<(), Error> {
+    let store = Sqlite::open(&outcome.dir.join(DATABASE))?;
+    let session = store.session_by_key(SESSION.to_owned()).await?;
+    let mut broken = Vec::new();
+    match &outcome.end {
+        End::Answered { text } => {
+            Line::new().ink(Ink::Bold, "answer").say();
+            terminal::say(&format!("  {text}"));
+        }
+        end => broken.push(format!("the turn ended otherwise: {}", end.name())),
+    }
+    let title = format!("what really happened, as the tools saw it, over {} kills", outcome.kills);
+    Line::new().ink(Ink::Bold, &title).say();
+    let seen = witness::read(&outcome.dir.join(WITNESS))?;
+    let asked = calls(&store, &session).await?;
+    let mut rows = Vec::new();
+    for action in ACTIONS {
+        let nothing = Seen::default();
+        let seen = seen.get(action.name).unwrap_or(&nothing);
+        let calls = asked.get(action.name).copied().unwrap_or(0);
+        let kept = kept(action, seen, calls);
+        if !kept {
+            broken.push(format!("`{}` was executed more often than allowed", action.name));
+        }
+        rows.push(vec![
+            action.name.to_owned(),
+            class(action.class).to_owned(),
+            calls.to_string(),
+            allowed(action.class).to_owned(),
+            seen.executions().to_string(),
+            seen.by_call.len().to_string(),
+            if kept { "✓" } else { "✗ BROKEN" }.to_owned(),
+        ]);
+    }
+    terminal::table(&["ACTION", "CLASS", "CALLS", "ALLOWED", "EXECUTED", "KEYS", "KEPT"], &rows);
+    if session.turns != 1 {
+        broken.push(format!("the input was accepted {} times", session.turns));
+    }
+    if outcome.kills < KILLS_LEAST {
+        broken.push(format!("only {} kills came to pass", outcome.kills));
+    }
+    let records = store.verify(session.id).await?;
+    terminal::say(&format!("the hash chain over {records} records is whole"));
+    unknown(&store, outcome).await?;
+    look_around(outcome);
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Internal, format!("a promise was broken: {}", broken.join("; "))))
+}
+
+/// How often each tool was called, as the journal has it.
+async fn calls(store: &Sqlite, session: &SessionView) -> Result<BTreeMap<String, usize>, Error> {
+    let mut calls = BTreeMap::new();
+    for turn in store.turns(session.id, 0, session.turns as usize).await? {
+        for record in store.turn_records(turn.id).await? {
+            if let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = record.fact {
+                batch.calls.iter().for_each(|call| *calls.entry(call.tool().to_string()).or_default() += 1);
+            }
+        }
+    }
+    Ok(calls)
+}
+
+fn kept(action: Action, seen: &Seen, calls: usize) -> bool {
+    let once = seen.by_call.values().all(|executions| *executions <= 1);
+    seen.by_call.len() <= calls && (once || action.class.may_repeat())
+}
+
+const fn class(class: EffectClass) -> &'static str {
+    match class {
+        EffectClass::Pure => "pure",
+        EffectClass::Idempotent => "idempotent",
+        EffectClass::AtMostOnce => "at most once",
+        EffectClass::Transactional => "transactional",
+    }
+}
+
+const fn allowed(class: EffectClass) -> &'static str {
+    match class {
+        EffectClass::Pure => "any number",
+        EffectClass::Idempotent => "any number, one key per call",
+        EffectClass::AtMostOnce => "1 per call, or 0",
+        EffectClass::Transactional => "1 per call",
+    }
+}
+
+async fn unknown(store: &Sqlite, outcome: &Outcome) -> Result<(), Error> {
+    for call in store.unknown(Limits::default().page_rows).await? {
+        Line::new()
+            .ink(Ink::Odd, &format!("`{}` was killed while it ran", call.tool))
+            .text("; nobody knows whether it happened, so it was not repeated. Find out, then say so:")
+            .say();
+        let settle = format!("{} unknown settle {}", program(outcome), call.call);
+        terminal::say(&format!("  {settle} --happened JSON | --did-not-happen"));
+    }
+    Ok(())
+}
+
+/// This program on the demo's database, as it was called.
+fn program(outcome: &Outcome) -> String {
+    let name = std::env::args().next().unwrap_or_else(|| "outlast".to_owned());
+    format!("{name} --data {}", outcome.dir.join(DATABASE).display())
+}
+
+fn look_around(outcome: &Outcome) {
+    terminal::say("everything is kept; look around:");
+    for command in ["sessions show demo", "events demo", "unknown", "verify", "doctor"] {
+        terminal::say(&format!("  {} {command}", program(outcome)));
+    }
+}

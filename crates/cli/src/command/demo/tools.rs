@@ -1,0 +1,83 @@
+//! The actions of the demo. Each acts some way into its run, so a kill may fall before the act or after it.
+use super::witness::{Sighting, Witness};
+use outlast::prelude::*;
+use outlast::vocab::tool::EffectClass;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long an action takes at full length.
+const TAKES: Duration = Duration::from_millis(240);
+
+/// One action: what it is called and what may happen to it when it is interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Action {
+    pub(super) name: &'static str,
+    description: &'static str,
+    pub(super) class: EffectClass,
+    /// Whether somebody outside has to finish it.
+    waits: bool,
+}
+
+/// All actions.
+pub(super) const ACTIONS: [Action; 4] = [
+    Action { name: "look_up", description: "Looks up a price", class: EffectClass::Pure, waits: false },
+    Action { name: "reserve", description: "Reserves things", class: EffectClass::Idempotent, waits: false },
+    Action { name: "ask_person", description: "Asks a person", class: EffectClass::Idempotent, waits: true },
+    Action { name: "pay", description: "Pays", class: EffectClass::AtMostOnce, waits: false },
+];
+
+/// How long things take, in percent of what a person can watch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace(pub(super) u32);
+
+impl Pace {
+    /// This time at this pace.
+    pub(super) fn of(self, time: Duration) -> Duration {
+        time * self.0 / 100
+    }
+}
+
+/// What an action is about.
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+pub(super) struct What {
+    what: String,
+}
+
+impl Tool for Action {
+    type Args = What;
+    type Needs = (Service<Witness>, Service<Pace>);
+
+    fn about(&self) -> About {
+        let about = About::new(self.name, self.description);
+        let about = if self.waits { about.durable() } else { about };
+        match self.class {
+            EffectClass::Pure => about.pure(),
+            EffectClass::Idempotent => about.idempotent(),
+            EffectClass::Transactional => about.transactional(),
+            EffectClass::AtMostOnce => about,
+        }
+    }
+
+    async fn run(&self, (witness, pace): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+        let third = pace.of(TAKES) / 3;
+        tokio::time::sleep(third).await;
+        witness.saw(&Sighting {
+            tool: self.name.to_owned(),
+            call: call.id.to_string(),
+            attempt: call.attempt,
+            pid: std::process::id(),
+        })?;
+        if self.waits {
+            return Ok(Ran::Pending);
+        }
+        tokio::time::sleep(2 * third).await;
+        let id = call.id.to_string();
+        match self.name {
+            "look_up" => done(json!({ "what": args.what, "euros": args.what.len() })),
+            // The same key gives the same number, as whoever keeps reservations would do.
+            _ => done(json!({ "number": id[id.len() - 6..].to_owned() })),
+        }
+    }
+}

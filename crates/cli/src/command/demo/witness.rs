@@ -1,0 +1,72 @@
+//! Counts what really happened, outside of the journal: one line per execution, on disk before the tool goes on.
+use outlast::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+/// One execution of an action.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Sighting {
+    /// The action.
+    pub(super) tool: String,
+    /// The call, which is its idempotency key.
+    pub(super) call: String,
+    /// Which attempt it was.
+    pub(super) attempt: u32,
+    /// The process that did it.
+    pub(super) pid: u32,
+}
+
+/// Writes sightings down.
+#[derive(Debug)]
+pub(super) struct Witness(File);
+
+impl Witness {
+    /// The witness whose file this is.
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        file.map(Self).map_err(|cause| failed(path, "opened", &cause))
+    }
+
+    /// Writes one line in one write, and waits for the disk.
+    pub(super) fn saw(&self, sighting: &Sighting) -> Result<(), Error> {
+        let mut line = serde_json::to_vec(sighting).expect("a sighting is plain data");
+        line.push(b'\n');
+        let written = (&self.0).write_all(&line).and_then(|()| self.0.sync_data());
+        written.map_err(|cause| failed(Path::new("witness"), "written", &cause))
+    }
+}
+
+/// How often an action was executed, and under how many keys.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Executions by key.
+    pub(super) by_call: BTreeMap<String, usize>,
+}
+
+impl Seen {
+    /// Executions of all keys.
+    pub(super) fn executions(&self) -> usize {
+        self.by_call.values().sum()
+    }
+}
+
+/// What was seen, by action.
+pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Seen>, Error> {
+    let text = fs::read_to_string(path).map_err(|cause| failed(path, "read", &cause))?;
+    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    for line in text.lines() {
+        let sighting: Sighting = serde_json::from_str(line).map_err(|cause| {
+            Error::new(Kind::Internal, format!("a line of the witness is no sighting: {cause}"))
+        })?;
+        let seen = seen.entry(sighting.tool).or_default();
+        *seen.by_call.entry(sighting.call).or_default() += 1;
+    }
+    Ok(seen)
+}
+
+fn failed(path: &Path, what: &str, cause: &std::io::Error) -> Error {
+    Error::new(Kind::IoFailed, format!("the witness {} cannot be {what}: {cause}", path.display()))
+}

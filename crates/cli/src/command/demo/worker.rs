@@ -1,0 +1,238 @@
+//! The process that is killed: drives turns on an SQLite file and tells its progress in lines.
+//!
+//! It takes inputs as lines of JSON on standard input. Every worker gets all of them again; the idempotency key makes
+//! that harmless. It ends when all their turns have.
+use super::progress::{Order, Progress, Step};
+use super::tools::{ACTIONS, Pace};
+use super::witness::Witness;
+use crate::terminal;
+use crate::watch::Watch;
+use crate::words;
+use clap::Args;
+use outlast::clock::{Clock, Entropy};
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::sqlite::Sqlite;
+use outlast::store::{Inbox, Queries, SessionState, Target};
+use outlast::vocab::ReplayKey;
+use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
+use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::message::text_of;
+use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
+use outlast::{Error, Kind, Limits, Outlast, SessionId, TurnId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The database within the directory.
+pub(super) const DATABASE: &str = "outlast.db";
+/// The witness within the directory.
+pub(super) const WITNESS: &str = "witness.log";
+
+const SCRIPT: &str = include_str!("script.txt");
+
+/// How long the model takes for a word at full length.
+const WORD: Duration = Duration::from_millis(30);
+
+/// What is played and how fast.
+#[derive(Args)]
+pub(super) struct Stage {
+    /// Play this script
+    #[arg(long, hide = true, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Take this many percent of the time
+    #[arg(long, hide = true, value_name = "PERCENT", default_value_t = 100)]
+    pace: u32,
+}
+
+impl Stage {
+    /// Drives the inputs to their ends.
+    pub(super) async fn work(self, dir: &Path) -> Result<(), Error> {
+        let orders = orders()?;
+        let database = dir.join(DATABASE);
+        let sessions = open_sessions(&database, &orders).await?;
+        let outlast = self.start(&database, &dir.join(WITNESS)).await?;
+        // Nothing was driven yet: on this one thread, what was spawned begins when we wait for the first time. So every
+        // live event is heard.
+        let (to_us, mut ended) = mpsc::unbounded_channel();
+        let mut watchers = tokio::task::JoinSet::new();
+        for (id, past) in sessions.values() {
+            let watch = Watch::new(&outlast, *id, Seq(0));
+            let watcher = Watcher::new(outlast.clone(), *id, *past, to_us.clone());
+            watchers.spawn(watcher.tell(watch));
+        }
+        let mut open = BTreeSet::new();
+        for Order { session, key, text } in orders {
+            let session = outlast.session(session);
+            let turn = session.send_once(&key, text).await?;
+            open.insert(turn.id());
+            terminal::json(&Progress::Accepted { key, turn: turn.id(), duplicate: turn.duplicate() });
+        }
+        let mut over = BTreeSet::new();
+        while !open.is_subset(&over) {
+            tokio::select! {
+                Some(turn) = ended.recv() => { over.insert(turn); }
+                Some(watched) = watchers.join_next() => watched.map_err(|cause| died(&cause))??,
+            }
+        }
+        outlast.shut_down().await;
+        Ok(())
+    }
+
+    async fn start(&self, database: &Path, witness: &Path) -> Result<Outlast, Error> {
+        let script = match &self.script {
+            Some(path) => Script::read(path)?,
+            None => SCRIPT.parse()?,
+        };
+        let pace = Pace(self.pace);
+        let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_pace(pace.of(WORD));
+        // Being killed over and over is what this is for; it must not be taken for a turn that poisons its workers.
+        let limits = Limits { claims_without_progress: u32::MAX, ..Limits::default() };
+        let builder = Outlast::at(database).provider(model).model("rehearsal/demo").limits(limits);
+        let builder = builder.service(Witness::open(witness)?).service(pace);
+        ACTIONS.into_iter().fold(builder, outlast::Builder::tool).start().await
+    }
+}
+
+fn died(cause: &tokio::task::JoinError) -> Error {
+    Error::new(Kind::Internal, format!("a watcher died: {cause}"))
+}
+
+fn orders() -> Result<Vec<Order>, Error> {
+    let lines = std::io::stdin().lock().lines();
+    lines
+        .map(|line| {
+            let line = line.map_err(|cause| {
+                Error::new(Kind::IoFailed, format!("standard input cannot be read: {cause}"))
+            })?;
+            serde_json::from_str(&line).map_err(|cause| {
+                Error::new(Kind::InputInvalid, format!("expected an order as JSON: {cause}"))
+            })
+        })
+        .collect()
+}
+
+/// Opens the sessions before the worker starts, to know their ids and what is in the past.
+async fn open_sessions(
+    database: &Path,
+    orders: &[Order],
+) -> Result<BTreeMap<String, (SessionId, Seq)>, Error> {
+    let store = Sqlite::open(database)?;
+    let mut sessions = BTreeMap::new();
+    for Order { session, .. } in orders {
+        let now = SystemClock.now();
+        let fresh = SessionId::fresh(now, SystemEntropy.for_id());
+        let id = store.open(Target::Key { key: session.clone(), fresh }, now).await?;
+        let view = store.session(id).await?;
+        sessions.insert(session.clone(), (id, view.last.seq));
+    }
+    Ok(sessions)
+}
+
+/// Tells what happens in one session.
+struct Watcher {
+    outlast: Outlast,
+    session: SessionId,
+    /// What stands up to here happened in another process.
+    past: Seq,
+    ended: mpsc::UnboundedSender<TurnId>,
+    names: BTreeMap<ReplayKey, String>,
+    claims: BTreeMap<(Seq, u32), ReplayKey>,
+}
+
+impl Watcher {
+    fn new(outlast: Outlast, session: SessionId, past: Seq, ended: mpsc::UnboundedSender<TurnId>) -> Self {
+        Self { outlast, session, past, ended, names: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    async fn tell(mut self, mut watch: Watch) -> Result<(), Error> {
+        loop {
+            let progress = match watch.next().await? {
+                Event::Durable(record) => self.became_true(&record).await?,
+                Event::Live(live) => self.happens(live.what),
+                Event::Missed { .. } => None,
+            };
+            if let Some(progress) = progress {
+                terminal::json(&progress);
+            }
+        }
+    }
+
+    fn happens(&self, what: LiveKind) -> Option<Progress> {
+        match what {
+            LiveKind::Replayed { key } => Some(Progress::Replayed(self.step(&key))),
+            LiveKind::Interrupted { key } => Some(Progress::Interrupted(self.step(&key))),
+            LiveKind::Running { key, attempt } | LiveKind::Text { key, attempt, offset: 0, .. } => {
+                Some(Progress::Begun { step: self.step(&key), attempt })
+            }
+            LiveKind::Text { .. } | LiveKind::Retracted { .. } | LiveKind::Progress { .. } => None,
+        }
+    }
+
+    async fn became_true(&mut self, record: &Record) -> Result<Option<Progress>, Error> {
+        let is_new = record.seq > self.past;
+        Ok(match (&record.fact, record.turn) {
+            (Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }), _) => {
+                for (child, call) in batch.calls.iter().enumerate() {
+                    let key = key.child(child, call.model_id().as_str());
+                    self.names.insert(key.clone(), words::claimed(call));
+                    self.claims.insert((record.seq, u32::try_from(child).unwrap_or(u32::MAX)), key);
+                }
+                None
+            }
+            (Fact::Performed(performed), _) if is_new => self.performed(performed),
+            (Fact::Answered(answered), _) if is_new => {
+                let ClaimRef { asked, child } = answered.claim;
+                let key = self.claims.get(&(asked, child));
+                match (key, &answered.outcome) {
+                    (Some(key), Outcome::ToolCall(outcome)) => {
+                        Some(Progress::Answered { step: self.step(key), outcome: words::outcome(outcome) })
+                    }
+                    _ => None,
+                }
+            }
+            (Fact::Parked { waits }, Some(turn)) => {
+                let session = self.outlast.store().session(self.session).await?;
+                let still = session.state == SessionState::Parked && session.waits == *waits;
+                let key = |wait: &outlast::vocab::wait::Wait| {
+                    self.outlast.runtime().key_of(turn, &wait.key).to_string()
+                };
+                still.then(|| Progress::Parked { keys: waits.iter().map(key).collect() })
+            }
+            (Fact::Ended { end }, Some(turn)) => {
+                // Whoever waits for it is done with the others if it is gone.
+                let _ = self.ended.send(turn);
+                Some(Progress::Ended { turn, end: end.clone() })
+            }
+            _ => None,
+        })
+    }
+
+    fn performed(&self, performed: &Performed) -> Option<Progress> {
+        let outcome = match &performed.outcome {
+            Outcome::ModelCall(ModelOutcome::Reply(reply)) => words::quoted(&text_of(&reply.parts)),
+            Outcome::ModelCall(ModelOutcome::Failed(failed)) => failed.failure.to_string(),
+            Outcome::AwaitEvent(resolution) => words::resolution(resolution),
+            _ => return None,
+        };
+        Some(Progress::Answered { step: self.step(&performed.key), outcome })
+    }
+
+    fn step(&self, key: &ReplayKey) -> Step {
+        let text = key.as_str();
+        let name = match (self.names.get(key), text.strip_suffix("/completion"), text.rsplit_once("/model/"))
+        {
+            (Some(name), ..) => name.clone(),
+            (None, Some(call), _) => {
+                let call = self.names.iter().find(|(key, _)| key.as_str() == call);
+                call.map_or_else(|| text.to_owned(), |(_, name)| format!("{name} from outside"))
+            }
+            (None, None, Some((_, number))) => format!("model call {number}"),
+            (None, None, None) => text.to_owned(),
+        };
+        Step { key: text.to_owned(), name }
+    }
+}

@@ -1,0 +1,206 @@
+//! `outlast doctor`: looks at the database, the disk and the workers, and says what is wrong and how to mend it.
+mod disk;
+mod workers;
+
+use crate::data::Data;
+use crate::terminal::{Ink, Line};
+use crate::words::count;
+use clap::Args;
+use disk::Disk;
+use outlast::sqlite::Sqlite;
+use outlast::store::{Durability, Queries, SessionState};
+use outlast::{Error, Limits};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Sessions that are counted; more are said to be more.
+const COUNTED: usize = 10_000;
+
+/// A log of this size is not being moved into the database.
+const LONG_LOG: u64 = 256 << 20;
+
+/// Room that SQLite and a few long turns need.
+const LITTLE_ROOM: u64 = 64 << 20;
+
+/// Looks at everything.
+#[derive(Args)]
+pub(crate) struct Doctor {}
+
+impl Doctor {
+    /// Does it. The code says whether something is wrong.
+    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        let mut report = Report::default();
+        fact("outlast", env!("CARGO_PKG_VERSION"));
+        let folder = folder(&data.path);
+        disk(&mut report, &folder);
+        match data.open() {
+            Ok(store) => database(&mut report, data, &store).await?,
+            Err(error) => {
+                fact("database", &data.path.display().to_string());
+                report.wrong(&error.to_string(), &format!("outlast explain {}", error.kind().code()));
+            }
+        }
+        Ok(report.end())
+    }
+}
+
+/// What was found.
+#[derive(Default)]
+struct Report {
+    wrong: Vec<(String, String)>,
+    /// Nothing is wrong with it, but a person may want to do something.
+    open: Vec<(String, String)>,
+}
+
+impl Report {
+    fn wrong(&mut self, what: &str, remedy: &str) {
+        self.wrong.push((what.to_owned(), remedy.to_owned()));
+    }
+
+    fn open(&mut self, what: &str, remedy: &str) {
+        self.open.push((what.to_owned(), remedy.to_owned()));
+    }
+
+    fn end(self) -> ExitCode {
+        for (what, remedy) in &self.open {
+            Line::new().ink(Ink::Odd, "open  ").text(&format!("{what}: {remedy}")).say();
+        }
+        for (what, remedy) in &self.wrong {
+            Line::new().ink(Ink::Bad, "wrong ").text(&format!("{what}: {remedy}")).say();
+        }
+        if self.wrong.is_empty() {
+            Line::new().ink(Ink::Good, "nothing is wrong").say();
+            return ExitCode::SUCCESS;
+        }
+        ExitCode::FAILURE
+    }
+}
+
+fn fact(name: &str, value: &str) {
+    Line::new().ink(Ink::Faint, &format!("{name:<12}")).text(value).say();
+}
+
+/// The directory of the database.
+fn folder(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+fn disk(report: &mut Report, folder: &Path) {
+    match Disk::measure(folder) {
+        Ok(Disk { free, total, p50, p99 }) => {
+            fact("disk", &format!("{} free of {}", size(free), size(total)));
+            fact("fsync", &format!("1 KiB p50 {p50:.1?}, p99 {p99:.1?}"));
+            if free < LITTLE_ROOM {
+                report.wrong(&format!("the disk has only {} left", size(free)), "make room");
+            }
+        }
+        Err(cause) => {
+            let what = format!("{} cannot be written: {cause}", folder.display());
+            report.wrong(&what, "give this user the right to write there, or name another place with --data");
+        }
+    }
+}
+
+async fn database(report: &mut Report, data: &Data, store: &Sqlite) -> Result<(), Error> {
+    let status = store.status().await?;
+    fact("database", &status.place);
+    fact("engine", &format!("{}, schema {}", status.engine, status.schema));
+    fact("durability", status.durability.name());
+    if status.durability != Durability::PowerLoss {
+        report.wrong("acknowledged writes may be lost with power", "leave --unsafe-durability away");
+    }
+    fact("size", &format!("{}, of which log {}", size(status.bytes), size(log(&data.path))));
+    if log(&data.path) > LONG_LOG {
+        report.wrong(
+            "the write-ahead log is very long",
+            "a reader keeps it from being moved; end processes that have the database open",
+        );
+    }
+    permissions(report, &data.path);
+    let living = workers::look(&data.path, store).await?;
+    sessions(report, store, living).await?;
+    let unknown = store.unknown(Limits::default().page_rows).await?.len();
+    fact("unknown", &count(unknown, "call", "calls"));
+    if unknown > 0 {
+        report.open(
+            &format!("{} of unknown outcome", count(unknown, "call", "calls")),
+            "outlast unknown lists them and says how to settle them",
+        );
+    }
+    Ok(())
+}
+
+fn log(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(0, |found| found.len())
+}
+
+#[cfg(unix)]
+fn permissions(report: &mut Report, path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let Ok(found) = std::fs::metadata(path) else { return };
+    let mode = found.permissions().mode() & 0o777;
+    fact("permissions", &format!("{mode:o}"));
+    if mode & 0o077 != 0 {
+        let remedy = format!("chmod 600 {}", path.display());
+        report.wrong("other users of this machine can read the database", &remedy);
+    }
+}
+
+#[cfg(not(unix))]
+fn permissions(_: &mut Report, _: &Path) {}
+
+/// Counts sessions by state. `living` workers will drive what is ready.
+async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<(), Error> {
+    let mut counts = [0_usize; 4];
+    let mut before = None;
+    let mut counted = 0;
+    while counted < COUNTED {
+        let page = store.sessions(before, Limits::default().page_rows).await?;
+        let Some(last) = page.last() else { break };
+        before = Some(last.id);
+        counted += page.len();
+        for session in &page {
+            counts[session.state as usize] += 1;
+        }
+    }
+    let more = if counted < COUNTED { "" } else { "at least " };
+    let states = [SessionState::Idle, SessionState::Ready, SessionState::Leased, SessionState::Parked];
+    let told = states.map(|state| format!("{} {}", counts[state as usize], state.name())).join(", ");
+    fact("sessions", &format!("{more}{told}"));
+    let waiting = counts[SessionState::Ready as usize] + counts[SessionState::Leased as usize];
+    if waiting > 0 && living == 0 {
+        report.open(
+            &format!("{} want to be driven and no worker lives", count(waiting, "session", "sessions")),
+            "outlast work",
+        );
+    }
+    Ok(())
+}
+
+/// Bytes as a person reads them.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut left = bytes;
+    while left >= 10 * 1024 && unit + 1 < UNITS.len() {
+        left /= 1024;
+        unit += 1;
+    }
+    format!("{left} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_few_digits() {
+        assert_eq!(
+            [0, 4096, 10_240, 5 << 30, u64::MAX].map(size),
+            ["0 B", "4096 B", "10 KiB", "5120 MiB", "16777215 TiB"]
+        );
+    }
+}

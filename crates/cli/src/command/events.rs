@@ -1,0 +1,62 @@
+//! `outlast events`: what happened in a session, from any cursor on.
+use crate::data::Data;
+use crate::find;
+use crate::terminal;
+use crate::words;
+use clap::Args;
+use outlast::store::{Journal, Queries};
+use outlast::vocab::event::Event;
+use outlast::vocab::record::Seq;
+use outlast::{Error, Limits};
+use std::time::Duration;
+
+/// How often a follower looks whether another process wrote something.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Prints what happened in a session.
+#[derive(Args)]
+pub(crate) struct Events {
+    /// The session, by id or key
+    session: String,
+    /// Go on printing what happens
+    #[arg(long)]
+    follow: bool,
+    /// Begin after this event
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    after: u64,
+    /// Print every event as a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Events {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let session = find::session(&store, &self.session).await?.id;
+        let rows = Limits::default().page_rows;
+        let mut after = Seq(self.after);
+        let mut seen = None;
+        loop {
+            let changes = store.changes().await?;
+            while seen != Some(changes) {
+                let page = store.records(session, after, rows).await?;
+                if page.len() < rows {
+                    seen = Some(changes);
+                }
+                for record in page {
+                    after = record.seq;
+                    if self.json {
+                        terminal::json(&Event::Durable(Box::new(record)).frame(session));
+                    } else {
+                        terminal::say(&format!("{} {}", words::when(record.at), words::record(&record)));
+                    }
+                }
+            }
+            if !self.follow {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `outlast explain`: the page of an error code.
+use crate::terminal;
+use clap::Args;
+use outlast::{Error, Kind};
+
+/// Explains an error code; without one, lists them.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// The code, like `lease.lost`
+    code: Option<String>,
+}
+
+impl Explain {
+    /// Does it.
+    pub(crate) fn run(self) -> Result<(), Error> {
+        if let Some(code) = self.code {
+            terminal::say(code.parse::<Kind>()?.page().trim_end());
+            return Ok(());
+        }
+        let rows: Vec<Vec<String>> = Kind::ALL
+            .iter()
+            .map(|kind| vec![kind.code().to_owned(), kind.class().name().to_owned(), what(*kind)])
+            .collect();
+        terminal::table(&["CODE", "CLASS", "WHAT HAPPENED"], &rows);
+        Ok(())
+    }
+}
+
+/// The first sentence of the page.
+fn what(kind: Kind) -> String {
+    let (_, told) = kind.page().split_once("## What happened").unwrap_or_default();
+    let told = told.trim().replace('\n', " ");
+    let end = told.find(". ").map_or(told.len(), |end| end + 1);
+    told[..end].to_owned()
+}

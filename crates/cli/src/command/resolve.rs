@@ -1,0 +1,69 @@
+//! `outlast resolve`: finishes what a turn waits for, from outside.
+use crate::data::Data;
+use crate::input;
+use crate::terminal;
+use crate::words;
+use clap::Args;
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
+use outlast::store::{Content, Inbox, Resolved};
+use outlast::vocab::Failure;
+use outlast::vocab::wait::{CompletionKey, Resolution};
+use outlast::{Error, Kind};
+
+/// Finishes a call or an event that a turn waits for.
+#[derive(Args)]
+pub(crate) struct Resolve {
+    /// The completion key
+    key: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How it ended.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct How {
+    /// With this value
+    #[arg(long, value_name = "JSON")]
+    ok: Option<String>,
+    /// With an error
+    #[arg(long, value_name = "MESSAGE")]
+    error: Option<String>,
+    /// Nobody came in time
+    #[arg(long)]
+    timeout: bool,
+    /// It was called off
+    #[arg(long)]
+    cancelled: bool,
+}
+
+impl How {
+    fn resolution(self) -> Result<Resolution, Error> {
+        Ok(match self {
+            Self { ok: Some(json), .. } => Resolution::Ok(input::json("--ok", &json)?),
+            Self { error: Some(message), .. } => Resolution::Err(Failure::new(Kind::ToolFailed, message)),
+            Self { timeout: true, .. } => Resolution::Timeout,
+            Self { .. } => Resolution::Cancelled,
+        })
+    }
+}
+
+impl Resolve {
+    /// Does it. A worker that watches the database goes on with the turn.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let key: CompletionKey = self.key.parse()?;
+        let resolution = self.how.resolution()?;
+        let store = data.open()?;
+        key.check(&store.secret().await?)?;
+        let Resolved { first, yours } =
+            store.resolve(key.turn, key.key.clone(), resolution, SystemClock.now()).await?;
+        if yours {
+            terminal::say(&format!("resolved: {}", words::resolution(&first)));
+            terminal::note(&format!("· {} goes on where a worker runs; `outlast work` is one", key.turn));
+        } else {
+            terminal::say(&format!("resolved before: {}; that counts", words::resolution(&first)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! `outlast run`: one input, its answer streamed.
+use crate::agent::Agent;
+use crate::data::Data;
+use crate::find::Named;
+use crate::follow::{AtWait, View, follow};
+use crate::input;
+use crate::prose::Prose;
+use crate::send::Message;
+use crate::terminal;
+use clap::Args;
+use outlast::store::MAIN;
+use outlast::{Error, Outlast};
+
+/// Sends one input and follows its turn.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// What to say; `-` reads it from standard input
+    text: String,
+    /// The session to say it in, by id or by a key of your own; a new one without it
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// An idempotency key: the same key in the same session is the same turn
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// The head of the session to say it on
+    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    head: String,
+    /// Print every event as a line of JSON
+    #[arg(long)]
+    json: bool,
+    /// Stay when the turn waits for somebody outside
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Run {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let text = input::text(&self.text)?;
+        let named = self.session.as_deref().map(Named::parse).transpose()?;
+        let outlast = self.agent.start(data).await?;
+        let ran = self.turn(&outlast, named, text).await;
+        outlast.shut_down().await;
+        ran
+    }
+
+    async fn turn(&self, outlast: &Outlast, named: Option<Named>, text: String) -> Result<(), Error> {
+        let is_new = named.is_none();
+        let (key, head) = (self.key.clone(), self.head.clone());
+        let sent = Message { to: named, key, head, text }.send(outlast).await?;
+        if is_new {
+            terminal::note(&format!("· session {}", sent.turn.session()));
+        }
+        let mut view = if self.json { View::Frames } else { View::Prose(Prose::default()) };
+        let at_wait = if self.wait { AtWait::Stay } else { AtWait::Leave };
+        follow(outlast, sent, &mut view, at_wait).await
+    }
+}

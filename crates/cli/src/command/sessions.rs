@@ -1,0 +1,48 @@
+//! `outlast sessions`: list, show, fork, rewind, delete.
+mod delete;
+mod fork;
+mod list;
+mod rewind;
+mod show;
+mod tree;
+
+use crate::data::Data;
+use clap::{Args, Subcommand};
+use outlast::Error;
+
+pub(crate) use list::list;
+
+/// Looks at sessions and shapes them; lists them if nothing else is said.
+#[derive(Args)]
+pub(crate) struct Sessions {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List sessions, newest first
+    List(list::List),
+    /// Show a session's messages, its state and what it waits for
+    Show(show::Show),
+    /// Branch a session at a message; nothing is copied
+    Fork(fork::Fork),
+    /// Move a head back to a message; nothing is lost
+    Rewind(rewind::Rewind),
+    /// Delete a session and everything only it uses
+    Delete(delete::Delete),
+}
+
+impl Sessions {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        match self.what {
+            None => list(&data.open()?, list::MOST).await,
+            Some(What::List(list)) => list.run(data).await,
+            Some(What::Show(show)) => show.run(data).await,
+            Some(What::Fork(fork)) => fork.run(data).await,
+            Some(What::Rewind(rewind)) => rewind.run(data).await,
+            Some(What::Delete(delete)) => delete.run(data).await,
+        }
+    }
+}

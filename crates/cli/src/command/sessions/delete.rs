@@ -1,0 +1,49 @@
+//! `outlast sessions delete`.
+use crate::data::Data;
+use crate::find;
+use crate::terminal;
+use crate::words::count;
+use clap::Args;
+use outlast::store::{SessionView, Trees};
+use outlast::{Error, Kind};
+use std::io::{self, IsTerminal};
+
+/// Deletes a session and everything only it uses.
+#[derive(Args)]
+pub(crate) struct Delete {
+    /// The session, by id or key
+    session: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Delete {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let session = find::session(&store, &self.session).await?;
+        if !self.yes && !is_meant(&session)? {
+            terminal::note("· nothing was deleted");
+            return Ok(());
+        }
+        store.delete(session.id).await?;
+        terminal::say(&format!("{} deleted", session.id));
+        Ok(())
+    }
+}
+
+/// Asks the person at the terminal.
+fn is_meant(session: &SessionView) -> Result<bool, Error> {
+    if !io::stdin().is_terminal() {
+        let detail = "nobody is there to ask whether the session may be deleted; `--yes` says so";
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    let turns = count(session.turns as usize, "turn", "turns");
+    terminal::note(&format!("delete {} with {turns}? It cannot be brought back. [y/N]", session.id));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the answer cannot be read: {cause}")).because(cause)
+    })?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

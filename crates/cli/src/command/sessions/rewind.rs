@@ -1,0 +1,36 @@
+//! `outlast sessions rewind`.
+use crate::data::Data;
+use crate::find;
+use crate::terminal;
+use clap::Args;
+use outlast::Error;
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
+use outlast::store::{MAIN, Trees};
+use outlast::vocab::record::Seq;
+
+/// Moves a head back to a message.
+#[derive(Args)]
+pub(crate) struct Rewind {
+    /// The session, by id or key
+    session: String,
+    /// The message the head is to stand at; 0 is before the first
+    #[arg(long, value_name = "N")]
+    to: u64,
+    /// Which head
+    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    head: String,
+}
+
+impl Rewind {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let session = find::session(&store, &self.session).await?.id;
+        let to = (self.to > 0).then_some(Seq(self.to));
+        store.rewind(session, self.head.clone(), to, SystemClock.now()).await?;
+        let place = to.map_or_else(|| "the beginning".to_owned(), |seq| format!("#{seq}"));
+        terminal::say(&format!("{session}: {} stands at {place}", self.head));
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! `outlast sessions show`: messages with their numbers, state, waits, heads.
+use super::tree;
+use crate::data::Data;
+use crate::find;
+use crate::terminal::{self, Ink, Line};
+use crate::words;
+use clap::Args;
+use outlast::sqlite::Sqlite;
+use outlast::store::{Backend, Content, HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
+use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
+use outlast::vocab::message::text_of;
+use outlast::vocab::record::{Asked, End, Fact, Performed, Record, Seq};
+use outlast::{Error, Kind, Limits, SessionId};
+use std::collections::BTreeMap;
+
+/// Bytes of records that are shown without `--all`.
+const SHOWN_BYTES: usize = 256 << 10;
+
+/// As wide as a message's number.
+const INDENT: &str = "      ";
+
+/// Shows a session.
+#[derive(Args)]
+pub(crate) struct Show {
+    /// The session, by id or key
+    session: String,
+    /// Which head's messages
+    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    head: String,
+    /// All of them, however many
+    #[arg(long)]
+    all: bool,
+    /// Draw the turns as a tree instead
+    #[arg(long)]
+    tree: bool,
+}
+
+impl Show {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let session = find::session(&store, &self.session).await?;
+        about(&store, &session).await?;
+        if self.tree {
+            return tree::draw(&store, &session).await;
+        }
+        self.messages(&store, &session).await
+    }
+
+    async fn messages(&self, store: &dyn Store, session: &SessionView) -> Result<(), Error> {
+        let head = session.heads.iter().find(|(name, _)| *name == self.head).ok_or_else(|| {
+            let detail = format!("session {} has no head `{}`", session.id, self.head);
+            Error::new(Kind::NodeNotFound, detail)
+        })?;
+        let bytes = if self.all { usize::MAX } else { SHOWN_BYTES };
+        let mut past = match head.1 {
+            Some(node) => store.history(node, bytes).await?,
+            None => Vec::new(),
+        };
+        past.reverse();
+        let first = past.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn);
+        if let Some(first) = first
+            && store.turn(first).await?.parent.is_some()
+        {
+            terminal::note("· earlier messages are left out; `--all` shows them");
+        }
+        for HistoryTurn { records, cut } in &past {
+            if let Some(id) = records.first().and_then(|record| record.turn) {
+                turn(&store.turn(id).await?, session.id);
+            }
+            messages(records, *cut);
+        }
+        let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
+        let from = session.turns.saturating_sub(newest);
+        for view in store.turns(session.id, from, newest as usize).await? {
+            if view.state != TurnState::Ended {
+                turn(&view, session.id);
+                messages(&store.turn_records(view.id).await?, Seq(u64::MAX));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a session beside its messages.
+async fn about(store: &Sqlite, session: &SessionView) -> Result<(), Error> {
+    let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
+    let turns = words::count(session.turns as usize, "turn", "turns");
+    Line::new()
+        .ink(Ink::Bold, &format!("{}{key}", session.id))
+        .text(&format!(" {}, {turns}, updated {}", session.state.name(), words::when(session.updated)))
+        .say();
+    if let Some(node) = session.forked_from {
+        terminal::say(&format!("forked from {}", words::place(Some(node))));
+    }
+    for fork in forks(store, session.id).await? {
+        terminal::say(&format!("fork {fork}"));
+    }
+    for (name, node) in &session.heads {
+        terminal::say(&format!("head {name} at {}", words::place(*node)));
+    }
+    if let Some(active) = session.active {
+        let secret = store.secret().await?;
+        for wait in &session.waits {
+            terminal::say(&format!("{active} {}", words::wait(&secret, active, wait)));
+        }
+    }
+    Ok(())
+}
+
+/// Sessions that need this one's history.
+async fn forks(store: &Sqlite, session: SessionId) -> Result<Vec<SessionId>, Error> {
+    let forks = store.read(move |rows| {
+        let row = rows.session_by_id(session)?;
+        row.map_or_else(|| Ok(Vec::new()), |row| rows.forks(row.no))
+    });
+    forks.await
+}
+
+/// Prints a turn's id and how it stands.
+fn turn(turn: &TurnView, session: SessionId) {
+    let state = match (&turn.end, turn.state) {
+        (Some(End::Answered { .. }), _) => "answered".to_owned(),
+        (Some(end), _) => words::end(end),
+        (None, TurnState::Queued) => "waits for the turn before it".to_owned(),
+        (None, _) => "under way".to_owned(),
+    };
+    // The numbers of messages that a fork shares count in the session they were said in.
+    let place = if turn.session == session { String::new() } else { format!(", in {}", turn.session) };
+    Line::new().ink(Ink::Faint, &format!("{} {state}{place}", turn.id)).say();
+}
+
+/// Prints the messages of one turn up to `cut`, each with the number that fork and rewind take. Results of calls that were
+/// asked for before the cut belong to the branch, however late they came.
+fn messages(records: &[Record], cut: Seq) {
+    let mut tools: BTreeMap<(Seq, u32), String> = BTreeMap::new();
+    for record in records {
+        match &record.fact {
+            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+                let calls = (0..).zip(&batch.calls);
+                tools.extend(calls.map(|(child, call)| ((record.seq, child), call.tool().to_string())));
+            }
+            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) if record.seq > cut => return,
+            _ => {}
+        }
+        let Some((who, what)) = message(&record.fact, &tools) else { continue };
+        Line::new()
+            .ink(Ink::Faint, &format!("#{:<4} ", record.seq.0))
+            .ink(Ink::Bold, who)
+            .text(&format!(" {}", what.replace('\n', &format!("\n{INDENT}"))))
+            .say();
+    }
+}
+
+/// Who says what with a fact, if it is a message.
+fn message<'a>(fact: &Fact, tools: &'a BTreeMap<(Seq, u32), String>) -> Option<(&'a str, String)> {
+    let tool = |asked, child| tools.get(&(asked, child)).map_or("tool", String::as_str);
+    Some(match fact {
+        Fact::Accepted(accepted) => ("user", text_of(&accepted.parts).into_owned()),
+        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
+            let text = Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty());
+            let calls = reply.calls.iter().map(|ask| format!("[{}]", words::call(ask)));
+            ("assistant", text.into_iter().chain(calls).collect::<Vec<_>>().join("\n"))
+        }
+        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. })
+            if !joined.inputs.is_empty() =>
+        {
+            let inputs = joined.inputs.iter().map(|input| text_of(&input.parts).into_owned());
+            ("user", inputs.collect::<Vec<_>>().join("\n"))
+        }
+        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. })
+            if key.as_str().ends_with("/completion") =>
+        {
+            ("outside", words::resolution(resolution))
+        }
+        Fact::Answered(answered) => match &answered.outcome {
+            Outcome::ToolCall(outcome) => {
+                (tool(answered.claim.asked, answered.claim.child), words::outcome(outcome))
+            }
+            _ => return None,
+        },
+        Fact::Settled(settled) => {
+            (tool(settled.claim.asked, settled.claim.child), words::verdict(&settled.verdict))
+        }
+        _ => return None,
+    })
+}

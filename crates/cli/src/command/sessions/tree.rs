@@ -1,0 +1,74 @@
+//! Draws the turns of a session as a tree, with its heads.
+use crate::terminal;
+use crate::words;
+use outlast::store::{SessionView, Store, TurnView};
+use outlast::vocab::record::Seq;
+use outlast::{Error, TurnId};
+use outlast_kernel::tree::{Branch, Tree};
+use std::collections::BTreeMap;
+
+/// Draws the tree.
+pub(super) async fn draw(store: &dyn Store, session: &SessionView) -> Result<(), Error> {
+    let turns = store.turns(session.id, 0, session.turns as usize).await?;
+    let mut lines = BTreeMap::new();
+    for turn in &turns {
+        lines.insert(turn.id, label(store, session, turn).await?);
+    }
+    let tree = Tree::new(turns.iter().map(branch).collect());
+    let mut drawing = Drawing { tree: &tree, lines: &lines, left: turns.len() };
+    drawing.below(None, "");
+    Ok(())
+}
+
+fn branch(turn: &TurnView) -> Branch {
+    let TurnView { id, session, parent, span: (first, last), .. } = turn;
+    Branch { session: *session, turn: *id, parent: *parent, first: *first, last: *last }
+}
+
+async fn label(store: &dyn Store, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
+    let (Seq(first), Seq(last)) = turn.span;
+    let input = store.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
+    let input = input.map(|record| words::fact(&record.fact)).unwrap_or_default();
+    let end = turn.end.as_ref().map_or("unfinished", |end| end.name());
+    let holds = |seq: Seq| (turn.span.0..=turn.span.1).contains(&seq);
+    let heads = session.heads.iter().filter_map(|(name, node)| {
+        node.filter(|node| node.session == session.id && holds(node.seq))
+            .map(|node| format!(" ← {name} at #{}", node.seq))
+    });
+    Ok(format!("#{first}–#{last} {input} {end}{}", heads.collect::<String>()))
+}
+
+struct Drawing<'a> {
+    tree: &'a Tree,
+    lines: &'a BTreeMap<TurnId, String>,
+    /// Turns that may still be drawn: damaged data can have cycles, a drawing must not.
+    left: usize,
+}
+
+impl Drawing<'_> {
+    /// Draws what follows a turn. A straight line stays at its indent, however long it is; only branches go deeper.
+    fn below(&mut self, parent: Option<&Branch>, indent: &str) {
+        let mut children = self.tree.children(parent);
+        while let [child] = children[..] {
+            if !self.line(child, indent) {
+                return;
+            }
+            children = self.tree.children(Some(child));
+        }
+        let last = children.len().saturating_sub(1);
+        for (place, child) in children.into_iter().enumerate() {
+            let (corner, bar) = if place == last { ("└ ", "  ") } else { ("├ ", "│ ") };
+            if self.line(child, &format!("{indent}{corner}")) {
+                self.below(Some(child), &format!("{indent}{bar}"));
+            }
+        }
+    }
+
+    fn line(&mut self, branch: &Branch, indent: &str) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        let line = self.lines.get(&branch.turn).map_or("", String::as_str);
+        terminal::say(&format!("{indent}{line}"));
+        true
+    }
+}

@@ -1,0 +1,94 @@
+//! `outlast unknown`: calls whose outcome nobody knows, and a person's word on them (R3.4).
+use crate::data::Data;
+use crate::input;
+use crate::terminal;
+use crate::words;
+use clap::{Args, Subcommand};
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
+use outlast::store::{Queries, Trees};
+use outlast::vocab::CallId;
+use outlast::vocab::message::ToolResult;
+use outlast::vocab::record::Verdict;
+use outlast::{Error, Limits};
+
+/// Lists calls whose outcome nobody knows, or says how one went.
+#[derive(Args)]
+pub(crate) struct Unknown {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List them
+    List,
+    /// Say how one went; the session shows it from then on
+    Settle(Settle),
+}
+
+#[derive(Args)]
+struct Settle {
+    /// The call
+    call: String,
+    #[command(flatten)]
+    verdict: How,
+}
+
+/// What was found out.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct How {
+    /// It happened, with this result
+    #[arg(long, value_name = "JSON")]
+    happened: Option<String>,
+    /// It did not happen
+    #[arg(long)]
+    did_not_happen: bool,
+}
+
+impl Unknown {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        match self.what {
+            None | Some(What::List) => list(data).await,
+            Some(What::Settle(settle)) => settle.run(data).await,
+        }
+    }
+}
+
+async fn list(data: &Data) -> Result<(), Error> {
+    let calls = data.open()?.unknown(Limits::default().page_rows).await?;
+    if calls.is_empty() {
+        terminal::note("· no call has an unknown outcome");
+        return Ok(());
+    }
+    for call in &calls {
+        terminal::say(&format!(
+            "{} {} {}\n  since {} in {}",
+            call.call,
+            call.tool,
+            call.arguments,
+            words::when(call.since),
+            call.session
+        ));
+    }
+    terminal::note(
+        "· find out whether it happened, then: outlast unknown settle CALL --happened JSON | --did-not-happen",
+    );
+    Ok(())
+}
+
+impl Settle {
+    async fn run(self, data: &Data) -> Result<(), Error> {
+        let call: CallId = self.call.parse()?;
+        let verdict = match self.verdict.happened {
+            Some(json) => Verdict::Happened(ToolResult::Ok(input::json("--happened", &json)?)),
+            None => Verdict::DidNotHappen,
+        };
+        let told = words::verdict(&verdict);
+        let session = data.open()?.settle(call, verdict, SystemClock.now()).await?;
+        terminal::say(&format!("settled in {session}: {told}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! `outlast work`: drives whatever is unfinished.
+use crate::agent::Agent;
+use crate::data::Data;
+use crate::follow::interrupt;
+use crate::terminal;
+use crate::words;
+use clap::Args;
+use outlast::store::{FeedCursor, Store};
+use outlast::vocab::record::Fact;
+use outlast::{Error, Limits, Outlast};
+use std::time::Duration;
+
+/// How often the feed is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Drives whatever is unfinished: until nothing can be driven now, or for ever.
+#[derive(Args)]
+pub(crate) struct Work {
+    /// Go on until Ctrl-C
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Work {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let mut feed = Feed { after: newest(&data.open()?).await? };
+        let outlast = self.agent.start(data).await?;
+        let ran = self.until_done(&outlast, &mut feed).await;
+        let store = outlast.store().clone();
+        outlast.shut_down().await;
+        feed.print(store.as_ref()).await?;
+        if ran.is_ok() && !self.follow {
+            terminal::note("· nothing is left that could be driven now");
+        }
+        ran
+    }
+
+    async fn until_done(&self, outlast: &Outlast, feed: &mut Feed) -> Result<(), Error> {
+        let done = async {
+            if self.follow {
+                interrupt().await;
+                return Ok(());
+            }
+            outlast.runtime().idle().await?;
+            // What was claimed a moment ago may not have begun; it has by now.
+            tokio::time::sleep(LOOK_AGAIN).await;
+            outlast.runtime().idle().await
+        };
+        tokio::pin!(done);
+        loop {
+            tokio::select! {
+                done = &mut done => return done,
+                () = tokio::time::sleep(LOOK_AGAIN) => feed.print(outlast.store().as_ref()).await?,
+            }
+        }
+    }
+}
+
+/// Prints what became of turns.
+struct Feed {
+    after: FeedCursor,
+}
+
+impl Feed {
+    async fn print(&mut self, store: &dyn Store) -> Result<(), Error> {
+        loop {
+            let page = store.feed(self.after, Limits::default().page_rows).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            self.after = last.cursor;
+            for fed in page {
+                if let Fact::Ended { .. } | Fact::Parked { .. } | Fact::Stuck { .. } = fed.record.fact {
+                    terminal::say(&format!("{} {}", fed.session, words::record(&fed.record)));
+                }
+            }
+        }
+    }
+}
+
+/// The end of the feed. Cursors have gaps, so it is found by doubling and halving, not by counting.
+async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
+    let goes_on = async |after: u64| store.feed(FeedCursor(after), 1).await.map(|page| !page.is_empty());
+    let (mut low, mut high) = (0, 1);
+    while goes_on(high).await? {
+        high *= 2;
+    }
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if goes_on(middle).await? {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(FeedCursor(low))
+}

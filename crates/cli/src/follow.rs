@@ -1,0 +1,151 @@
+//! Follows a turn to its end, or to where it waits for somebody. Ctrl-C cancels the turn; a second one ends the program.
+use crate::prose::Prose;
+use crate::send::Sent;
+use crate::terminal;
+use crate::words;
+use outlast::store::SessionState;
+use outlast::vocab::At;
+use outlast::vocab::event::Event;
+use outlast::vocab::record::Fact;
+use outlast::vocab::wait::{Wait, WaitKind};
+use outlast::{Error, Outlast, Turn};
+
+/// What a shell expects of a program that was interrupted.
+const INTERRUPTED: i32 = 130;
+
+/// How events are shown.
+pub(crate) enum View {
+    /// One line of JSON each.
+    Frames,
+    /// As a conversation.
+    Prose(Prose),
+}
+
+impl View {
+    /// Lets what is told beside the text begin on a line of its own.
+    fn end_line(&self) {
+        if let Self::Prose(prose) = self {
+            prose.end_line();
+        }
+    }
+
+    fn show(&mut self, turn: &Turn, event: &Event) {
+        match self {
+            Self::Frames => terminal::json(&event.frame(turn.session())),
+            Self::Prose(prose) => {
+                let whose = match event {
+                    Event::Durable(record) => record.turn,
+                    Event::Live(live) => Some(live.turn),
+                    Event::Missed { .. } => None,
+                };
+                // The session may have turns of others.
+                if whose == Some(turn.id()) {
+                    prose.show(event);
+                }
+            }
+        }
+    }
+}
+
+/// What to do when the turn waits for somebody outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtWait {
+    /// Say so and leave; the turn stays.
+    Leave,
+    /// Say so and stay until it goes on.
+    Stay,
+}
+
+/// Follows a turn. An end other than an answer is an error; a wait is none.
+pub(crate) async fn follow(
+    outlast: &Outlast,
+    sent: Sent,
+    view: &mut View,
+    at_wait: AtWait,
+) -> Result<(), Error> {
+    let Sent { ref turn, mut watch } = sent;
+    let mut stop = Box::pin(interrupt());
+    let mut asked_to_stop = false;
+    let mut stuck = None;
+    if let Some(waiting) = waiting(outlast, turn).await?.filter(|waiting| !waiting.ours) {
+        terminal::note(&waiting.told);
+        if at_wait == AtWait::Leave {
+            return Ok(());
+        }
+    }
+    loop {
+        let event = tokio::select! {
+            event = watch.next() => event?,
+            () = &mut stop => {
+                if asked_to_stop {
+                    std::process::exit(INTERRUPTED);
+                }
+                asked_to_stop = true;
+                stop = Box::pin(interrupt());
+                view.end_line();
+                terminal::note("· stopping; Ctrl-C again leaves at once");
+                turn.cancel("interrupted at the terminal").await?;
+                continue;
+            }
+        };
+        view.show(turn, &event);
+        let Event::Durable(record) = &event else { continue };
+        let ours = record.turn == Some(turn.id());
+        match &record.fact {
+            Fact::Ended { .. } if ours => return turn.answer().await.map(drop),
+            Fact::Stuck { failure } if ours => stuck = Some(failure.clone()),
+            Fact::Parked { waits } => {
+                let waiting = waiting(outlast, turn).await?;
+                // A wait of the past was resolved since.
+                let Some(waiting) = waiting.filter(|waiting| waiting.waits == *waits) else { continue };
+                terminal::note(&waiting.told);
+                if let Some(failure) = stuck.take().filter(|_| ours) {
+                    let at = At { turn: Some(turn.id()), ..At::default() };
+                    return Err(Error::from(failure).at(at));
+                }
+                if at_wait == AtWait::Leave {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a session waits for right now.
+struct Waiting {
+    waits: Vec<Wait>,
+    /// Whether it is the turn that is followed.
+    ours: bool,
+    /// What a person is told.
+    told: String,
+}
+
+/// What the session waits for that somebody outside has to do; time passes by itself.
+async fn waiting(outlast: &Outlast, turn: &Turn) -> Result<Option<Waiting>, Error> {
+    let session = outlast.store().session(turn.session()).await?;
+    let (SessionState::Parked, Some(active)) = (session.state, session.active) else { return Ok(None) };
+    if session.waits.iter().all(|wait| wait.kind == WaitKind::Sleep) {
+        return Ok(None);
+    }
+    let secret = outlast.store().secret().await?;
+    let ours = active == turn.id();
+    let mut told = session
+        .waits
+        .iter()
+        .map(|wait| format!("· {active} {}", words::wait(&secret, active, wait)))
+        .collect::<Vec<_>>()
+        .join("\n");
+    if !ours {
+        told = format!("{told}\n· the input is kept; {} comes after it", turn.id());
+    }
+    Ok(Some(Waiting { waits: session.waits, ours, told }))
+}
+
+/// Comes back when somebody presses Ctrl-C.
+pub(crate) async fn interrupt() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // The system does not tell us; then Ctrl-C ends the program as it always did.
+        std::future::pending::<()>().await;
+    }
+}

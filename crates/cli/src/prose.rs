@@ -1,0 +1,147 @@
+//! Shows a turn to a person: what the model says on standard output, what tools do on standard error.
+//!
+//! Text is shown as it streams. What was missed is filled in from the record of the whole reply, so whoever reads ends
+//! with the text that is kept, however late they came (R5.5).
+use crate::terminal;
+use crate::words;
+use outlast::vocab::ReplayKey;
+use outlast::vocab::effect::{Command, ModelOutcome, Outcome, Reply};
+use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::message::text_of;
+use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a reader was shown so far.
+#[derive(Debug, Default)]
+pub(crate) struct Prose {
+    /// The reply that is being spoken.
+    spoken: Option<Spoken>,
+    /// Replies that were shown whole.
+    whole: BTreeSet<ReplayKey>,
+    /// The tools behind claims and keys.
+    names: BTreeMap<(Seq, u32), String>,
+    keys: BTreeMap<ReplayKey, String>,
+}
+
+#[derive(Debug)]
+struct Spoken {
+    key: ReplayKey,
+    attempt: u32,
+    text: String,
+}
+
+impl Prose {
+    /// Shows an event.
+    pub(crate) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Durable(record) => self.became_true(record),
+            Event::Live(live) => self.happens(&live.what),
+            Event::Missed { .. } => {}
+        }
+    }
+
+    /// Ends the line if a reply stands on it.
+    pub(crate) fn end_line(&self) {
+        if self.spoken.as_ref().is_some_and(|spoken| !spoken.text.ends_with('\n')) {
+            terminal::say("");
+        }
+    }
+
+    fn happens(&mut self, what: &LiveKind) {
+        match what {
+            LiveKind::Text { key, attempt, offset, text } => self.hear(key, *attempt, *offset, text),
+            LiveKind::Retracted { key, attempt } => self.retract(key, *attempt),
+            LiveKind::Running { key, attempt } if *attempt > 1 => {
+                terminal::note(&format!("· {} runs again, attempt {attempt}", self.name(key)));
+            }
+            LiveKind::Interrupted { key } => {
+                terminal::note(&format!("! {} was interrupted before it answered", self.name(key)));
+            }
+            LiveKind::Progress { key, note } => terminal::note(&format!("· {}: {note}", self.name(key))),
+            LiveKind::Running { .. } | LiveKind::Replayed { .. } => {}
+        }
+    }
+
+    fn hear(&mut self, key: &ReplayKey, attempt: u32, offset: usize, text: &str) {
+        if self.whole.contains(key) {
+            return;
+        }
+        match &mut self.spoken {
+            Some(Spoken { key: spoken, attempt: at, text: heard }) if spoken == key && *at == attempt => {
+                // After a gap nothing fits until the record of the reply fills it.
+                let fits = heard.len() == offset;
+                if fits {
+                    heard.push_str(text);
+                    terminal::piece(text);
+                }
+            }
+            _ if offset == 0 => {
+                self.void();
+                self.spoken = Some(Spoken { key: key.clone(), attempt, text: text.to_owned() });
+                terminal::piece(text);
+            }
+            // The beginning was missed; the record of the reply will have it.
+            _ => {}
+        }
+    }
+
+    fn retract(&mut self, key: &ReplayKey, attempt: u32) {
+        if self.spoken.as_ref().is_some_and(|spoken| spoken.key == *key && spoken.attempt == attempt) {
+            self.void();
+        }
+    }
+
+    /// Text that was shown turns out not to count.
+    fn void(&mut self) {
+        if self.spoken.take().is_some_and(|spoken| !spoken.text.is_empty()) {
+            terminal::say("\n[the answer broke off; what stands above is void]");
+        }
+    }
+
+    fn became_true(&mut self, record: &Record) {
+        match &record.fact {
+            Fact::Performed(Performed { key, outcome: Outcome::ModelCall(outcome), .. }) => match outcome {
+                ModelOutcome::Reply(reply) => self.finish(key, reply),
+                ModelOutcome::Failed(_) => self.void(),
+            },
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                for (child, call) in batch.calls.iter().enumerate() {
+                    terminal::note(&format!("· {}", words::claimed(call)));
+                    let tool = call.tool().to_string();
+                    self.keys.insert(key.child(child, call.model_id().as_str()), tool.clone());
+                    self.names.insert((record.seq, u32::try_from(child).unwrap_or(u32::MAX)), tool);
+                }
+            }
+            Fact::Answered(answered) => {
+                if let Outcome::ToolCall(outcome) = &answered.outcome {
+                    let ClaimRef { asked, child } = answered.claim;
+                    let name = self.names.get(&(asked, child)).map_or("a call", String::as_str);
+                    terminal::note(&format!("· {name} → {}", words::outcome(outcome)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Shows what of the reply was not shown yet.
+    fn finish(&mut self, key: &ReplayKey, reply: &Reply) {
+        let text = text_of(&reply.parts);
+        let shown = self.spoken.as_ref().filter(|spoken| spoken.key == *key);
+        let rest = shown.and_then(|spoken| text.strip_prefix(spoken.text.as_str()));
+        if let Some(rest) = rest {
+            terminal::piece(rest);
+            self.spoken = None;
+        } else {
+            self.void();
+            terminal::piece(&text);
+        }
+        if !text.is_empty() {
+            terminal::say("");
+        }
+        self.whole.insert(key.clone());
+    }
+
+    fn name<'a>(&'a self, key: &'a ReplayKey) -> &'a str {
+        self.keys.get(key).map_or(key.as_str(), String::as_str)
+    }
+}

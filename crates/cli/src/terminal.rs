@@ -1,0 +1,189 @@
+//! How text gets out. Text from models, tools and users is shown, never obeyed: control characters are made visible
+//! (threat S34), and there is no way around that except JSON, which escapes by itself.
+//!
+//! When nobody listens any more, the program ends quietly; what it had accepted is durable.
+use comfy_table::Table;
+use outlast::Error;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::LazyLock;
+
+/// How a piece of a line looks on a terminal that has colours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ink {
+    Faint,
+    Bold,
+    Good,
+    Bad,
+    Odd,
+}
+
+impl Ink {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Faint => "2",
+            Self::Bold => "1",
+            Self::Good => "32",
+            Self::Bad => "31",
+            Self::Odd => "33",
+        }
+    }
+}
+
+/// A line while it is put together.
+#[derive(Debug, Default)]
+pub(crate) struct Line(String);
+
+impl Line {
+    /// An empty line.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds text.
+    pub(crate) fn text(mut self, text: &str) -> Self {
+        self.0.push_str(&clean(text));
+        self
+    }
+
+    /// Adds text that looks different where there are colours.
+    pub(crate) fn ink(mut self, ink: Ink, text: &str) -> Self {
+        if *COLOURS {
+            // A `String` takes every write.
+            let _ = write!(self.0, "\x1b[{}m{}\x1b[0m", ink.code(), clean(text));
+            return self;
+        }
+        self.text(text)
+    }
+
+    /// Prints it to standard output.
+    pub(crate) fn say(mut self) {
+        self.0.push('\n');
+        put(&self.0);
+    }
+}
+
+/// Prints a line to standard output.
+pub(crate) fn say(text: &str) {
+    Line::new().text(text).say();
+}
+
+/// Prints a piece of a text that is still being spoken.
+pub(crate) fn piece(text: &str) {
+    put(&clean(text));
+}
+
+/// Prints one line of JSON, which escapes control characters by itself.
+///
+/// # Panics
+/// Never: frames are plain data.
+pub(crate) fn json(value: &impl Serialize) {
+    let mut line = serde_json::to_string(value).expect("what is printed as JSON is plain data");
+    line.push('\n');
+    put(&line);
+}
+
+/// Prints rows under a head, aligned.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(head);
+    for row in rows {
+        table.add_row(row.iter().map(|cell| clean(&one_line(cell, usize::MAX)).into_owned()));
+    }
+    for line in table.lines() {
+        put(line.trim());
+        put("\n");
+    }
+}
+
+/// Tells a person something beside the output.
+pub(crate) fn note(text: &str) {
+    // Whoever closed standard error does not want to know.
+    let _ = writeln!(io::stderr().lock(), "{}", clean(text));
+}
+
+/// Says why the command failed and where to read on.
+pub(crate) fn complain(error: &Error) {
+    let code = error.kind().code();
+    let told = error.to_string();
+    let what = told.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&told);
+    note(&format!("error[{code}]: {what}\n  read on with: outlast explain {code}"));
+}
+
+/// The text on one line, cut after so many letters.
+pub(crate) fn one_line(text: &str, letters: usize) -> String {
+    let mut line: String = text.trim().chars().map(|c| if c == '\n' { '⏎' } else { c }).collect();
+    if let Some((end, _)) = line.char_indices().nth(letters) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+/// Whether standard output shows colours.
+static COLOURS: LazyLock<bool> = LazyLock::new(|| {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    wanted && able && io::stdout().is_terminal()
+});
+
+/// Everything that a terminal would obey, or that turns the reading direction, is written out.
+fn clean(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_obeyed(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_obeyed(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (c.is_control() && c != '\n' && c != '\t')
+}
+
+fn put(text: &str) {
+    let mut out = io::stdout().lock();
+    if let Err(cause) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        drop(out);
+        end(&cause);
+    }
+}
+
+/// Ends the program because its output cannot be written. A reader that went away has seen enough.
+fn end(cause: &io::Error) -> ! {
+    if cause.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    let detail = format!("standard output cannot be written: {cause}");
+    complain(&Error::new(outlast::Kind::IoFailed, detail));
+    std::process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(clean("a\tb\nc"), "a\tb\nc");
+        assert_eq!(clean("\x1b[2Jgone\r\x07\u{9b}1m"), r"\u{1b}[2Jgone\u{d}\u{7}\u{9b}1m");
+        assert_eq!(clean("pay \u{202e}nna"), r"pay \u{202e}nna");
+    }
+
+    #[test]
+    fn a_long_text_fits_one_line() {
+        assert_eq!(one_line(" a\nb ", 3), "a⏎b");
+        assert_eq!(one_line("äöüß", 3), "äöü…");
+    }
+}

@@ -1,0 +1,190 @@
+//! How things are said to a person: times, facts, waits, ends.
+use crate::terminal::one_line;
+use outlast::TurnId;
+use outlast::vocab::Millis;
+use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
+use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
+use outlast::vocab::record::{End, Fact, NodeRef, Record, Verdict};
+use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use std::borrow::Cow;
+
+/// Letters of a text inside a line about something else.
+const TEXT_LETTERS: usize = 72;
+
+/// A point in time.
+pub(crate) fn when(at: Millis) -> String {
+    let timestamp = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    timestamp.map_or_else(|| format!("{} ms", at.0), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// A number of things.
+pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
+/// A text, short enough to stand in a line.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", one_line(text, TEXT_LETTERS))
+}
+
+/// A call as a model asked for it.
+pub(crate) fn call(ask: &ToolUse) -> String {
+    let arguments = match &ask.arguments {
+        Arguments::Json(value) => Cow::Owned(value.to_string()),
+        Arguments::Broken(text) => Cow::Borrowed(text.as_str()),
+    };
+    format!("{} {}", ask.tool, one_line(&arguments, TEXT_LETTERS))
+}
+
+/// A call as it was claimed.
+pub(crate) fn claimed(call: &BatchCall) -> String {
+    match call {
+        BatchCall::Run(call) => {
+            format!("{} {}", call.tool, one_line(&call.arguments.to_string(), TEXT_LETTERS))
+        }
+        BatchCall::Refused(refused) => format!("{} refused: {}", refused.tool, refused.failure),
+    }
+}
+
+/// What came of a call.
+pub(crate) fn outcome(outcome: &ToolOutcome) -> String {
+    match outcome {
+        ToolOutcome::Done(result) => self::result(result),
+        ToolOutcome::Pending => "waits for somebody outside to finish it".to_owned(),
+        ToolOutcome::Unknown => "nobody knows whether it happened; `outlast unknown`".to_owned(),
+    }
+}
+
+/// What a tool gave.
+pub(crate) fn result(result: &ToolResult) -> String {
+    one_line(&result.text(), TEXT_LETTERS)
+}
+
+/// How a wait was resolved.
+pub(crate) fn resolution(resolution: &Resolution) -> String {
+    match resolution {
+        Resolution::Ok(value) => format!("ok {}", one_line(&value.to_string(), TEXT_LETTERS)),
+        Resolution::Err(failure) => format!("error {failure}"),
+        Resolution::Timeout => "timeout".to_owned(),
+        Resolution::Cancelled => "cancelled".to_owned(),
+    }
+}
+
+/// How a turn is over.
+pub(crate) fn end(end: &End) -> String {
+    let name = end.name().replace('_', " ");
+    match end {
+        End::Answered { text } | End::Refused { text } => format!("{name}: {}", quoted(text)),
+        End::OutOfModelCalls { limit } => format!("{name}: {limit} were allowed"),
+        End::OutOfBudget { budget } => format!("{name}: {budget}"),
+        End::Cancelled { reason } => format!("{name}: {}", one_line(reason, TEXT_LETTERS)),
+        End::Failed { failure } => format!("{name}: {failure}"),
+        End::Sealed { claims } => format!("{name}: claimed {claims} times without progress"),
+        End::Joined { into } => format!("{name} {into}"),
+    }
+}
+
+/// What a turn waits for, and what moves it.
+pub(crate) fn wait(secret: &[u8; 32], turn: TurnId, wait: &Wait) -> String {
+    if is_stuck(wait) {
+        return format!("is stuck; once that is mended: outlast retry {turn}");
+    }
+    let until = wait.deadline.map(|deadline| format!(" until {}", when(deadline))).unwrap_or_default();
+    if wait.kind == WaitKind::Sleep {
+        return format!("sleeps{until}");
+    }
+    let key = CompletionKey::sign(secret, turn, wait.key.clone());
+    format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
+}
+
+/// Whether the turn cannot go on as it is, and waits for a person.
+pub(crate) fn is_stuck(wait: &Wait) -> bool {
+    let place = wait.key.as_str().rsplit('/').next();
+    wait.kind == WaitKind::Event && place.is_some_and(|place| place.starts_with("stuck:"))
+}
+
+/// A record in one line.
+pub(crate) fn record(record: &Record) -> String {
+    format!("#{} {} {}", record.seq, record.fact.name(), fact(&record.fact)).trim_end().to_owned()
+}
+
+/// What became true.
+pub(crate) fn fact(fact: &Fact) -> String {
+    match fact {
+        Fact::Opened { key, forked_from } => {
+            let key = key.as_ref().map(|key| format!("key `{key}`"));
+            let from = forked_from.map(|node| format!("forked from {}", place(Some(node))));
+            key.into_iter().chain(from).collect::<Vec<_>>().join(", ")
+        }
+        Fact::HeadMoved { head, to } => format!("{head} to {}", place(*to)),
+        Fact::Accepted(accepted) => quoted(&text_of(&accepted.parts)),
+        Fact::Started(started) => format!("on {} after {}", started.head, place(started.parent)),
+        Fact::Asked(asked) => match &asked.command {
+            Command::ToolBatch(batch) => batch.calls.iter().map(claimed).collect::<Vec<_>>().join("; "),
+            command => format!("{} {}", command.kind(), asked.key),
+        },
+        Fact::Answered(answered) => {
+            let claim = format!("call {} of #{}", answered.claim.child, answered.claim.asked);
+            format!("{claim}: {}", said(&answered.outcome))
+        }
+        Fact::Performed(performed) => format!("{}: {}", performed.key, said(&performed.outcome)),
+        Fact::Reclaimed(reclaimed) => {
+            let claim = reclaimed.claim;
+            format!("call {} of #{}, attempt {}", claim.child, claim.asked, reclaimed.attempt)
+        }
+        Fact::Parked { waits } => {
+            let waits = waits.iter().map(|wait| format!("{} at {}", wait.kind.name(), wait.key));
+            waits.collect::<Vec<_>>().join("; ")
+        }
+        Fact::Stuck { failure } => failure.to_string(),
+        Fact::Resolved { key, resolution } => format!("{key}: {}", self::resolution(resolution)),
+        Fact::CancelRequested { reason } => one_line(reason, TEXT_LETTERS),
+        Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
+        Fact::Settled(settled) => {
+            let claim = settled.claim;
+            format!("call {} of #{}: {}", claim.child, claim.asked, verdict(&settled.verdict))
+        }
+        Fact::Ended { end } => self::end(end),
+    }
+}
+
+/// What a person found out about a call.
+pub(crate) fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Happened(result) => format!("happened: {}", self::result(result)),
+        Verdict::DidNotHappen => "did not happen".to_owned(),
+    }
+}
+
+/// A place in the tree.
+pub(crate) fn place(node: Option<NodeRef>) -> String {
+    node.map_or_else(|| "the beginning".to_owned(), |node| format!("#{} of {}", node.seq, node.session))
+}
+
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::ModelCall(ModelOutcome::Reply(reply)) => {
+            let text = Some(text_of(&reply.parts)).filter(|text| !text.is_empty());
+            let text = text.map(|text| quoted(&text));
+            text.into_iter().chain(reply.calls.iter().map(call)).collect::<Vec<_>>().join("; ")
+        }
+        Outcome::ModelCall(ModelOutcome::Failed(failed)) => format!("failed: {}", failed.failure),
+        Outcome::ToolCall(outcome) => self::outcome(outcome),
+        Outcome::DurableStep(StepOutcome::Value(value)) => one_line(&value.to_string(), TEXT_LETTERS),
+        Outcome::DurableStep(StepOutcome::Failed(failure)) => format!("failed: {failure}"),
+        Outcome::AwaitEvent(resolution) => self::resolution(resolution),
+        Outcome::Checkpoint(joined) => count(joined.inputs.len(), "input joined", "inputs joined"),
+        outcome => outcome.kind().name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_said_in_utc() {
+        assert_eq!(when(Millis(1_783_074_030_000)), "2026-07-03 10:20:30Z");
+        assert_eq!(when(Millis(u64::MAX)), "18446744073709551615 ms");
+    }
+}

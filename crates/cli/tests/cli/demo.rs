@@ -1,0 +1,16 @@
+//! `outlast demo`: kills, resumes, and keeps its promises.
+use crate::place::Place;
+
+#[test]
+fn the_demo_keeps_its_promises_over_at_least_five_kills() {
+    let place = Place::new();
+    let output = place.output(&["demo", "--dir", "demo", "--seed", "7"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let kills = text.lines().filter(|line| line.contains("SIGKILL  ")).count();
+    assert!(kills >= 5, "{text}");
+    let kept: Vec<&str> = text.lines().filter(|line| line.ends_with('✓')).collect();
+    assert_eq!(kept.len(), 4, "{text}");
+    let again = place.output(&["demo", "--dir", "demo"]);
+    assert_eq!(again.status.code(), Some(1), "a directory that is not empty is refused");
+}

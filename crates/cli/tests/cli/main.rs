@@ -1,0 +1,14 @@
+//! The real binary, as a person uses it.
+#![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a program")]
+
+mod bad_input;
+mod chat;
+mod demo;
+mod explain;
+mod output;
+mod place;
+mod run;
+mod sessions;
+mod unknown;
+mod verify;
+mod waits;

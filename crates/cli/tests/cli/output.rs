@@ -1,0 +1,80 @@
+//! What reaches the terminal, and what happens when it is gone.
+use crate::place::Place;
+use expect_test::expect;
+use std::fs::OpenOptions;
+use std::process::Stdio;
+
+#[test]
+fn control_characters_from_outside_are_shown_and_not_obeyed() {
+    let place = Place::with_script("say \u{1b}[2J\u{1b}]0;owned\u{7}clear\rover \u{202e}drawkcab");
+    let output = place.output(&["run", "evil \u{1b}[31m", "--session", "ann", "--script", "script.txt"]);
+    expect![[r#"
+        \u{1b}[2J\u{1b}]0;owned\u{7}clear\u{d}over \u{202e}drawkcab
+    "#]]
+    .assert_eq(&place.show(&output));
+    place.check(
+        "sessions show ann
+         sessions list
+         events ann",
+        &expect![[r#"
+            $ sessions show ann
+            ses_1 `ann` idle, 1 turn, updated TIME
+            head main at #4 of ses_1
+            trn_1 answered
+            #2    user evil \u{1b}[31m
+            #4    assistant \u{1b}[2J\u{1b}]0;owned\u{7}clear\u{d}over \u{202e}drawkcab
+            $ sessions list
+            SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
+            ses_1  ann  idle   1      TIME  evil \u{1b}[31m
+            $ events ann
+            TIME #1 session.opened key `ann`
+            TIME #2 turn.accepted "evil \u{1b}[31m"
+            TIME #3 turn.started on main after the beginning
+            TIME #4 effect.performed turn/0/model/0: "\u{1b}[2J\u{1b}]0;owned\u{7}clear\u{d}over \u{202e}drawkcab"
+            TIME #5 turn.ended answered: "\u{1b}[2J\u{1b}]0;owned\u{7}clear\u{d}over \u{202e}drawkcab"
+        "#]],
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_program_quietly_and_the_turn_is_not_lost() {
+    let place = Place::with_script("say One two three.\ndelay 300ms\nsay Four.");
+    let mut child = place
+        .command(&["run", "count", "--session", "ann", "--script", "script.txt"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    expect![[r#""#]].assert_eq(&place.show(&child.wait_with_output().unwrap()));
+    place.check(
+        "work --script script.txt
+         sessions show ann",
+        &expect![[r#"
+            $ work --script script.txt
+            ses_1 #5 turn.ended answered: "One two three.⏎Four."
+            | · nothing is left that could be driven now
+            $ sessions show ann
+            ses_1 `ann` idle, 1 turn, updated TIME
+            head main at #4 of ses_1
+            trn_1 answered
+            #2    user count
+            #4    assistant One two three.
+                  Four.
+        "#]],
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let place = Place::new();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["explain"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    expect![[r#"
+        | error[io.failed]: standard output cannot be written: No space left on device (os error 28)
+        |   read on with: outlast explain io.failed
+        exit 1
+    "#]]
+    .assert_eq(&place.show(&output));
+}

@@ -1,0 +1,167 @@
+//! `outlast run`.
+use crate::place::Place;
+use expect_test::expect;
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+#[test]
+fn a_run_prints_what_the_model_says_and_tells_what_tools_do_beside_it() {
+    let place = Place::with_script(
+        "say I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is {{result calculator}}.",
+    );
+    place.check(
+        "run 'six times seven?' --script script.txt",
+        &expect![[r#"
+            $ run 'six times seven?' --script script.txt
+            I will see.
+            It is 42.
+            | · session ses_1
+            | · calculator {"expression":"6*7"}
+            | · calculator → 42
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_without_a_script_is_answered_by_rules() {
+    Place::new().check(
+        "run 'what is 2*(3+4)?'",
+        &expect![[r#"
+            $ run 'what is 2*(3+4)?'
+            2*(3+4) is 14.
+            | · session ses_1
+            | · calculator {"expression":"2*(3+4)"}
+            | · calculator → 14
+        "#]],
+    );
+}
+
+#[test]
+fn the_same_key_is_the_same_turn() {
+    let place = Place::with_script("turn\nsay One.\nturn\nsay Two.");
+    place.check(
+        "run order --session ann --key k1 --script script.txt
+         run order --session ann --key k1 --script script.txt
+         run other --session ann --key k1 --script script.txt
+         run order --session ann --script script.txt
+         sessions list",
+        &expect![[r#"
+            $ run order --session ann --key k1 --script script.txt
+            One.
+            $ run order --session ann --key k1 --script script.txt
+            One.
+            $ run other --session ann --key k1 --script script.txt
+            | error[input.key_reused]: the idempotency key `k1` was used for trn_1 with another input
+            |   read on with: outlast explain input.key_reused
+            exit 1
+            $ run order --session ann --script script.txt
+            Two.
+            $ sessions list
+            SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
+            ses_1  ann  idle   2      TIME  order
+        "#]],
+    );
+}
+
+#[test]
+fn frames_are_json_and_their_numbers_have_no_gaps() {
+    let place = Place::with_script("say a b c\ncall clock {}\n---\nsay d");
+    let output = place.output(&["run", "hi", "--json", "--script", "script.txt"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let frames: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seqs: Vec<u64> = frames.iter().filter_map(|frame| frame["seq"].as_u64()).collect();
+    let gapless: Vec<u64> = (1..=seqs.len() as u64).collect();
+    assert_eq!(seqs, gapless);
+    assert_eq!(frames.last().unwrap()["type"], "turn.ended");
+}
+
+#[test]
+fn text_of_an_attempt_that_broke_off_is_marked_as_void() {
+    let place = Place::with_script("say Half of\ncut once\nsay the answer.");
+    place.check(
+        "run go --session ann --script script.txt",
+        &expect![[r#"
+            $ run go --session ann --script script.txt
+            Half of
+            [the answer broke off; what stands above is void]
+            Half of
+            the answer.
+        "#]],
+    );
+}
+
+#[test]
+fn standard_input_is_an_input() {
+    let place = Place::with_script("say You said {{input}}.");
+    let args = ["run", "-", "--session", "ann", "--script", "script.txt"];
+    expect![[r#"
+        You said två
+        lines.
+    "#]]
+    .assert_eq(&place.show(&place.fed(&args, "två\nlines\n".as_bytes())));
+}
+
+#[test]
+fn a_model_that_fails_for_good_fails_the_run_with_its_code() {
+    let place = Place::with_script("error model.rejected the key is wrong");
+    place.check(
+        "run go --session ann --script script.txt",
+        &expect![[r#"
+            $ run go --session ann --script script.txt
+            | error[model.rejected]: the key is wrong (in trn_1)
+            |   read on with: outlast explain model.rejected
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn control_c_cancels_the_turn() {
+    let place = Place::with_script("say Wait\ndelay 10m\nsay for it.");
+    let mut child = place
+        .command(&["run", "go", "--session", "ann", "--script", "script.txt"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut spoken = [0; 4];
+    child.stdout.as_mut().unwrap().read_exact(&mut spoken).unwrap();
+    assert_eq!(&spoken, b"Wait");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    expect![[r#"
+
+        | · stopping; Ctrl-C again leaves at once
+        | error[turn.cancelled]: interrupted at the terminal (in trn_1)
+        |   read on with: outlast explain turn.cancelled
+        exit 1
+    "#]]
+    .assert_eq(&place.show(&child.wait_with_output().unwrap()));
+    place.check(
+        "sessions show ann",
+        &expect![[r#"
+            $ sessions show ann
+            ses_1 `ann` idle, 1 turn, updated TIME
+            head main at #2 of ses_1
+            trn_1 cancelled: interrupted at the terminal
+            #2    user go
+        "#]],
+    );
+}
+
+#[test]
+fn processes_on_one_file_take_turns() {
+    let place = Place::with_script("any\nsay Reply to {{input}}.");
+    let inputs: Vec<String> = (0..6).map(|number| format!("input {number}")).collect();
+    let start = |input: &String| {
+        let mut command = place.command(&["run", input, "--session", "ann", "--script", "script.txt"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let running: Vec<Child> = inputs.iter().map(start).collect();
+    for (child, input) in running.into_iter().zip(&inputs) {
+        let output = place.show(&child.wait_with_output().unwrap());
+        assert_eq!(output, format!("Reply to {input}.\n"));
+    }
+    assert!(place.output(&["verify"]).status.success());
+}

@@ -1,0 +1,248 @@
+//! `outlast sessions`, `events`, `cancel`, `doctor`.
+use crate::place::Place;
+use expect_test::expect;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+/// Three turns in the session `ann`.
+fn ann() -> Place {
+    let place = Place::with_script("any\nsay Reply to {{input}}.");
+    for text in ["one", "two", "three"] {
+        assert!(place.output(&["run", text, "--session", "ann", "--script", "script.txt"]).status.success());
+    }
+    place
+}
+
+#[test]
+fn sessions_are_listed_and_shown_with_the_numbers_of_their_messages() {
+    ann().check(
+        "sessions list
+         sessions show ann
+         events ses_1 --after 10
+         verify ann",
+        &expect![[r#"
+            $ sessions list
+            SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
+            ses_1  ann  idle   3      TIME  one
+            $ sessions show ann
+            ses_1 `ann` idle, 3 turns, updated TIME
+            head main at #12 of ses_1
+            trn_1 answered
+            #2    user one
+            #4    assistant Reply to one.
+            trn_2 answered
+            #6    user two
+            #8    assistant Reply to two.
+            trn_3 answered
+            #10   user three
+            #12   assistant Reply to three.
+            $ events ses_1 --after 10
+            TIME #11 turn.started on main after #8 of ses_1
+            TIME #12 effect.performed turn/2/model/0: "Reply to three."
+            TIME #13 turn.ended answered: "Reply to three."
+            $ verify ann
+            ses_1 whole: 13 records
+        "#]],
+    );
+}
+
+#[test]
+fn a_fork_shares_what_came_before_and_goes_its_own_way() {
+    ann().check(
+        "sessions fork ann --at 8 --key bob
+         run other --session bob --script script.txt
+         sessions show bob
+         sessions show ann
+         sessions fork ann --at 5",
+        &expect![[r#"
+            $ sessions fork ann --at 8 --key bob
+            ses_1
+            $ run other --session bob --script script.txt
+            Reply to other.
+            $ sessions show bob
+            ses_1 `bob` idle, 1 turn, updated TIME
+            forked from #8 of ses_2
+            head main at #4 of ses_1
+            trn_1 answered, in ses_2
+            #2    user one
+            #4    assistant Reply to one.
+            trn_2 answered, in ses_2
+            #6    user two
+            #8    assistant Reply to two.
+            trn_3 answered
+            #2    user other
+            #4    assistant Reply to other.
+            $ sessions show ann
+            ses_2 `ann` idle, 3 turns, updated TIME
+            fork ses_1
+            head main at #12 of ses_2
+            trn_1 answered
+            #2    user one
+            #4    assistant Reply to one.
+            trn_2 answered
+            #6    user two
+            #8    assistant Reply to two.
+            trn_4 answered
+            #10   user three
+            #12   assistant Reply to three.
+            $ sessions fork ann --at 5
+            | error[node.not_found]: session ses_2 has no message at 5; `outlast sessions show ses_2` lists them
+            |   read on with: outlast explain node.not_found
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_is_deleted_after_its_forks_and_only_when_that_is_meant() {
+    ann().check(
+        "sessions fork ann --key bob
+         sessions delete ann --yes
+         sessions delete bob
+         sessions delete bob --yes
+         sessions delete ann --yes
+         sessions list",
+        &expect![[r#"
+            $ sessions fork ann --key bob
+            ses_1
+            $ sessions delete ann --yes
+            | error[session.has_forks]: ses_1 still need the history of ses_2; delete them first
+            |   read on with: outlast explain session.has_forks
+            exit 1
+            $ sessions delete bob
+            | error[input.invalid]: nobody is there to ask whether the session may be deleted; `--yes` says so
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ sessions delete bob --yes
+            ses_1 deleted
+            $ sessions delete ann --yes
+            ses_2 deleted
+            $ sessions list
+            | · there are no sessions
+        "#]],
+    );
+}
+
+#[test]
+fn a_rewound_head_grows_a_new_branch_and_the_tree_shows_both() {
+    ann().check(
+        "sessions fork ann --head try
+         sessions rewind ann --to 4
+         run four --session ann --script script.txt
+         run five --session ann --head try --script script.txt
+         sessions show ann
+         sessions show ann --tree
+         sessions rewind ann --to 0
+         sessions show ann
+         sessions show ann --head none",
+        &expect![[r#"
+            $ sessions fork ann --head try
+            ses_1
+            $ sessions rewind ann --to 4
+            ses_1: main stands at #4
+            $ run four --session ann --script script.txt
+            Reply to four.
+            $ run five --session ann --head try --script script.txt
+            Reply to five.
+            $ sessions show ann
+            ses_1 `ann` idle, 5 turns, updated TIME
+            head main at #18 of ses_1
+            head try at #22 of ses_1
+            trn_1 answered
+            #2    user one
+            #4    assistant Reply to one.
+            trn_2 answered
+            #16   user four
+            #18   assistant Reply to four.
+            $ sessions show ann --tree
+            ses_1 `ann` idle, 5 turns, updated TIME
+            head main at #18 of ses_1
+            head try at #22 of ses_1
+            #2–#4 "one" answered
+            ├ #6–#8 "two" answered
+            │ #10–#12 "three" answered
+            │ #20–#22 "five" answered ← try at #22
+            └ #16–#18 "four" answered ← main at #18
+            $ sessions rewind ann --to 0
+            ses_1: main stands at the beginning
+            $ sessions show ann
+            ses_1 `ann` idle, 5 turns, updated TIME
+            head main at the beginning
+            head try at #22 of ses_1
+            $ sessions show ann --head none
+            ses_1 `ann` idle, 5 turns, updated TIME
+            head main at the beginning
+            head try at #22 of ses_1
+            | error[node.not_found]: session ses_1 has no head `none`
+            |   read on with: outlast explain node.not_found
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_follower_in_another_process_sees_every_event_once() {
+    let place = ann();
+    let mut follower = place
+        .command(&["events", "ann", "--follow", "--json", "--after", "13"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(place.output(&["run", "four", "--session", "ann", "--script", "script.txt"]).status.success());
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let seqs: Vec<u64> = lines
+        .take(4)
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap()["seq"].as_u64().unwrap()
+        })
+        .collect();
+    assert_eq!(seqs, [14, 15, 16, 17]);
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+}
+
+#[test]
+fn a_cancel_of_a_turn_that_is_over_comes_too_late() {
+    let place = ann();
+    place.show(&place.output(&["events", "ann", "--json"]));
+    place.check(
+        "cancel trn_1",
+        &expect![[r#"
+            $ cancel trn_1
+            too late: answered: "Reply to one."
+        "#]],
+    );
+}
+
+#[test]
+fn the_doctor_finds_nothing_wrong_with_a_healthy_database() {
+    let place = ann();
+    let text = place.show(&place.output(&["doctor"]));
+    let stable = |line: &&str| {
+        !["outlast", "disk", "fsync", "engine", "size"].iter().any(|name| line.starts_with(name))
+    };
+    expect![[r#"
+        database    DIR/outlast.db
+        durability  survives power loss
+        permissions 600
+        workers     0 living, 0 dead whose locks the next one removes
+        sessions    1 idle, 0 ready, 0 running, 0 parked
+        unknown     0 calls
+        nothing is wrong"#]]
+    .assert_eq(&text.lines().filter(stable).collect::<Vec<_>>().join("\n"));
+}
+
+#[cfg(unix)]
+#[test]
+fn the_doctor_names_what_is_wrong_and_how_to_mend_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = ann();
+    std::fs::set_permissions(place.data(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let text = place.show(&place.output(&["doctor", "--unsafe-durability"]));
+    let found = |line: &&str| line.starts_with("wrong") || line.starts_with("exit");
+    expect![[r#"
+        wrong acknowledged writes may be lost with power: leave --unsafe-durability away
+        wrong other users of this machine can read the database: chmod 600 ./outlast.db
+        exit 1"#]]
+    .assert_eq(&text.lines().filter(found).collect::<Vec<_>>().join("\n"));
+}
