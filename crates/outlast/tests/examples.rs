@@ -1,0 +1,56 @@
+//! The examples run to their end, and the program in the README is one of them.
+use outlast::Error;
+use std::fs;
+use std::path::Path;
+
+#[path = "../../../examples/events.rs"]
+mod events;
+#[path = "../../../examples/first.rs"]
+mod first;
+#[path = "../../../examples/pending.rs"]
+mod pending;
+#[path = "../../../examples/steps.rs"]
+mod steps;
+
+/// Runs an example twice in one directory, as a reader would.
+macro_rules! says {
+    ($example:ident, $said:expr) => {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            assert_eq!($example::run(dir.path()).await.unwrap(), $said);
+        }
+        let _: fn() -> Result<(), Error> = $example::main;
+    };
+}
+
+#[tokio::test]
+async fn the_first_program_answers() {
+    says!(first, "ship gave a parcel with tea.");
+}
+
+#[tokio::test]
+async fn steps_that_were_answered_are_not_run_again_when_the_tool_is_tried_again() {
+    says!(steps, "number 1, paid 450 cents; 2 attempts, reserved 1 time, charged 1 time");
+}
+
+#[tokio::test]
+async fn a_pending_call_is_finished_in_another_life() {
+    says!(pending, "The boss says: no. First decision counted: true, second: false");
+}
+
+#[tokio::test]
+async fn a_session_is_followed() {
+    says!(
+        events,
+        "2 turn.accepted\n3 turn.started\n4 effect.performed\n5 effect.asked\n6 effect.answered\n7 effect.performed\n8 turn.ended"
+    );
+}
+
+#[test]
+fn the_program_in_the_readme_is_the_first_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, program) = readme.split_once("```rust\n").expect("the README has a program");
+    let (program, _) = program.split_once("```").expect("the program has an end");
+    assert_eq!(program, fs::read_to_string(root.join("examples/first.rs")).unwrap());
+}

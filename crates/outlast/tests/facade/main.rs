@@ -1,0 +1,5 @@
+//! The façade as a program uses it: sessions, the rehearsal agent, several holders of one file.
+mod agent;
+mod sessions;
+mod shared;
+mod stage;

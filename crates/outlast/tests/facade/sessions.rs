@@ -1,0 +1,187 @@
+//! Sessions and turns as a program holds them.
+use crate::stage::{Gate, Gatekeeper, scripted};
+use outlast::prelude::*;
+use outlast::store::{Cancelled, SessionState};
+use outlast::vocab::event::{Event, Live, LiveKind};
+use outlast::vocab::record::{End, Fact, Seq};
+use outlast::{Builder, Kind};
+
+fn saying(script: &str) -> Builder {
+    Outlast::ephemeral().provider(scripted(script))
+}
+
+#[tokio::test]
+async fn opening_by_key_twice_is_one_session() {
+    let outlast = saying("any\nsay hello").start().await.unwrap();
+    let first = outlast.session("ann").send("one").await.unwrap();
+    let second = outlast.session("ann").send("two").await.unwrap();
+    let other = outlast.session("bob").send("three").await.unwrap();
+    assert_eq!(first.session(), second.session());
+    assert_ne!(first.session(), other.session());
+    second.answer().await.unwrap();
+    other.answer().await.unwrap();
+    let view = outlast.store().session_by_key("ann".into()).await.unwrap();
+    assert_eq!((view.id, view.turns), (first.session(), 2));
+    assert_eq!(outlast.store().sessions(None, 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn the_same_idempotency_key_is_one_turn() {
+    let outlast = saying("say once").start().await.unwrap();
+    let session = outlast.session("ann");
+    let first = session.send_once("k", "hi").await.unwrap();
+    let second = session.send_once("k", "hi").await.unwrap();
+    assert_eq!((first.id(), first.duplicate()), (second.id(), false));
+    assert_eq!((second.receipt(), second.duplicate()), (first.receipt(), true));
+    assert_eq!(second.answer().await.unwrap(), "once");
+    let reused = session.send_once("k", "something else").await.err().unwrap();
+    assert_eq!(reused.kind(), Kind::InputKeyReused);
+    // A key belongs to its session.
+    assert!(!outlast.session("bob").send_once("k", "hi").await.unwrap().duplicate());
+}
+
+#[tokio::test]
+async fn input_that_steers_joins_the_turn_under_way_and_ends_with_it() {
+    let keeper = Gatekeeper::new();
+    let script = "call gate {\"who\": \"ann\"}\nturn\nsay {{input}}, and {{result gate}}";
+    let outlast = saying(script).service(keeper.clone()).tool(Gate).start().await.unwrap();
+    let session = outlast.session("ann");
+    let turn = session.send("let ann pass").await.unwrap();
+    keeper.begun(1).await;
+    let steered = session.steer("and hurry").await.unwrap();
+    keeper.passes.add_permits(1);
+    assert_eq!(turn.answer().await.unwrap(), "and hurry, and ann passed");
+    assert_eq!(steered.answer().await.unwrap(), "and hurry, and ann passed");
+    assert_eq!(outlast.store().turn(steered.id()).await.unwrap().end, Some(End::Joined { into: turn.id() }));
+    // Without a turn under way it is an input like any other.
+    let alone = session.steer("still there?").await.unwrap();
+    assert_eq!(alone.answer().await.unwrap_err().kind(), Kind::ScriptMismatch);
+}
+
+#[tokio::test]
+async fn every_end_but_an_answer_is_an_error_with_its_code() {
+    let keeper = Gatekeeper::new();
+    let script =
+        "refuse No.\nturn\nerror model.rejected too long\nturn\ncall gate {\"who\": \"ann\"}\nturn\nsay well";
+    let outlast = saying(script).service(keeper.clone()).tool(Gate).start().await.unwrap();
+    let session = outlast.session("ann");
+    let refused = session.send("one").await.unwrap().answer().await.unwrap_err();
+    assert_eq!((refused.kind(), refused.detail()), (Kind::ModelRejected, "the model refused: No."));
+    let failed = session.send("two").await.unwrap().answer().await.unwrap_err();
+    assert_eq!((failed.kind(), failed.detail()), (Kind::ModelRejected, "too long"));
+    let turn = session.send("three").await.unwrap();
+    keeper.begun(1).await;
+    assert_eq!(turn.cancel("enough").await.unwrap(), Cancelled::Requested);
+    let cancelled = turn.answer().await.unwrap_err();
+    assert_eq!((cancelled.kind(), cancelled.detail()), (Kind::TurnCancelled, "enough"));
+    assert_eq!(cancelled.place().turn, Some(turn.id()));
+    assert_eq!(session.send("four").await.unwrap().answer().await.unwrap(), "well");
+}
+
+#[tokio::test]
+async fn a_turn_is_found_again_by_its_id_and_its_result_stays() {
+    let outlast = saying("say hello").start().await.unwrap();
+    let turn = outlast.new_session().send("hi").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "hello");
+    let again = outlast.turn(turn.id()).await.unwrap();
+    assert_eq!((again.session(), again.receipt()), (turn.session(), turn.receipt()));
+    assert_eq!(again.answer().await.unwrap(), "hello");
+    let foreign = outlast.turn("trn_00000000000000000000000000000007".parse().unwrap()).await;
+    assert_eq!(foreign.err().unwrap().kind(), Kind::TurnNotFound);
+}
+
+#[tokio::test]
+async fn following_a_session_and_reading_it_later_give_the_same_events() {
+    let outlast = saying("say one two three").start().await.unwrap();
+    let turn = outlast.session("ann").send("hi").await.unwrap();
+    let mut events = turn.events();
+    let mut live = Vec::new();
+    loop {
+        if let Event::Durable(record) = events.next().await.unwrap() {
+            let ended = matches!(record.fact, Fact::Ended { .. });
+            live.push(*record);
+            if ended {
+                break;
+            }
+        }
+    }
+    assert_eq!(outlast.store().records(turn.session(), Seq(1), 100).await.unwrap(), live);
+    assert_eq!(live[0].place(), turn.receipt());
+    let cursor = live[1].seq;
+    assert_eq!(outlast.store().records(turn.session(), cursor, 100).await.unwrap(), live[2..]);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_found_at_start_up() {
+    let start = |builder: Builder| async { builder.start().await.err().map(|error| error.kind()) };
+    assert_eq!(start(saying("say a").tool(Gate)).await, Some(Kind::ServiceMissing));
+    let twice = saying("say a").service(Gatekeeper::new()).tool(Gate).tool(Gate);
+    assert_eq!(start(twice).await, Some(Kind::ToolDuplicate));
+    assert_eq!(start(saying("say a").model("other/model")).await, Some(Kind::ModelUnknown));
+    assert_eq!(start(saying("say a").model("")).await, Some(Kind::InputInvalid));
+    let nowhere = tempfile::tempdir().unwrap().path().join("gone/outlast.db");
+    assert_eq!(start(Outlast::at(nowhere)).await, Some(Kind::IoFailed));
+}
+
+#[tokio::test]
+async fn a_session_at_rest_says_so() {
+    let outlast = saying("say hello").start().await.unwrap();
+    let turn = outlast.session("ann").send("hi").await.unwrap();
+    turn.answer().await.unwrap();
+    let view = outlast.store().session(turn.session()).await.unwrap();
+    assert_eq!((view.state, view.active, view.waits), (SessionState::Idle, None, vec![]));
+    assert_eq!(outlast.store().verify(turn.session()).await.unwrap(), view.last.seq.0);
+}
+
+#[tokio::test]
+async fn a_new_session_takes_more_than_one_input() {
+    let outlast = saying("any\nsay {{input}}").start().await.unwrap();
+    let session = outlast.new_session();
+    let first = session.send("one").await.unwrap();
+    let second = session.send("two").await.unwrap();
+    assert_eq!(first.session(), second.session());
+    assert_eq!(second.answer().await.unwrap(), "two");
+}
+
+/// Says how far it is.
+struct Paint;
+
+#[derive(Deserialize, JsonSchema)]
+struct Wall {}
+
+impl Tool for Paint {
+    type Args = Wall;
+    type Needs = Progress;
+
+    fn about(&self) -> About {
+        About::new("paint", "Paints a wall.").pure()
+    }
+
+    async fn run(&self, progress: Progress, _: Call, _: Wall) -> Result<Ran, Error> {
+        progress.note("half of it");
+        done("painted")
+    }
+}
+
+#[tokio::test]
+async fn a_note_of_a_tool_reaches_those_who_watch() {
+    let outlast = saying("any\ncall paint {}\n---\nsay {{result paint}}").tool(Paint).start().await.unwrap();
+    let session = outlast.session("ann");
+    let first = session.send("paint").await.unwrap();
+    assert_eq!(first.answer().await.unwrap(), "painted");
+    // Watched from before the input, so nothing of its turn can be missed.
+    let last = outlast.store().session(first.session()).await.unwrap().last.seq;
+    let mut events = outlast.runtime().events(first.session(), last);
+    let second = session.send("again").await.unwrap();
+    let mut notes = Vec::new();
+    loop {
+        match events.next().await.unwrap() {
+            Event::Live(Live { what: LiveKind::Progress { note, key }, turn }) => {
+                notes.push((turn, key.to_string(), note));
+            }
+            Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(notes, [(second.id(), "turn/1/tools/0/child:0:call_1".into(), "half of it".into())]);
+}

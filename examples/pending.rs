@@ -1,0 +1,89 @@
+//! A call that somebody outside finishes. The turn parks: it needs no process while it waits, and any process goes on
+//! with it.
+//!
+//! The tool hands its completion key to the desk of the person who decides. Then everything is shut down. A second
+//! runtime on the same file gets the decision and finishes the turn that the first one began.
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use outlast::serde_json::json;
+use outlast::vocab::event::Event;
+use outlast::vocab::record::Fact;
+use outlast::vocab::wait::{CompletionKey, Resolution};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Where questions arrive. A real one would send mail; whoever has the key can answer.
+#[derive(Default)]
+struct Desk(Mutex<Vec<CompletionKey>>);
+
+struct AskTheBoss;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct Question {
+    question: String,
+}
+
+impl Tool for AskTheBoss {
+    type Args = Question;
+    type Needs = (Service<Arc<Desk>>, Completion, Progress);
+
+    fn about(&self) -> About {
+        // Idempotent: asked twice, the boss gets the same key twice.
+        About::new("ask_the_boss", "Asks for a decision.").durable().idempotent()
+    }
+
+    async fn run(
+        &self,
+        (desk, completion, progress): Self::Needs,
+        _: Call,
+        args: Question,
+    ) -> Result<Ran, Error> {
+        progress.note(format!("asked the boss: {}", args.question));
+        desk.0.lock().unwrap().push(completion.key()?);
+        Ok(Ran::Pending)
+    }
+}
+
+async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
+    let script: Script = "\
+        call ask_the_boss {\"question\": \"May I buy the boat?\"}
+        ---
+        say The boss says: {{result ask_the_boss /answer}}."
+        .parse()?;
+    Outlast::at(dir.join("pending.db"))
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .service(desk.clone())
+        .tool(AskTheBoss)
+        .start()
+        .await
+}
+
+/// Asks, stops everything, decides, and goes on.
+pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
+    let desk = Arc::new(Desk::default());
+    let first = start(dir, &desk).await?;
+    let turn = first.new_session().send("buy the boat").await?;
+    let (id, mut events) = (turn.id(), turn.events());
+    while !matches!(events.next().await?, Event::Durable(record) if matches!(record.fact, Fact::Parked { .. }))
+    {
+    }
+    first.shut_down().await;
+
+    let key = desk.0.lock().unwrap().remove(0);
+    let second = start(dir, &desk).await?;
+    let resolved = second.runtime().resolve(&key, Resolution::Ok(json!({"answer": "no"}))).await?;
+    let late = second.runtime().resolve(&key, Resolution::Ok(json!({"answer": "yes"}))).await?;
+    let answer = second.turn(id).await?.answer().await;
+    second.shut_down().await;
+    Ok(format!("{} First decision counted: {}, second: {}", answer?, resolved.yours, late.yours))
+}
+
+/// Runs it in the current directory.
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    println!("{}", run(Path::new(".")).await?);
+    Ok(())
+}

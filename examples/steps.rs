@@ -1,0 +1,81 @@
+//! Durable steps: a tool that fails half way and is tried again does not repeat what it has done.
+//!
+//! The shop counts what really happened. The order's own id goes along with the payment, so that a payment service could
+//! tell a second attempt from a second order.
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use outlast::{Kind, vocab::CallId};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the outside world saw.
+#[derive(Default)]
+struct Shop {
+    reserved: AtomicU32,
+    charged: Mutex<Vec<CallId>>,
+    attempts: AtomicU32,
+}
+
+struct Order;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct Wish {
+    item: String,
+    cents: u32,
+}
+
+impl Tool for Order {
+    type Args = Wish;
+    type Needs = (Service<Arc<Shop>>, Steps);
+
+    fn about(&self) -> About {
+        // Its steps make it safe to run again, so a failure that may pass is tried again, three times in all.
+        About::new("order", "Orders an item.").durable().idempotent().attempts(3, Duration::from_millis(10))
+    }
+
+    async fn run(&self, (shop, steps): Self::Needs, call: Call, wish: Wish) -> Result<Ran, Error> {
+        shop.attempts.fetch_add(1, SeqCst);
+        let place: u32 =
+            steps.run("reserve", &wish.item, async { Ok(shop.reserved.fetch_add(1, SeqCst) + 1) }).await?;
+        let receipt: String = steps
+            .run("charge", &wish.cents, async {
+                shop.charged.lock().unwrap().push(call.id);
+                Ok(format!("{} cents", wish.cents))
+            })
+            .await?;
+        if call.attempt < 2 {
+            return Err(Error::new(Kind::ToolUnavailable, "the line to the warehouse broke"));
+        }
+        done(format!("number {place}, paid {receipt}"))
+    }
+}
+
+/// Orders tea and tells what the shop saw.
+pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
+    let script: Script =
+        "call order {\"item\": \"tea\", \"cents\": 450}\n---\nsay {{result order}}".parse()?;
+    let shop = Arc::new(Shop::default());
+    let outlast = Outlast::at(dir.join("steps.db"))
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .service(shop.clone())
+        .tool(Order)
+        .start()
+        .await?;
+    let answer = outlast.new_session().send("order tea").await?.answer().await;
+    outlast.shut_down().await;
+    let (attempts, reserved) = (shop.attempts.load(SeqCst), shop.reserved.load(SeqCst));
+    let charged = shop.charged.lock().unwrap().len();
+    Ok(format!("{}; {attempts} attempts, reserved {reserved} time, charged {charged} time", answer?))
+}
+
+/// Runs it in the current directory.
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    println!("{}", run(Path::new(".")).await?);
+    Ok(())
+}
