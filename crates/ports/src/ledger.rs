@@ -21,15 +21,29 @@ use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::record::{self, Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 
+/// A fact with the bytes that are stored for it. Whoever has many writes to make encodes them before the writer's turn
+/// comes, because there is one writer and many of them.
+pub struct Draft {
+    fact: Fact,
+    body: Vec<u8>,
+}
+
+impl From<Fact> for Draft {
+    fn from(fact: Fact) -> Self {
+        let body = fact.encode();
+        Self { fact, body }
+    }
+}
+
 /// Appends a fact to a session: the next number, the next link of the chain. The caller writes the session row.
 fn append(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: Option<&mut TurnRow>,
-    fact: &Fact,
+    draft: Draft,
     now: Millis,
-) -> Result<Place, Error> {
-    let body = fact.encode();
+) -> Result<(Place, Fact), Error> {
+    let Draft { fact, body } = draft;
     let seq = Seq(session.last_seq.0 + 1);
     let turn_id = turn.as_ref().map(|turn| turn.id);
     let hash = record::chain(&session.last_hash, seq, turn_id, now, &body);
@@ -47,7 +61,7 @@ fn append(
     if let (true, Some(turn)) = (node, turn) {
         turn.last_node = seq;
     }
-    Ok(Place { seq, hash })
+    Ok((Place { seq, hash }, fact))
 }
 
 /// A session with nothing in it yet.

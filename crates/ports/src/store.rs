@@ -590,8 +590,9 @@ impl<B: Backend> Turns for B {
         self.write(move |rows| ledger::renew(rows, taker))
     }
 
-    fn commit(&self, commit: Commit) -> Answer<'_, Receipt> {
-        self.write(move |rows| ledger::commit(rows, commit))
+    fn commit(&self, mut commit: Commit) -> Answer<'_, Receipt> {
+        let drafts = std::mem::take(&mut commit.facts).into_iter().map(ledger::Draft::from).collect();
+        self.write(move |rows| ledger::commit(rows, commit, drafts))
     }
 
     fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()> {

@@ -12,6 +12,7 @@ use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, 
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Keeps the facts of one turn in a store, under one lease.
 pub struct Journaled {
@@ -33,7 +34,7 @@ pub struct Journaled {
 
 struct Begin {
     started: Started,
-    package: Vec<u8>,
+    outfit: Arc<Outfit>,
 }
 
 /// What a journaled host is made of.
@@ -58,16 +59,13 @@ pub struct Opening {
 
 impl Journaled {
     /// Opens the journal of a turn. A turn that was begun before keeps what was pinned then.
-    ///
-    /// # Panics
-    /// Never: packages are plain data.
-    pub fn open(opening: Opening, outfit: &Outfit) -> Self {
+    pub fn open(opening: Opening, outfit: &Arc<Outfit>) -> Self {
         let Opening { world, store, secret, lease, history, canceller, head, parent } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let begin = (!resumed).then(|| Begin {
             started: Started { kernel: outlast_kernel::VERSION, package: outfit.fingerprint, head, parent },
-            package: outlast_vocab::canon::to_string(&outfit.package).into_bytes(),
+            outfit: outfit.clone(),
         });
         let place = history.last_node();
         let history = Arc::new(history);
@@ -117,15 +115,21 @@ impl Journaled {
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
         let mut facts = std::mem::take(&mut self.noted);
         let mut blobs = Vec::new();
-        if let Some(Begin { started, package }) = self.begin.take() {
-            facts.insert(0, Fact::Started(started));
-            blobs.push(package);
+        let begin = self.begin.take();
+        if let Some(Begin { started, outfit }) = &begin {
+            facts.insert(0, Fact::Started(started.clone()));
+            if !outfit.stored.load(Ordering::Relaxed) {
+                blobs.push(outlast_vocab::canon::to_string(&outfit.package).into_bytes());
+            }
         }
         let nodes: Vec<usize> =
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
         let values = std::mem::take(&mut self.values);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
         let receipt = self.store.commit(Commit { lease, now, facts, values, blobs, then }).await?;
+        if let Some(begin) = begin {
+            begin.outfit.stored.store(true, Ordering::Relaxed);
+        }
         if let Some(last) = nodes.last() {
             self.place = receipt.places.get(*last).copied();
         }

@@ -8,6 +8,7 @@ use outlast_vocab::package::Package;
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Limits, canon};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The outside world as this process reaches it. Built once at start-up.
 pub struct World {
@@ -45,6 +46,8 @@ pub struct Outfit {
     pub contracts: Vec<Contract>,
     /// The fingerprint of those.
     pub tools: Hash,
+    /// Whether this process has stored the package.
+    pub(crate) stored: AtomicBool,
 }
 
 impl Outfit {
@@ -60,6 +63,6 @@ impl Outfit {
         };
         let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
         let (fingerprint, tools) = (package.fingerprint(), canon::fingerprint(&contracts));
-        Ok(Self { package, fingerprint, contracts, tools })
+        Ok(Self { package, fingerprint, contracts, tools, stored: AtomicBool::new(false) })
     }
 }

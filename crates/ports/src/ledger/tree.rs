@@ -37,7 +37,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             session.no = rows.insert_session(&session)?;
             rows.put_head(session.no, MAIN, node)?;
             let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
-            append(rows, &mut session, None, &Fact::Opened { key, forked_from }, now)?;
+            append(rows, &mut session, None, Fact::Opened { key, forked_from }.into(), now)?;
             rows.put_session(&session)?;
             Ok(session.id)
         }
@@ -73,7 +73,7 @@ fn move_head(
 ) -> Result<(), Error> {
     rows.put_head(session.no, head, node)?;
     let to = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
-    append(rows, session, None, &Fact::HeadMoved { head: head.to_owned(), to }, now)?;
+    append(rows, session, None, Fact::HeadMoved { head: head.to_owned(), to }.into(), now)?;
     rows.put_session(session)
 }
 
@@ -111,7 +111,7 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) 
     let mut turn = turn_by_no(rows, claim.turn)?;
     rows.delete_claim(claim.session, claim.claim)?;
     let fact = Fact::Settled(Settled { claim: claim.claim, verdict });
-    append(rows, &mut session, Some(&mut turn), &fact, now)?;
+    append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
     Ok(session.id)

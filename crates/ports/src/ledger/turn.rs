@@ -1,5 +1,5 @@
 //! Writes that take inputs in and move turns on.
-use super::{append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
+use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
 use crate::rows::{ClaimRow, Node, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow};
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Receipt, Resolved, SessionState, Taker,
@@ -14,7 +14,8 @@ use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, Wor
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     let Accept { target, turn, parts, key, delivery, head, now, taker, queued_most } = accept;
     let mut session = open_session(rows, target, now)?;
-    let input = canon::fingerprint(&parts);
+    // Only a key can be used twice, so only then two inputs are compared.
+    let input = key.as_ref().map_or(Hash::ZERO, |_| canon::fingerprint(&parts));
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
@@ -42,7 +43,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     };
     row.no = rows.insert_turn(&row)?;
     let fact = Fact::Accepted(record::Accepted { parts, key, delivery });
-    let place = append(rows, &mut session, Some(&mut row), &fact, now)?;
+    let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
     session.queued += 1;
     let mut work = None;
@@ -96,7 +97,7 @@ fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<Sess
     let mut session = empty_session(id, key.clone(), now);
     session.no = rows.insert_session(&session)?;
     rows.put_head(session.no, MAIN, None)?;
-    append(rows, &mut session, None, &Fact::Opened { key, forked_from: None }, now)?;
+    append(rows, &mut session, None, Fact::Opened { key, forked_from: None }.into(), now)?;
     Ok(session)
 }
 
@@ -235,9 +236,9 @@ fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
     Err(Error::new(Kind::LeaseLost, detail).at(at))
 }
 
-/// Writes what became true. A write with an old fence changes nothing.
-pub fn commit(rows: &mut dyn Rows, commit: Commit) -> Result<Receipt, Error> {
-    let Commit { lease, now, facts, values, blobs, then } = commit;
+/// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
+pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
+    let Commit { lease, now, values, blobs, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
     let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
     if turn.id != lease.turn {
@@ -249,10 +250,10 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit) -> Result<Receipt, Error> {
             rows.put_blob(hash, &blob)?;
         }
     }
-    let mut places = Vec::with_capacity(facts.len());
-    for fact in &facts {
-        let place = append(rows, &mut session, Some(&mut turn), fact, now)?;
-        project(rows, &mut session, &turn, fact, place.seq, now)?;
+    let mut places = Vec::with_capacity(drafts.len());
+    for draft in drafts {
+        let (place, fact) = append(rows, &mut session, Some(&mut turn), draft, now)?;
+        project(rows, &mut session, &turn, &fact, place.seq, now)?;
         places.push(place);
     }
     for write in values {
@@ -402,7 +403,7 @@ fn end_turn(
     end: End,
     now: Millis,
 ) -> Result<(), Error> {
-    let place = append(rows, session, Some(turn), &Fact::Ended { end }, now)?;
+    let (place, _) = append(rows, session, Some(turn), Fact::Ended { end }.into(), now)?;
     turn.state = TurnState::Ended;
     turn.ended = Some(place.seq);
     Ok(())
@@ -467,7 +468,7 @@ fn park(
     session.worker = None;
     session.claims = 0;
     session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min();
-    append(rows, session, Some(turn), &Fact::Parked { waits }, now)?;
+    append(rows, session, Some(turn), Fact::Parked { waits }.into(), now)?;
     Ok(After::Parked)
 }
 
@@ -479,13 +480,8 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, reason: String, now: Millis) ->
         TurnState::Ended => return lookup::end_of(rows, &turn).map(Cancelled::TooLate),
         TurnState::Active if turn.cancelled => return Ok(Cancelled::Requested),
         TurnState::Queued => {
-            append(
-                rows,
-                &mut session,
-                Some(&mut turn),
-                &Fact::CancelRequested { reason: reason.clone() },
-                now,
-            )?;
+            let wish = Fact::CancelRequested { reason: reason.clone() };
+            append(rows, &mut session, Some(&mut turn), wish.into(), now)?;
             end_turn(rows, &mut session, &mut turn, End::Cancelled { reason }, now)?;
             session.queued -= 1;
             if session.active.is_none() && session.queued == 0 {
@@ -493,7 +489,7 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, reason: String, now: Millis) ->
             }
         }
         TurnState::Active => {
-            append(rows, &mut session, Some(&mut turn), &Fact::CancelRequested { reason }, now)?;
+            append(rows, &mut session, Some(&mut turn), Fact::CancelRequested { reason }.into(), now)?;
             turn.cancelled = true;
             wake(&mut session);
         }
@@ -528,7 +524,7 @@ pub fn resolve(
     }
     let mut session = referred("session", rows.session(turn.session)?)?;
     let fact = Fact::Resolved { key: key.clone(), resolution: resolution.clone() };
-    append(rows, &mut session, Some(&mut turn), &fact, now)?;
+    append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.insert_resolution(&ResolutionRow {
         turn: turn.no,
         key: key.clone(),
