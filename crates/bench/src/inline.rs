@@ -65,7 +65,7 @@ impl Bench {
             outfit: &self.outfit,
             caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },
             index: 0,
-            claims: 1,
+            lease: 1,
             cancel: wish,
             stopping: watch::channel(false).1,
         };

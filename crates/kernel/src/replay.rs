@@ -61,9 +61,7 @@ impl History {
             match record.fact {
                 Fact::Accepted(accepted) => history.accepted = Some(accepted),
                 Fact::Started(started) => history.started = Some(started),
-                Fact::Performed(Performed { key, command, outcome }) => {
-                    history.performed.insert(key, (command, outcome));
-                }
+                Fact::Performed(performed) => history.perform(performed),
                 Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
                     asked.insert(record.seq, key.clone());
                     let recorded = |call| RecordedCall { call, attempts: 1, parked: false, outcome: None };
@@ -92,6 +90,18 @@ impl History {
             }
         }
         Ok(history)
+    }
+
+    /// Adds an effect that was performed just now.
+    pub fn perform(&mut self, performed: Performed) {
+        let Performed { key, command, outcome } = performed;
+        self.performed.insert(key, (command, outcome));
+    }
+
+    /// How often the turn held still before it tried the model call at this place again.
+    pub fn backoffs(&self, model_call: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
+        u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
     /// The recorded outcome of the effect at this place, or nothing if it has none yet. A record of another request is

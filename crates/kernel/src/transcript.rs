@@ -184,7 +184,12 @@ mod tests {
     use serde_json::json;
 
     fn accepted(text: &str) -> Fact {
-        Fact::Accepted(Accepted { parts: vec![Part::text(text)], key: None, delivery: Delivery::Next })
+        Fact::Accepted(Accepted {
+            parts: vec![Part::text(text)],
+            key: None,
+            delivery: Delivery::Next,
+            package: None,
+        })
     }
 
     fn reply(text: &str, calls: &[&str]) -> Fact {

@@ -5,38 +5,46 @@ use outlast_runtime::{Input, Runtime};
 use outlast_vocab::effect::Place;
 use outlast_vocab::record::{Delivery, End, Seq};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use std::sync::{Arc, OnceLock};
 
 /// Takes inputs for one session.
 #[derive(Clone)]
 pub struct Session {
     runtime: Runtime,
     target: Target,
+    /// Which session it is, once an input was accepted: a new session is new only once.
+    opened: Arc<OnceLock<SessionId>>,
 }
 
 impl Session {
     pub(crate) fn new(runtime: Runtime, target: Target) -> Self {
-        Self { runtime, target }
+        Self { runtime, target, opened: Arc::default() }
     }
 
     /// Sends a text. When this returns, the input is durable and will be answered, whatever happens to this process.
     pub async fn send(&self, text: impl Into<String>) -> Result<Turn, Error> {
-        self.submit(Input::text(self.target.clone(), text)).await
+        self.submit(Input::text(self.target(), text)).await
     }
 
     /// Sends a text under an idempotency key: sending it again gives the same turn.
     pub async fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Result<Turn, Error> {
-        let input = Input::text(self.target.clone(), text);
+        let input = Input::text(self.target(), text);
         self.submit(Input { key: Some(key.into()), ..input }).await
     }
 
     /// Sends a text that joins the turn under way at its next checkpoint, or starts a turn if there is none.
     pub async fn steer(&self, text: impl Into<String>) -> Result<Turn, Error> {
-        let input = Input::text(self.target.clone(), text);
+        let input = Input::text(self.target(), text);
         self.submit(Input { delivery: Delivery::Join, ..input }).await
+    }
+
+    fn target(&self) -> Target {
+        self.opened.get().map_or_else(|| self.target.clone(), |id| Target::Id(*id))
     }
 
     async fn submit(&self, input: Input) -> Result<Turn, Error> {
         let Accepted { session, turn, duplicate, place, .. } = self.runtime.submit(input).await?;
+        self.opened.get_or_init(|| session);
         Ok(Turn { runtime: self.runtime.clone(), session, id: turn, duplicate, place })
     }
 }

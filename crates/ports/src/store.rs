@@ -74,6 +74,10 @@ pub struct Accept {
     pub delivery: Delivery,
     /// The head it is for.
     pub head: String,
+    /// The fingerprint of the configuration that is to answer it.
+    pub package: Option<Hash>,
+    /// Content that the input refers to, its configuration among it, unless it is there already.
+    pub blobs: Vec<Vec<u8>>,
     /// Now.
     pub now: Millis,
     /// Who drives the turn at once if the session is free.
@@ -158,6 +162,8 @@ pub enum Then {
 pub struct Receipt {
     /// Where the facts stand now, in order.
     pub places: Vec<Place>,
+    /// The session's last record after the write.
+    pub last: Place,
     /// Whether an input waits to join the turn.
     pub input_waits: bool,
     /// Why the turn is to stop, if somebody asked for it.

@@ -25,6 +25,8 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     key: None,
                     delivery: Delivery::Next,
                     head: MAIN.to_owned(),
+                    package: None,
+                    blobs: Vec::new(),
                     now: Millis(1),
                     taker: None,
                     queued_most: 4,

@@ -22,8 +22,8 @@ pub struct Turn<'a> {
     pub caller: Caller,
     /// Which turn of the session, counted from 0.
     pub index: u32,
-    /// Claims of the turn since its last progress, this one included; 1 where nobody claims.
-    pub claims: u32,
+    /// The number of the lease it is driven under, which grows with every claim; 1 where nobody claims.
+    pub lease: u64,
     /// The wish that it stops.
     pub cancel: Cancel,
     /// Whether the worker shuts down; the turn is handed back at the next model call then (R4.4).

@@ -22,13 +22,15 @@ pub struct Events {
     ready: VecDeque<Event>,
     /// Whether there may be records that were not read yet.
     look: bool,
+    /// Up to where records may be given out: what happened live before a record comes before it.
+    upto: Seq,
 }
 
 impl Events {
     /// Reads from a cursor on. The line is joined first, so nothing falls between reading and following.
     pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let line = Listener::new(world.clone(), session);
-        Self { world, store, session, after, line, ready: VecDeque::new(), look: true }
+        Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto: Seq(u64::MAX) }
     }
 
     /// The next event. Waits for one if there is none yet.
@@ -41,11 +43,11 @@ impl Events {
             let signal = tokio::select! {
                 biased;
                 signal = self.line.next() => signal,
-                () = self.world.clock.sleep_until(again) => Signal::Committed,
+                () = self.world.clock.sleep_until(again) => Signal::Committed(Seq(u64::MAX)),
             };
             match signal {
                 Signal::Live(live) => return Ok(Event::Live(live)),
-                Signal::Committed => self.look = true,
+                Signal::Committed(seq) => (self.look, self.upto) = (true, seq),
                 Signal::Missed(frames) => return Ok(Event::Missed { frames }),
             }
         }
@@ -58,7 +60,8 @@ impl Events {
             self.look = page.len() == self.world.limits.page_rows;
             self.ready.extend(page.into_iter().map(|record| Event::Durable(Box::new(record))));
         }
-        let event = self.ready.pop_front();
+        let may_go = |event: &mut Event| event.seq().is_none_or(|seq| seq <= self.upto);
+        let event = self.ready.pop_front_if(may_go);
         if let Some(seq) = event.as_ref().and_then(Event::seq) {
             self.after = seq;
         }

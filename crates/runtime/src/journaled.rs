@@ -12,7 +12,6 @@ use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, 
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Keeps the facts of one turn in a store, under one lease.
 pub struct Journaled {
@@ -106,7 +105,7 @@ impl Journaled {
         self.finish(end).await
     }
 
-    /// Holds the turn still for a person or a deploy.
+    /// Holds the turn still for a person or a deploy; it looks again by itself at the wait's deadline.
     pub async fn get_stuck(&mut self, failure: Failure, wait: Wait) -> Result<Driven, Error> {
         self.note(Fact::Stuck { failure });
         self.park(vec![wait]).await
@@ -118,9 +117,7 @@ impl Journaled {
         let begin = self.begin.take();
         if let Some(Begin { started, outfit }) = &begin {
             facts.insert(0, Fact::Started(started.clone()));
-            if !outfit.stored.load(Ordering::Relaxed) {
-                blobs.push(outlast_vocab::canon::to_string(&outfit.package).into_bytes());
-            }
+            blobs = outfit.to_store();
         }
         let nodes: Vec<usize> =
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
@@ -128,7 +125,7 @@ impl Journaled {
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
         let receipt = self.store.commit(Commit { lease, now, facts, values, blobs, then }).await?;
         if let Some(begin) = begin {
-            begin.outfit.stored.store(true, Ordering::Relaxed);
+            begin.outfit.was_stored();
         }
         if let Some(last) = nodes.last() {
             self.place = receipt.places.get(*last).copied();
@@ -137,7 +134,7 @@ impl Journaled {
         if let Some(reason) = &receipt.cancelled {
             self.canceller.cancel(reason);
         }
-        self.world.hub.committed(self.lease.session);
+        self.world.hub.committed(self.lease.session, receipt.last.seq);
         Ok(receipt)
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
 //! many, and reads what is durable from the store. A session that nobody watches costs nothing.
 use outlast_vocab::event::Live;
-use outlast_vocab::record::End;
+use outlast_vocab::record::{End, Seq};
 use outlast_vocab::{SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ const RECENT: usize = 1_024;
 /// What watchers of a session are told.
 #[derive(Clone, Debug)]
 pub enum Signal {
-    /// There are new records.
-    Committed,
+    /// There are new records, up to this one.
+    Committed(Seq),
     /// Something happens right now.
     Live(Live),
     /// The watcher was too slow; this many live frames are gone.
@@ -45,10 +45,11 @@ struct Line {
     news: Notify,
 }
 
+/// Frames and news of records in the order they came.
 #[derive(Debug, Default)]
 struct Waiting {
-    committed: bool,
-    frames: VecDeque<Live>,
+    signals: VecDeque<Signal>,
+    frames: usize,
     missed: u64,
 }
 
@@ -69,10 +70,14 @@ impl Hub {
         Self { lines: Mutex::default(), ends: Mutex::default(), frames }
     }
 
-    /// Tells the watchers of a session that there are new records.
-    pub fn committed(&self, session: SessionId) {
+    /// Tells the watchers of a session that there are new records, up to this one.
+    pub fn committed(&self, session: SessionId, last: Seq) {
         for line in lock(&self.lines).get(&session).into_iter().flatten() {
-            lock(&line.waiting).committed = true;
+            let mut waiting = lock(&line.waiting);
+            match waiting.signals.back_mut() {
+                Some(Signal::Committed(seq)) => *seq = last,
+                _ => waiting.signals.push_back(Signal::Committed(last)),
+            }
             line.news.notify_one();
         }
     }
@@ -84,11 +89,11 @@ impl Hub {
         let frame = frame();
         for line in lines {
             let mut waiting = lock(&line.waiting);
-            if waiting.frames.len() >= self.frames {
-                waiting.frames.pop_front();
-                waiting.missed += 1;
+            if waiting.frames >= self.frames {
+                waiting.drop_oldest();
             }
-            waiting.frames.push_back(frame.clone());
+            waiting.signals.push_back(Signal::Live(frame.clone()));
+            waiting.frames += 1;
             line.news.notify_one();
         }
     }
@@ -151,10 +156,22 @@ impl Listener {
         if waiting.missed > 0 {
             return Some(Signal::Missed(std::mem::take(&mut waiting.missed)));
         }
-        if let Some(frame) = waiting.frames.pop_front() {
-            return Some(Signal::Live(frame));
+        let signal = waiting.signals.pop_front();
+        if let Some(Signal::Live(_)) = signal {
+            waiting.frames -= 1;
         }
-        std::mem::take(&mut waiting.committed).then_some(Signal::Committed)
+        signal
+    }
+}
+
+impl Waiting {
+    /// Gives up the oldest frame; news of records stay.
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.signals.iter().position(|signal| matches!(signal, Signal::Live(_))) {
+            self.signals.remove(oldest);
+            self.frames -= 1;
+            self.missed += 1;
+        }
     }
 }
 
@@ -202,11 +219,11 @@ mod tests {
         for text in ["a", "b", "c"] {
             world.hub.tell(session, || note(text));
         }
-        world.hub.committed(session);
+        world.hub.committed(session, Seq(3));
         assert!(matches!(listener.next().await, Signal::Missed(1)));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
-        assert!(matches!(listener.next().await, Signal::Committed));
+        assert!(matches!(listener.next().await, Signal::Committed(Seq(3))));
     }
 
     #[tokio::test]

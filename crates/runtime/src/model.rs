@@ -69,12 +69,12 @@ async fn with_retries<'a, H: Host>(
     stream: impl Fn() -> EventStream<'a>,
 ) -> Asked {
     let limits = &turn.world.limits;
-    // Attempts go on counting over crashes, so that text of a dead process is never taken for ours.
-    let before = turn.claims.saturating_sub(1).saturating_mul(limits.model_attempts);
-    let mut tried = 0;
+    // Attempts go on counting over processes, so that text of a dead one is never taken for ours.
+    let before = turn.lease.saturating_sub(1).saturating_mul(u64::from(limits.model_attempts));
+    let mut tried = host.history().backoffs(key);
     loop {
         tried += 1;
-        let attempt = before + tried;
+        let attempt = u32::try_from(before + u64::from(tried)).unwrap_or(u32::MAX);
         let mut streamed = false;
         let error = match listen(turn, key, attempt, stream(), &mut streamed).await {
             Ok(reply) => return Asked::Outcome(ModelOutcome::Reply(reply)),
@@ -91,7 +91,7 @@ async fn with_retries<'a, H: Host>(
         let pause = pause.unwrap_or_else(|| backoff(limits.backoff_first, limits.backoff_most, tried));
         let until = turn.world.clock.now().after(pause);
         if pause > limits.wait_in_memory && host.tier() == Tier::Durable {
-            let key = key.backoff(attempt);
+            let key = key.backoff(tried);
             return Asked::Wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) });
         }
         turn.world.clock.sleep_until(until).await;

@@ -8,7 +8,7 @@ use outlast_vocab::package::Package;
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Limits, canon};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The outside world as this process reaches it. Built once at start-up.
 pub struct World {
@@ -47,7 +47,7 @@ pub struct Outfit {
     /// The fingerprint of those.
     pub tools: Hash,
     /// Whether this process has stored the package.
-    pub(crate) stored: AtomicBool,
+    stored: AtomicBool,
 }
 
 impl Outfit {
@@ -64,5 +64,18 @@ impl Outfit {
         let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
         let (fingerprint, tools) = (package.fingerprint(), canon::fingerprint(&contracts));
         Ok(Self { package, fingerprint, contracts, tools, stored: AtomicBool::new(false) })
+    }
+
+    /// The package as a blob, unless this process has stored it before.
+    pub(crate) fn to_store(&self) -> Vec<Vec<u8>> {
+        if self.stored.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        vec![canon::to_string(&self.package).into_bytes()]
+    }
+
+    /// Notes that the package is stored.
+    pub(crate) fn was_stored(&self) {
+        self.stored.store(true, Ordering::Relaxed);
     }
 }

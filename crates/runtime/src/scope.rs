@@ -57,6 +57,8 @@ pub(crate) struct Used {
     sleeps: u32,
     values: Vec<ValueWrite>,
     holds_still: bool,
+    /// What was answered in this drive; it stays answered when the call is tried again.
+    answered: History,
 }
 
 impl Scope {
@@ -85,7 +87,11 @@ impl Scope {
 
     /// Makes a further attempt of the call durable before it begins.
     pub(crate) async fn begin_attempt(&self, claim: ClaimRef, attempt: u32) {
-        *self.used() = Used::default();
+        {
+            let mut used = self.used();
+            let answered = std::mem::take(&mut used.answered);
+            *used = Used { answered, ..Used::default() };
+        }
         self.record(Fact::Reclaimed(Reclaimed { claim, attempt })).await;
     }
 
@@ -96,8 +102,18 @@ impl Scope {
         }
     }
 
-    fn performed<E: Effect>(key: ReplayKey, effect: E, outcome: E::Outcome) -> Fact {
-        Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.into() })
+    /// What an effect of this call was answered with, in an earlier drive or in this one.
+    fn answered<E: Effect>(&self, key: &ReplayKey, effect: &E) -> Result<Option<E::Outcome>, Error> {
+        match self.history.answer(key, effect)? {
+            Some(outcome) => Ok(Some(outcome)),
+            None => self.used().answered.answer(key, effect),
+        }
+    }
+
+    fn performed<E: Effect>(&self, key: ReplayKey, effect: E, outcome: E::Outcome) -> Fact {
+        let performed = Performed { key, command: effect.into(), outcome: outcome.into() };
+        self.used().answered.perform(performed.clone());
+        Fact::Performed(performed)
     }
 
     async fn note(&self, fact: Fact) {
@@ -126,7 +142,7 @@ impl Scope {
         self.name_step(name)?;
         let key = self.key.step(name);
         let effect = DurableStep { name: name.to_owned(), input };
-        if let Some(outcome) = self.history.answer(&key, &effect)? {
+        if let Some(outcome) = self.answered(&key, &effect)? {
             self.tell(LiveKind::Replayed { key });
             return match outcome {
                 StepOutcome::Value(value) => Ok(value),
@@ -140,7 +156,7 @@ impl Scope {
             Err(error) if error.class() == Class::Retry => return answer,
             Err(error) => StepOutcome::Failed(Failure::from(error)),
         };
-        self.record(Self::performed(key, effect, outcome)).await;
+        self.record(self.performed(key, effect, outcome)).await;
         answer
     }
 
@@ -170,14 +186,14 @@ impl Scope {
         let now = self.world.clock.now();
         let pinned = self.history.wait(&key).and_then(|wait| wait.deadline);
         let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
-        if self.history.answer(&key, &effect)?.is_some() {
+        if self.answered(&key, &effect)?.is_some() {
             return Ok(());
         }
         if self.tier == Tier::Durable && now.until(effect.until) > self.world.limits.wait_in_memory {
             return self.hold_still(Wait { key, kind: WaitKind::Sleep, deadline: Some(effect.until) }).await;
         }
         self.world.clock.sleep_until(effect.until).await;
-        self.note(Self::performed(key, effect, Slept {})).await;
+        self.note(self.performed(key, effect, Slept {})).await;
         Ok(())
     }
 
@@ -195,7 +211,7 @@ impl Scope {
             None => within.map(|within| now.after(within)),
         };
         let effect = AwaitEvent { key: key.clone(), deadline };
-        if let Some(resolution) = self.history.answer(&key, &effect)? {
+        if let Some(resolution) = self.answered(&key, &effect)? {
             return Ok(resolution);
         }
         let resolution = match self.history.resolution(&key) {
@@ -203,7 +219,7 @@ impl Scope {
             None if deadline.is_some_and(|deadline| deadline <= now) => Resolution::Timeout,
             None => return self.hold_still(Wait { key, kind, deadline }).await,
         };
-        self.note(Self::performed(key, effect, resolution.clone())).await;
+        self.note(self.performed(key, effect, resolution.clone())).await;
         Ok(resolution)
     }
 

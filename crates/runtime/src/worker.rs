@@ -21,6 +21,7 @@ use outlast_vocab::{
     Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -94,6 +95,8 @@ struct Inner {
     tasks: Mutex<JoinSet<()>>,
     wake: Notify,
     stopping: watch::Sender<bool>,
+    /// Sessions that are being taken: claimed, perhaps, and not driven yet.
+    taking: AtomicUsize,
 }
 
 /// A session that this worker drives.
@@ -126,6 +129,7 @@ impl Runtime {
             tasks: Mutex::default(),
             wake: Notify::new(),
             stopping: watch::Sender::new(false),
+            taking: AtomicUsize::new(0),
         });
         lock(&inner.tasks).spawn(keep(inner.clone()));
         Ok(Self { inner })
@@ -158,6 +162,7 @@ impl Runtime {
         check_input(&input, &inner.world.limits)?;
         let Input { target, parts, key, delivery, head } = input;
         let now = self.now();
+        let _taking = Taking::new(&inner.taking);
         let accepted = inner
             .store
             .accept(Accept {
@@ -167,12 +172,15 @@ impl Runtime {
                 key,
                 delivery,
                 head,
+                package: Some(inner.outfit.fingerprint),
+                blobs: inner.outfit.to_store(),
                 now,
                 taker: inner.taker(now),
                 queued_most: inner.world.limits.queued_inputs,
             })
             .await?;
-        inner.world.hub.committed(accepted.session);
+        inner.outfit.was_stored();
+        inner.world.hub.committed(accepted.session, accepted.place.seq);
         let Accepted { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
@@ -248,8 +256,10 @@ impl Runtime {
     /// Comes back when this worker drives nothing and could take nothing.
     pub async fn idle(&self) -> Result<(), Error> {
         loop {
-            let driving = !lock(&self.inner.driving).is_empty();
-            if !driving && !self.inner.store.has_work(self.inner.worker, self.now()).await? {
+            // In this order: what was taken is driven before it stops being counted as taken.
+            let has_work = self.inner.store.has_work(self.inner.worker, self.now()).await?;
+            let taking = self.inner.taking.load(Ordering::SeqCst) > 0;
+            if !has_work && !taking && lock(&self.inner.driving).is_empty() {
                 return Ok(());
             }
             self.inner.wake.notify_one();
@@ -262,16 +272,22 @@ impl Runtime {
     /// `patience` is dropped; its lease runs out or is found dead.
     pub async fn shut_down(self, patience: Duration) {
         self.inner.stopping.send_replace(true);
-        let mut tasks = std::mem::take(&mut *lock(&self.inner.tasks));
         let until = self.now().after(patience);
         let mut over = self.inner.world.clock.sleep_until(until);
         loop {
-            tokio::select! {
-                biased;
-                ended = tasks.join_next() => if ended.is_none() { return },
-                () = &mut over => {
-                    tasks.shutdown().await;
-                    return;
+            // The worker's own loop may have taken a last session while we waited for the others.
+            let mut tasks = std::mem::take(&mut *lock(&self.inner.tasks));
+            if tasks.is_empty() {
+                return;
+            }
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = tasks.join_next() => if ended.is_none() { break },
+                    () = &mut over => {
+                        tasks.shutdown().await;
+                        return;
+                    }
                 }
             }
         }
@@ -312,45 +328,54 @@ impl Inner {
 
     /// Drives a session in a task of its own.
     fn spawn(self: &Arc<Self>, work: Work) {
-        self.world.hub.begins(work.lease.turn);
+        let driven = self.begin(&work.lease);
         let mut tasks = lock(&self.tasks);
         // Finished tasks are let go here, so the set holds no more than what runs.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(drive_session(self.clone(), work));
+        tasks.spawn(drive_session(self.clone(), work, driven));
+    }
+
+    /// Notes that a turn is driven here from now on.
+    fn begin(&self, lease: &Lease) -> Wish {
+        let (canceller, wish) = cancel();
+        let canceller = Arc::new(canceller);
+        self.world.hub.begins(lease.turn);
+        lock(&self.driving).insert(lease.session, Driving { turn: lease.turn, canceller: canceller.clone() });
+        Wish { canceller, wish }
     }
 }
 
+/// The wish that a turn stops, from both ends.
+struct Wish {
+    canceller: Arc<Canceller>,
+    wish: crate::cancel::Cancel,
+}
+
 /// Drives the turns of a session until there is none left or the lease is gone.
-async fn drive_session(inner: Arc<Inner>, mut work: Work) {
+async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
     loop {
-        let session = work.lease.session;
-        let (canceller, wish) = cancel();
-        let canceller = Arc::new(canceller);
-        let driving = Driving { turn: work.lease.turn, canceller: canceller.clone() };
-        lock(&inner.driving).insert(session, driving);
-        inner.world.hub.begins(work.lease.turn);
         let lease = work.lease.clone();
-        let driven = Drive { inner: &inner, canceller, wish }.turn(work).await;
-        lock(&inner.driving).remove(&session);
+        let driven = Drive { inner: &inner, wish }.turn(work).await;
         inner.world.hub.leaves(lease.turn);
         match driven {
-            Ok(Driven::Next(_, next)) => work = *next,
-            Ok(Driven::Parked) => {
-                // Its deadline may be the next thing to happen.
-                inner.wake.notify_one();
-                return;
+            Ok(Driven::Next(_, next)) => {
+                work = *next;
+                wish = inner.begin(&work.lease);
+                continue;
             }
-            Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => return,
+            Ok(Driven::Ended(_) | Driven::Parked | Driven::HandedBack | Driven::Again) => {}
             Err(error) if error.kind() == Kind::LeaseLost => {
                 tracing::info!(%error, "another worker took the session over");
-                return;
             }
             Err(error) => {
                 tracing::error!(%error, "the turn cannot be driven now; the session is handed back");
-                hand_back(&inner, lease).await;
-                return;
+                hand_back(&inner, lease.clone()).await;
             }
         }
+        lock(&inner.driving).remove(&lease.session);
+        // What it parked on, or what waits behind it, may be the next thing to happen.
+        inner.wake.notify_one();
+        return;
     }
 }
 
@@ -366,8 +391,7 @@ async fn hand_back(inner: &Inner, lease: Lease) {
 /// One turn under one lease.
 struct Drive<'a> {
     inner: &'a Arc<Inner>,
-    canceller: Arc<Canceller>,
-    wish: crate::cancel::Cancel,
+    wish: Wish,
 }
 
 impl Drive<'_> {
@@ -383,7 +407,7 @@ impl Drive<'_> {
                 secret: self.inner.secret,
                 lease: lease.clone(),
                 history,
-                canceller: self.canceller.clone(),
+                canceller: self.wish.canceller.clone(),
                 head: head.clone(),
                 parent,
             };
@@ -426,7 +450,7 @@ impl Drive<'_> {
         let Opening { lease, .. } = opening(History::default());
         let history = History::of(records)?;
         if let Some(reason) = history.cancelled() {
-            self.canceller.cancel(reason);
+            self.wish.canceller.cancel(reason);
         }
         let accepted = history.accepted();
         let input = accepted.map(|accepted| accepted.parts.clone()).ok_or_else(|| {
@@ -438,21 +462,23 @@ impl Drive<'_> {
                 .close(End::Sealed { claims: claims - 1 })
                 .await;
         }
-        let outfit = self.outfit(history.started().map(|started| started.package)).await?;
+        let pinned = history.started().map(|started| started.package);
+        let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
+        let outfit = self.outfit(pinned).await?;
         let mut host = Journaled::open(opening(history), &outfit);
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
             caller: Caller { session: lease.session, turn: lease.turn },
             index,
-            claims,
-            cancel: self.wish.clone(),
+            lease: lease.fence.0,
+            cancel: self.wish.wish.clone(),
             stopping: self.inner.stopping.subscribe(),
         };
         drive(&turn, input, &mut host).await
     }
 
-    /// The outfit a turn runs under: the one it began with, else this worker's.
+    /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's.
     async fn outfit(&self, pinned: Option<Hash>) -> Result<Arc<Outfit>, Error> {
         match pinned {
             Some(fingerprint) if fingerprint != self.inner.outfit.fingerprint => {
@@ -480,7 +506,8 @@ impl Drive<'_> {
     ) -> Result<Driven, Error> {
         tracing::error!(%error, "the turn cannot go on as it is");
         let history = History::of(records)?;
-        let key = ReplayKey::turn(index).stuck(history.times_stuck());
+        let times = history.times_stuck();
+        let key = ReplayKey::turn(index).stuck(times);
         let cancelled = history.cancelled().map(ToOwned::to_owned);
         let mut host = Journaled::open(opening(history), &self.inner.outfit);
         let failure = Failure::from(error);
@@ -488,7 +515,10 @@ impl Drive<'_> {
             (_, Some(reason)) => host.close(End::Cancelled { reason }).await,
             (Class::Reject, None) => host.close(End::Failed { failure }).await,
             (Class::Retry | Class::Park | Class::Bug, None) => {
-                let wait = Wait { key, kind: WaitKind::Event, deadline: None };
+                let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;
+                let pause = backoff(stuck_first, stuck_most, times + 1);
+                let deadline = Some(self.inner.world.clock.now().after(pause));
+                let wait = Wait { key, kind: WaitKind::Event, deadline };
                 host.get_stuck(failure, wait).await
             }
         }
@@ -585,10 +615,27 @@ async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
 async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
     const AT_ONCE: usize = 64;
     let Some(taker) = inner.taker(now) else { return Ok(false) };
+    let _taking = Taking::new(&inner.taking);
     let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
     let took = !work.is_empty();
     for work in work {
         inner.spawn(work);
     }
     Ok(took)
+}
+
+/// Counts while somebody takes sessions.
+struct Taking<'a>(&'a AtomicUsize);
+
+impl<'a> Taking<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }

@@ -52,6 +52,8 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         key: Some("first".to_owned()),
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        package: None,
+        blobs: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         queued_most: 1,

@@ -144,9 +144,10 @@ CREATE TABLE blobs (
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.
 pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
-    let application: i64 = conn.query_one("PRAGMA application_id", [], |row| row.get(0)).map_err(failure)?;
-    let objects: i64 =
-        conn.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failure)?;
+    // One statement sees one state: another process may be making the tables right now.
+    let whose = "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id";
+    let (application, objects): (i64, i64) =
+        conn.query_one(whose, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failure)?;
     if application != APPLICATION_ID && (application, objects) != (0, 0) {
         let detail = format!(
             "{} is an SQLite database, but not one of Outlast (its application id is {application}, not {APPLICATION_ID}); \

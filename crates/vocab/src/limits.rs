@@ -45,6 +45,10 @@ pub struct Limits {
     pub backoff_first: Duration,
     /// Longest pause before something is tried again.
     pub backoff_most: Duration,
+    /// First pause after which a stuck turn looks again whether it can go on; doubled each time.
+    pub stuck_first: Duration,
+    /// Longest pause after which a stuck turn looks again.
+    pub stuck_most: Duration,
     /// How long a worker may be silent before another takes its session.
     pub lease: Duration,
     /// Claims of a turn without a new answered record before it is sealed.
@@ -82,6 +86,8 @@ impl Default for Limits {
             wait_in_memory: Duration::from_secs(2),
             backoff_first: Duration::from_millis(200),
             backoff_most: Duration::from_secs(30),
+            stuck_first: Duration::from_secs(5),
+            stuck_most: Duration::from_mins(10),
             lease: Duration::from_secs(15),
             claims_without_progress: 10,
             sessions_at_once: 1_024,

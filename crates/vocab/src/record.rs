@@ -134,6 +134,9 @@ pub struct Accepted {
     /// What it does when a turn is under way.
     #[serde(default, skip_serializing_if = "Delivery::is_next")]
     pub delivery: Delivery,
+    /// The fingerprint of the configuration that is to answer it: that of whoever took it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<Hash>,
 }
 
 /// What an input does that arrives during a turn (R4.3).

@@ -233,7 +233,8 @@ fn fact() -> impl Strategy<Value = Fact> {
         (parts(), option(text()), delivery).prop_map(|(parts, key, delivery)| Fact::Accepted(Accepted {
             parts,
             key,
-            delivery
+            delivery,
+            package: None
         })),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {
             Fact::Started(Started { kernel, package, head, parent })

@@ -228,6 +228,8 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         key: None,
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        package: None,
+        blobs: Vec::new(),
         now: NOW,
         taker: None,
         queued_most: 100,

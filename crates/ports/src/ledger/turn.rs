@@ -12,7 +12,7 @@ use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, Wor
 
 /// Takes an input in; the same key again gives the first turn (R1.3).
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
-    let Accept { target, turn, parts, key, delivery, head, now, taker, queued_most } = accept;
+    let Accept { target, turn, parts, key, delivery, head, package, blobs, now, taker, queued_most } = accept;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
     let input = key.as_ref().map_or(Hash::ZERO, |_| canon::fingerprint(&parts));
@@ -42,7 +42,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         cancelled: false,
     };
     row.no = rows.insert_turn(&row)?;
-    let fact = Fact::Accepted(record::Accepted { parts, key, delivery });
+    put_blobs(rows, blobs)?;
+    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package });
     let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
     session.queued += 1;
@@ -59,6 +60,17 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     }
     rows.put_session(&session)?;
     Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
+}
+
+/// Keeps content that facts name by its hash. It stays: turns of any session may have been begun under it.
+fn put_blobs(rows: &mut dyn Rows, blobs: Vec<Vec<u8>>) -> Result<(), Error> {
+    for blob in blobs {
+        let hash = Hash::of(&blob);
+        if rows.blob(hash)?.is_none() {
+            rows.put_blob(hash, &blob)?;
+        }
+    }
+    Ok(())
 }
 
 /// The answer to an input whose key was used before.
@@ -244,12 +256,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     if turn.id != lease.turn {
         return Err(Error::new(Kind::LeaseLost, format!("{} is no longer the session's turn", lease.turn)));
     }
-    for blob in blobs {
-        let hash = Hash::of(&blob);
-        if rows.blob(hash)?.is_none() {
-            rows.put_blob(hash, &blob)?;
-        }
-    }
+    put_blobs(rows, blobs)?;
     let mut places = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let (place, fact) = append(rows, &mut session, Some(&mut turn), draft, now)?;
@@ -273,7 +280,8 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
     let cancelled = if turn.cancelled { lookup::cancel_reason(rows, turn.id)? } else { None };
-    Ok(Receipt { places, input_waits, cancelled, after })
+    let last = Place { seq: session.last_seq, hash: session.last_hash };
+    Ok(Receipt { places, last, input_waits, cancelled, after })
 }
 
 /// Everything that follows from a fact changes with it.

@@ -45,7 +45,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         outfit: &outfit,
         caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },
         index: 0,
-        claims: 1,
+        lease: 1,
         cancel: wish,
         stopping: watch::channel(false).1,
     };

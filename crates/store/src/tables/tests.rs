@@ -35,6 +35,8 @@ fn input(text: &str) -> Accept {
         key: Some("key".to_owned()),
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        package: None,
+        blobs: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
         queued_most: 100,

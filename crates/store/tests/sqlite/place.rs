@@ -86,6 +86,8 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             key: None,
             delivery: Delivery::Next,
             head: MAIN.to_owned(),
+            package: None,
+            blobs: Vec::new(),
             now: NOW,
             taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
             queued_most: 100,
