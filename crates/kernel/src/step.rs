@@ -84,6 +84,14 @@ pub struct Waiting {
 pub struct Done {
     /// How it ended.
     pub end: End,
+    /// The messages of a turn that was answered; a turn that ended otherwise is read from its journal.
+    pub messages: Vec<Message>,
+}
+
+impl From<End> for Done {
+    fn from(end: End) -> Self {
+        Self { end, messages: Vec::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -131,7 +139,7 @@ impl CallModel {
         let reply = match outcome {
             ModelOutcome::Reply(reply) => reply,
             ModelOutcome::Failed(failed) => {
-                return Step::Done(Done { end: End::Failed { failure: failed.failure } });
+                return Step::Done(End::Failed { failure: failed.failure }.into());
             }
         };
         let mut machine = self.machine;
@@ -154,7 +162,7 @@ impl CallModel {
                 End::Failed { failure: Failure::new(Kind::ModelCut, detail) }
             }
         };
-        Step::Done(Done { end })
+        Step::Done(end.into())
     }
 
     /// Holds still before the call is tried again.
@@ -164,7 +172,7 @@ impl CallModel {
 
     /// Ends the turn instead of asking.
     pub fn cancel(self, reason: String) -> Step {
-        Step::Done(Done { end: End::Cancelled { reason } })
+        Step::Done(End::Cancelled { reason }.into())
     }
 }
 
@@ -222,7 +230,7 @@ impl RunTools {
 
     /// Ends the turn after its calls were settled as far as they go.
     pub fn cancel(self, reason: String) -> Step {
-        Step::Done(Done { end: End::Cancelled { reason } })
+        Step::Done(End::Cancelled { reason }.into())
     }
 
     fn next(mut self) -> Step {
@@ -258,7 +266,7 @@ impl AtCheckpoint {
         let mut machine = self.machine;
         if joined.inputs.is_empty() && self.boundary == Boundary::BeforeCompletion {
             let text = machine.messages.last().map(|last| last.text().into_owned()).unwrap_or_default();
-            return Step::Done(Done { end: End::Answered { text } });
+            return Step::Done(Done { end: End::Answered { text }, messages: machine.messages });
         }
         machine.messages.extend(joined.inputs.into_iter().map(|input| Message::User { parts: input.parts }));
         machine.ask()
@@ -269,7 +277,7 @@ impl Machine {
     fn ask(mut self) -> Step {
         let limit = self.plan.model_calls;
         if self.model_calls == limit {
-            return Step::Done(Done { end: End::OutOfModelCalls { limit } });
+            return Step::Done(End::OutOfModelCalls { limit }.into());
         }
         let key = self.root.model(self.model_calls);
         self.model_calls += 1;

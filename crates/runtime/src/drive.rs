@@ -62,7 +62,7 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: Vec<Part>, host: &mut H) -> 
                 at.resume(joined)
             }
             Step::Wait(waiting) => return host.park(waiting.waits).await,
-            Step::Done(done) => return host.finish(done.end).await,
+            Step::Done(done) => return host.finish(done).await,
         };
     }
 }

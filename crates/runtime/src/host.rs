@@ -2,7 +2,7 @@
 //!
 //! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
 use outlast_kernel::replay::History;
-use outlast_kernel::step::AtCheckpoint;
+use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::store::{Store, ValueWrite, Work};
 use outlast_vocab::Error;
 use outlast_vocab::effect::{Joined, Place};
@@ -80,5 +80,5 @@ pub trait Host: Send {
     fn hand_back(&mut self) -> impl Future<Output = Result<Driven, Error>> + Send;
 
     /// Ends the turn.
-    fn finish(&mut self, end: End) -> impl Future<Output = Result<Driven, Error>> + Send;
+    fn finish(&mut self, done: Done) -> impl Future<Output = Result<Driven, Error>> + Send;
 }

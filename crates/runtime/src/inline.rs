@@ -1,11 +1,11 @@
 //! The host that keeps nothing: for scripts, tests and the benchmark's floor.
 use crate::host::{Driven, Host, Tier};
 use outlast_kernel::replay::History;
-use outlast_kernel::step::AtCheckpoint;
+use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::store::{Store, ValueWrite};
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
-use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Kind};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Host for Inline {
         Err(not_durable("giving a turn to another worker"))
     }
 
-    async fn finish(&mut self, end: End) -> Result<Driven, Error> {
-        Ok(Driven::Ended(end))
+    async fn finish(&mut self, done: Done) -> Result<Driven, Error> {
+        Ok(Driven::Ended(done.end))
     }
 }

@@ -2,8 +2,9 @@
 use crate::cancel::Canceller;
 use crate::host::{Driven, Host, Tier};
 use crate::outfit::{Outfit, World};
+use crate::recent::{Conversation, Recent, Standing};
 use outlast_kernel::replay::{History, Interrupted, interrupted};
-use outlast_kernel::step::AtCheckpoint;
+use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_kernel::transcript::{self, Transcript};
 use outlast_ports::store::{After, Commit, Lease, Receipt, Store, Then, ValueWrite};
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Place, ToolOutcome};
@@ -27,7 +28,12 @@ pub struct Journaled {
     noted: Vec<Fact>,
     values: Vec<ValueWrite>,
     place: Option<Place>,
-    recalled: Option<Vec<Message>>,
+    recent: Arc<Recent>,
+    recalled: Option<Conversation>,
+    /// How many bytes of conversation the model is shown.
+    window: usize,
+    /// The record that took the input in.
+    first: Seq,
     input_waits: bool,
 }
 
@@ -54,12 +60,17 @@ pub struct Opening {
     pub head: String,
     /// The message it follows.
     pub parent: Option<NodeRef>,
+    /// Conversations of a moment ago.
+    pub recent: Arc<Recent>,
+    /// The record that took the input in.
+    pub first: Seq,
 }
 
 impl Journaled {
     /// Opens the journal of a turn. A turn that was begun before keeps what was pinned then.
     pub fn open(opening: Opening, outfit: &Arc<Outfit>) -> Self {
-        let Opening { world, store, secret, lease, history, canceller, head, parent } = opening;
+        let Opening { world, store, secret, lease, history, canceller, head, parent, recent, first } =
+            opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let begin = (!resumed).then(|| Begin {
@@ -80,7 +91,10 @@ impl Journaled {
             noted: Vec::new(),
             values: Vec::new(),
             place,
+            recent,
             recalled: None,
+            window: 0,
+            first,
             // A turn that was begun before may have inputs waiting that no receipt has told us of.
             input_waits: resumed,
         }
@@ -102,13 +116,25 @@ impl Journaled {
             self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
             self.note(Fact::Answered(Answered { claim, outcome: outcome.into() }));
         }
-        self.finish(end).await
+        self.finish(end.into()).await
     }
 
     /// Holds the turn still for a person or a deploy; it looks again by itself at the wait's deadline.
     pub async fn get_stuck(&mut self, failure: Failure, wait: Wait) -> Result<Driven, Error> {
         self.note(Fact::Stuck { failure });
         self.park(vec![wait]).await
+    }
+
+    /// Keeps the conversation for the session's next turn, with this one's messages at its end.
+    fn keep_conversation(&mut self, messages: Vec<Message>, last: Seq) {
+        if let (Some(mut conversation), Some(place), false) =
+            (self.recalled.take(), self.place, messages.is_empty())
+        {
+            conversation.push(messages);
+            conversation.fit(self.window);
+            let node = NodeRef { session: self.lease.session, seq: place.seq };
+            self.recent.keep(Standing { node, next: Seq(last.0 + 1) }, conversation);
+        }
     }
 
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
@@ -180,26 +206,32 @@ impl Host for Journaled {
         if self.recalled.is_some() {
             return Ok(());
         }
-        let turns = match self.parent {
-            Some(node) => self.store.history(node, bytes).await?,
-            None => Vec::new(),
+        self.window = bytes;
+        let Some(node) = self.parent else {
+            self.recalled = Some(Conversation::default());
+            return Ok(());
         };
-        let mut transcripts: Vec<Transcript> =
-            turns.iter().map(|turn| transcript::of_turn(&turn.records, turn.cut)).collect();
-        if let Some(Transcript { repaired, .. }) = transcripts.first_mut()
-            && !repaired.is_empty()
-            && !self.history.was_repaired()
-        {
-            let calls = std::mem::take(repaired);
-            self.noted.push(Fact::Repaired { calls });
+        if let Some(mut conversation) = self.recent.take(Standing { node, next: self.first }) {
+            conversation.fit(bytes);
+            self.recalled = Some(conversation);
+            return Ok(());
         }
-        self.recalled =
-            Some(transcripts.into_iter().rev().flat_map(|transcript| transcript.messages).collect());
+        let turns = self.store.history(node, bytes).await?;
+        let mut conversation = Conversation::default();
+        for (index, turn) in turns.iter().enumerate().rev() {
+            let Transcript { messages, repaired: calls } = transcript::of_turn(&turn.records, turn.cut);
+            // The turn right before this one is the only one that a fork or a rewind can have cut just now.
+            if index == 0 && !calls.is_empty() && !self.history.was_repaired() {
+                self.noted.push(Fact::Repaired { calls });
+            }
+            conversation.push(messages);
+        }
+        self.recalled = Some(conversation);
         Ok(())
     }
 
     fn recalled(&self) -> &[Message] {
-        self.recalled.as_deref().unwrap_or_default()
+        self.recalled.as_ref().map(Conversation::messages).unwrap_or_default()
     }
 
     async fn checkpoint(&mut self, at: &AtCheckpoint) -> Result<Joined, Error> {
@@ -236,14 +268,18 @@ impl Host for Journaled {
         Ok(Driven::HandedBack)
     }
 
-    async fn finish(&mut self, end: End) -> Result<Driven, Error> {
+    async fn finish(&mut self, done: Done) -> Result<Driven, Error> {
+        let Done { end, messages } = done;
         let then = match &end {
             End::Answered { .. } => Then::EndUnlessJoined(end.clone()),
             _ => Then::End(end.clone()),
         };
         let receipt = self.commit(then).await?;
         let driven = match receipt.after {
-            After::Ended => Driven::Ended(end.clone()),
+            After::Ended => {
+                self.keep_conversation(messages, receipt.last.seq);
+                Driven::Ended(end.clone())
+            }
             After::Next(work) => Driven::Next(end.clone(), work),
             After::GoesOn | After::Ready | After::Parked => return Ok(Driven::Again),
         };

@@ -8,6 +8,7 @@ use crate::journaled::{Journaled, Opening};
 use crate::live::Hub;
 use crate::model::backoff;
 use crate::outfit::{Outfit, World};
+use crate::recent::Recent;
 use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::ModelProvider;
@@ -95,6 +96,7 @@ struct Inner {
     tasks: Mutex<JoinSet<()>>,
     wake: Notify,
     stopping: watch::Sender<bool>,
+    recent: Arc<Recent>,
     /// Sessions that are being taken: claimed, perhaps, and not driven yet.
     taking: AtomicUsize,
 }
@@ -119,6 +121,7 @@ impl Runtime {
         let hub = Hub::new(limits.live_frames);
         let world = World { models, tools: Catalogue::new(tools)?, clock, entropy, limits, hub };
         let outfit = Arc::new(Outfit::new(package, &world)?);
+        let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let inner = Arc::new(Inner {
             world: Arc::new(world),
             secret: store.secret().await?,
@@ -129,6 +132,7 @@ impl Runtime {
             tasks: Mutex::default(),
             wake: Notify::new(),
             stopping: watch::Sender::new(false),
+            recent,
             taking: AtomicUsize::new(0),
         });
         lock(&inner.tasks).spawn(keep(inner.clone()));
@@ -399,6 +403,7 @@ impl Drive<'_> {
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
     async fn turn(&self, work: Work) -> Result<Driven, Error> {
         let Work { lease, index, head, parent, claims, mut records } = work;
+        let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
             let opening = |history| Opening {
@@ -410,6 +415,8 @@ impl Drive<'_> {
                 canceller: self.wish.canceller.clone(),
                 head: head.clone(),
                 parent,
+                recent: self.inner.recent.clone(),
+                first,
             };
             let driven = self.once(records, index, claims, &opening).await;
             let error = match driven {

@@ -39,6 +39,8 @@ pub struct Limits {
     pub json_depth: usize,
     /// Bytes of history that a model is shown, unless its own window is smaller.
     pub view_bytes: usize,
+    /// Bytes of conversations kept in memory for sessions that were driven a moment ago.
+    pub recent_bytes: usize,
     /// How long a wait is held in memory before the turn parks.
     pub wait_in_memory: Duration,
     /// First pause before something is tried again; doubled each time.
@@ -83,6 +85,7 @@ impl Default for Limits {
             steps_per_call: 1_000,
             json_depth: 64,
             view_bytes: 512 << 10,
+            recent_bytes: 4 << 20,
             wait_in_memory: Duration::from_secs(2),
             backoff_first: Duration::from_millis(200),
             backoff_most: Duration::from_secs(30),

@@ -1,0 +1,168 @@
+//! Conversations of sessions that were driven a moment ago, so that their next turn need not read them again.
+//!
+//! Bounded in bytes over all sessions; what does not fit is read from the store as ever. A conversation is only used by
+//! the very next record of its session: whatever else happened to the session in between makes it stale.
+use outlast_vocab::SessionId;
+use outlast_vocab::message::Message;
+use outlast_vocab::record::{NodeRef, Seq};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The messages before a turn, in the order the model reads them.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    messages: Vec<Message>,
+    /// How many messages each turn has, oldest first.
+    turns: VecDeque<usize>,
+}
+
+impl Conversation {
+    /// Adds a turn at the end.
+    pub fn push(&mut self, turn: Vec<Message>) {
+        self.turns.push_back(turn.len());
+        self.messages.extend(turn);
+    }
+
+    /// Drops the oldest turns until the rest fits, but never the last one.
+    pub fn fit(&mut self, bytes: usize) {
+        let mut size = self.size();
+        while size > bytes && self.turns.len() > 1 {
+            let oldest = self.turns.pop_front().unwrap_or_default();
+            size -= self.messages.drain(..oldest).map(|message| message.size()).sum::<usize>();
+        }
+    }
+
+    /// The messages.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    fn size(&self) -> usize {
+        self.messages.iter().map(Message::size).sum()
+    }
+}
+
+/// Where a conversation stands: the message it ends with, and the record that would go on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The last message.
+    pub node: NodeRef,
+    /// The next record of the session.
+    pub next: Seq,
+}
+
+/// The conversations that are kept.
+#[derive(Debug)]
+pub struct Recent {
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    conversations: HashMap<SessionId, Entry>,
+    /// Oldest first, each with the number it was kept under; an entry that was taken or kept again has another one.
+    order: VecDeque<(u64, SessionId)>,
+    number: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    standing: Standing,
+    conversation: Conversation,
+    size: usize,
+}
+
+impl Recent {
+    /// Keeps up to this many bytes.
+    pub fn new(most: usize) -> Self {
+        Self { most, kept: Mutex::default() }
+    }
+
+    /// Takes the conversation of a session out, if it stands exactly there.
+    pub fn take(&self, standing: Standing) -> Option<Conversation> {
+        let mut kept = self.lock();
+        let entry = kept.conversations.remove(&standing.node.session)?;
+        kept.bytes -= entry.size;
+        (entry.standing == standing).then_some(entry.conversation)
+    }
+
+    /// Keeps a conversation for the session's next turn.
+    pub fn keep(&self, standing: Standing, conversation: Conversation) {
+        let (session, size) = (standing.node.session, conversation.size());
+        let mut kept = self.lock();
+        let kept = &mut *kept;
+        kept.number += 1;
+        kept.order.push_back((kept.number, session));
+        kept.bytes += size;
+        let entry = Entry { number: kept.number, standing, conversation, size };
+        if let Some(old) = kept.conversations.insert(session, entry) {
+            kept.bytes -= old.size;
+        }
+        // Numbers of entries that are gone leave with the oldest, so the order stays about as long as what is kept.
+        while kept.bytes > self.most || kept.order.len() > 2 * kept.conversations.len() + 16 {
+            let Some((number, oldest)) = kept.order.pop_front() else { return };
+            if kept.conversations.get(&oldest).is_some_and(|entry| entry.number == number)
+                && let Some(entry) = kept.conversations.remove(&oldest)
+            {
+                kept.bytes -= entry.size;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(session: u128, next: u64) -> Standing {
+        Standing {
+            node: NodeRef { session: SessionId::from_u128(session), seq: Seq(next - 2) },
+            next: Seq(next),
+        }
+    }
+
+    fn conversation(text: &str) -> Conversation {
+        let mut conversation = Conversation::default();
+        conversation.push(vec![Message::user(text)]);
+        conversation
+    }
+
+    #[test]
+    fn a_conversation_is_used_only_by_the_very_next_record() {
+        let recent = Recent::new(100);
+        recent.keep(standing(1, 9), conversation("hi"));
+        assert!(recent.take(standing(1, 10)).is_none());
+        recent.keep(standing(1, 9), conversation("hi"));
+        assert_eq!(recent.take(standing(1, 9)).unwrap().messages(), [Message::user("hi")]);
+        assert!(recent.take(standing(1, 9)).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes_and_the_oldest_goes_first() {
+        let recent = Recent::new(10);
+        for session in 1..=100 {
+            recent.keep(standing(session, 9), conversation("12345"));
+        }
+        let kept: Vec<u128> =
+            (1..=100).filter(|session| recent.take(standing(*session, 9)).is_some()).collect();
+        assert_eq!(kept, [99, 100]);
+        assert!(recent.lock().order.len() <= 20 && recent.lock().bytes == 0);
+    }
+
+    #[test]
+    fn the_oldest_turns_make_room_but_the_last_one_stays() {
+        let mut conversation = conversation("12345");
+        conversation.push(vec![Message::user("1234"), Message::user("5")]);
+        conversation.fit(5);
+        assert_eq!(conversation.messages(), [Message::user("1234"), Message::user("5")]);
+        conversation.fit(1);
+        assert_eq!(conversation.messages().len(), 2);
+    }
+}
