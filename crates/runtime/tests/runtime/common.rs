@@ -54,6 +54,8 @@ pub(crate) enum Line {
     Say(&'static str),
     Call(Vec<(&'static str, Value)>),
     Fail(Kind),
+    /// Asks to come back in three seconds.
+    Busy,
     /// Fails like this the first time it is played in this process, then plays the next line of the same call.
     Cut,
     Hang,
@@ -107,6 +109,10 @@ impl ModelProvider for Played {
                 asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
             }
             Line::Fail(kind) => vec![Err(Error::new(kind, "the script says so"))],
+            Line::Busy => {
+                let busy = Error::new(Kind::ModelUnavailable, "come back later");
+                vec![Err(busy.retry_after(Duration::from_secs(3)))]
+            }
             Line::Cut if script.cuts.fetch_add(1, Ordering::SeqCst) == 0 => {
                 vec![Ok(ModelEvent::Text("half an ".into()))]
             }

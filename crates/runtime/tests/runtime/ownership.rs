@@ -135,3 +135,45 @@ async fn a_turn_whose_tools_are_not_in_this_build_gets_stuck_until_they_are() {
     };
     stuck_with(fewer_tools, Kind::PackageUnavailable).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_turn_looks_again_by_itself_once_its_program_is_back() {
+    let (memory, first) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let fewer_tools = |config: &mut outlast_runtime::Config| {
+        config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
+        config.package.tools.retain(|tool| tool.as_str() != "stepped");
+    };
+    let lines = || vec![call("stepped", "x"), Line::Say("done")];
+    let other = live_with(Arc::new(memory.clone()), lines(), witness.clone(), 2, fewer_tools).await.unwrap();
+    other.until("turn.stuck").await;
+    other.die(&memory).await;
+    let back = live(Arc::new(memory), lines(), witness, 3).await;
+    assert_eq!(back.end(turn).await, End::Answered { text: "done".into() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_is_answered_under_the_configuration_of_whoever_took_it_in() {
+    let memory = Memory::new();
+    let dies = Mortal::new(&memory, Death::After(0));
+    let first = live(Arc::new(dies), vec![Line::Say("mine")], Arc::default(), 1).await;
+    tokio::select! {
+        _ = first.send("go") => panic!("the worker died before it could say so"),
+        () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    }
+    let witness = first.die(&memory).await;
+    let other = |config: &mut outlast_runtime::Config| {
+        config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
+        config.package.tools.retain(|tool| tool.as_str() != "stepped");
+    };
+    let second =
+        live_with(Arc::new(memory.clone()), vec![Line::Say("not mine")], witness.clone(), 2, other).await;
+    let second = second.unwrap();
+    second.until("turn.stuck").await;
+    second.die(&memory).await;
+    let back = live(Arc::new(memory), vec![Line::Say("mine")], witness, 3).await;
+    let turns = back.runtime.store().turns(SESSION, 0, 10).await.unwrap();
+    assert_eq!(back.end(turns[0].id).await, End::Answered { text: "mine".into() });
+}

@@ -333,3 +333,15 @@ async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on
     life.end(next).await;
     assert_eq!(life.last_shown()[2], "it did");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_for_the_model_parks_the_turn_and_attempts_go_on_counting_over_it() {
+    let (_memory, life) = fresh(vec![Line::Busy]).await;
+    let turn = life.send("go").await;
+    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    assert_eq!(failure.code, Kind::ModelUnavailable);
+    let attempts = u64::from(Limits::default().model_attempts);
+    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), attempts);
+    let parked = life.names().await.into_iter().filter(|name| *name == "turn.parked").count();
+    assert_eq!(parked as u64, attempts - 1);
+}
