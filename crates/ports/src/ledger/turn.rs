@@ -22,9 +22,16 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         return repeat(rows, &session, &first, key, input);
     }
     limits::check("queued_inputs", session.queued as usize + 1, queued_most)?;
-    if rows.head(session.no, &head)?.is_none() {
+    let Some(stands) = rows.head(session.no, &head)? else {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
-    }
+    };
+    let taker = taker.filter(|_| session.state == SessionState::Idle);
+    let accepted = Seq(session.last_seq.0 + 1);
+    // An input is a message of the tree once its turn begins; one that never begins is none.
+    let (state, last_node, parent) = match taker {
+        Some(_) => (TurnState::Active, accepted, stands),
+        None => (TurnState::Queued, Seq(0), None),
+    };
     let mut row = TurnRow {
         no: TurnNo(0),
         id: turn,
@@ -34,10 +41,10 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         input,
         delivery,
         head,
-        state: TurnState::Queued,
-        accepted: Seq(session.last_seq.0 + 1),
-        last_node: Seq(0),
-        parent: None,
+        state,
+        accepted,
+        last_node,
+        parent,
         ended: None,
         cancelled: false,
     };
@@ -46,18 +53,18 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package });
     let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
-    session.queued += 1;
-    let mut work = None;
-    if session.state == SessionState::Idle {
-        session.state = SessionState::Ready;
-        if let Some(taker) = taker {
-            begin(rows, &mut session, &mut row)?;
-            lease(&mut session, taker);
-            let accepted =
-                record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
-            work = Some(work_of(rows, &session, &row, vec![accepted])?);
+    let work = if let Some(taker) = taker {
+        (session.active, session.claims) = (Some(row.no), 0);
+        lease(&mut session, taker);
+        let accepted = record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
+        Some(work_of(rows, &session, &row, vec![accepted])?)
+    } else {
+        session.queued += 1;
+        if session.state == SessionState::Idle {
+            session.state = SessionState::Ready;
         }
-    }
+        None
+    };
     rows.put_session(&session)?;
     Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
 }
@@ -438,7 +445,8 @@ fn finish(
 
 /// After a turn: the next queued one under the same worker and a raised fence, or rest.
 fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
-    let Some(mut turn) = rows.queued(session.no, 1)?.into_iter().next() else {
+    let waiting = if session.queued > 0 { rows.queued(session.no, 1)? } else { Vec::new() };
+    let Some(mut turn) = waiting.into_iter().next() else {
         session.state = SessionState::Idle;
         session.worker = None;
         return Ok(After::Ended);

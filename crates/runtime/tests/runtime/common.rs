@@ -198,7 +198,7 @@ tools! {
             tool.0.saw("step one", &call);
             Ok(format!("1{}", args.text))
         }).await?;
-        timer.sleep(Duration::from_hours(1)).await?;
+        timer.sleep(Duration::from_mins(1)).await?;
         let two: String = steps.run("two", &one, async {
             tool.0.saw("step two", &call);
             Ok(format!("{one}2"))

@@ -124,7 +124,7 @@ async fn a_sleep_in_a_tool_parks_the_turn_and_answered_steps_are_not_run_again()
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!(life.last_shown()[2], "1x2");
     assert_eq!((life.witness.count("step one"), life.witness.count("step two")), (1, 1));
-    assert!(begun.until(life.runtime.now()) >= Duration::from_hours(1));
+    assert!(begun.until(life.runtime.now()) >= Duration::from_mins(1));
     assert!(life.names().await.contains(&"turn.parked"));
 }
 
