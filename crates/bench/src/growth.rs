@@ -32,26 +32,31 @@ async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
     let worker = rig::worker();
     let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
     let runtime = rig::runtime(store.clone(), worker, PLAIN, Tools::Echo).await?;
-    let session = rig::session(&runtime).await?;
-    let (mut resume, mut append, mut turns) = (Vec::new(), Vec::new(), 0);
+    let mut sessions = Vec::new();
     for length in LENGTHS {
-        while turns < length {
+        let session = rig::session(&runtime).await?;
+        for _ in 0..length {
             rig::turn(&runtime, session, "go").await?;
-            turns += 1;
         }
-        let mut opening = Vec::new();
-        for _ in 0..OPENINGS {
+        sessions.push((session, Vec::new(), Vec::new()));
+    }
+    // In turns, so that a machine that grows slower or faster meanwhile does so for all of them.
+    for _ in 0..OPENINGS {
+        for (session, opening, _) in &mut sessions {
             let begun = Instant::now();
-            open(&store, session).await?;
+            open(&store, *session).await?;
             opening.push(begun.elapsed().as_secs_f64() * 1e6);
         }
-        let mut appending = Vec::new();
-        for _ in 0..REPEATS {
+    }
+    for _ in 0..REPEATS {
+        for (session, _, appending) in &mut sessions {
             let begun = Instant::now();
-            rig::turn(&runtime, session, "go").await?;
+            rig::turn(&runtime, *session, "go").await?;
             appending.push(begun.elapsed().as_secs_f64() * 1e6);
         }
-        turns += REPEATS;
+    }
+    let (mut resume, mut append) = (Vec::new(), Vec::new());
+    for (length, (_, opening, appending)) in LENGTHS.into_iter().zip(sessions) {
         resume.push(median(opening));
         append.push(median(appending));
         report.put(&format!("resume_us.{length}"), resume.last().copied());

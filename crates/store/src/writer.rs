@@ -14,10 +14,14 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Units that share one transaction at most.
 const BATCH: usize = 256;
+
+/// How long the writer looks for a job before it sleeps.
+const LINGER: Duration = Duration::from_micros(80);
 
 /// What the writer is asked to do.
 pub(crate) enum Job {
@@ -74,6 +78,19 @@ where
     }
 }
 
+/// Looks for a job for a moment before going to sleep. Whoever was just answered often asks again at once, and to be
+/// woken takes longer than this.
+fn linger(jobs: &Receiver<Queued<Job>>) -> Option<Queued<Job>> {
+    let begun = Instant::now();
+    while begun.elapsed() < LINGER {
+        if let Ok(job) = jobs.try_recv() {
+            return Some(job);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
 /// The writer's side of a database.
 pub(crate) struct Writer {
     conn: Connection,
@@ -114,6 +131,9 @@ impl Writer {
 
     /// The next job. While there is none, the log is moved into the file.
     fn next(&mut self, jobs: &Receiver<Queued<Job>>) -> Option<Queued<Job>> {
+        if let Some(job) = linger(jobs) {
+            return Some(job);
+        }
         if self.failed.is_none() && self.wal.is_worth_moving() {
             match jobs.recv_timeout(wal::IDLE) {
                 Ok(job) => return Some(job),
