@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 const BATCH: usize = 256;
 
 /// How long the writer looks for a job before it sleeps.
-const LINGER: Duration = Duration::from_micros(80);
+const LINGER: Duration = Duration::from_micros(100);
 
 /// What the writer is asked to do.
 pub(crate) enum Job {
@@ -169,9 +169,13 @@ impl Writer {
         self.execute("BEGIN IMMEDIATE")?;
         let before = self.conn.total_changes();
         let mut kept = 0;
-        let ran = units
-            .iter_mut()
-            .try_for_each(|unit| self.attempt(&mut **unit).map(|stays| kept += u64::from(stays)));
+        let ran = match units {
+            // A unit without neighbours can spoil nobody; the transaction is undone with it.
+            [unit] => self.run(&mut **unit).map(|stays| kept += u64::from(stays)),
+            units => units
+                .iter_mut()
+                .try_for_each(|unit| self.apart(&mut **unit).map(|stays| kept += u64::from(stays))),
+        };
         // Without a unit that stays there is nothing to sync.
         let done = ran.and_then(|()| self.execute(if kept > 0 { "COMMIT" } else { "ROLLBACK" }));
         match &done {
@@ -194,19 +198,24 @@ impl Writer {
     }
 
     /// Runs one unit in its own savepoint and says whether it stays. An error is one of the whole transaction.
-    fn attempt(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
+    fn apart(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
         self.execute("SAVEPOINT unit")?;
-        let Err(refused) = unit.run(&mut Tables::new(&self.conn, &self.shared)) else {
-            self.execute("RELEASE unit")?;
-            return Ok(true);
-        };
-        // Some failures make SQLite end the transaction by itself, and with it the units before this one.
-        if self.conn.is_autocommit() || refused.code == Kind::StoreFailed {
-            return Err(refused);
+        let stays = self.run(unit)?;
+        if !stays {
+            self.execute("ROLLBACK TO unit")?;
         }
-        self.execute("ROLLBACK TO unit")?;
         self.execute("RELEASE unit")?;
-        Ok(false)
+        Ok(stays)
+    }
+
+    /// Runs one unit and says whether it stays. An error is one of the whole transaction.
+    fn run(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
+        match unit.run(&mut Tables::new(&self.conn, &self.shared)) {
+            Ok(()) => Ok(true),
+            // Some failures make SQLite end the transaction by itself, and with it the units before this one.
+            Err(refused) if self.conn.is_autocommit() || refused.code == Kind::StoreFailed => Err(refused),
+            Err(_) => Ok(false),
+        }
     }
 
     fn execute(&self, sql: &str) -> Result<(), Failure> {
