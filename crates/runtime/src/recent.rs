@@ -12,33 +12,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub struct Conversation {
     messages: Vec<Message>,
-    /// How many messages each turn has, oldest first.
-    turns: VecDeque<usize>,
+    /// The turns, oldest first.
+    turns: VecDeque<Extent>,
+    size: usize,
+}
+
+/// How much of a conversation one turn is.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    messages: usize,
+    size: usize,
 }
 
 impl Conversation {
     /// Adds a turn at the end.
     pub fn push(&mut self, turn: Vec<Message>) {
-        self.turns.push_back(turn.len());
+        let size = turn.iter().map(Message::size).sum();
+        self.turns.push_back(Extent { messages: turn.len(), size });
+        self.size += size;
         self.messages.extend(turn);
     }
 
     /// Drops the oldest turns until the rest fits, but never the last one.
     pub fn fit(&mut self, bytes: usize) {
-        let mut size = self.size();
-        while size > bytes && self.turns.len() > 1 {
-            let oldest = self.turns.pop_front().unwrap_or_default();
-            size -= self.messages.drain(..oldest).map(|message| message.size()).sum::<usize>();
+        let mut dropped = 0;
+        while self.size > bytes && self.turns.len() > 1 {
+            let Some(Extent { messages, size }) = self.turns.pop_front() else { break };
+            dropped += messages;
+            self.size -= size;
         }
+        self.messages.drain(..dropped);
     }
 
     /// The messages.
     pub fn messages(&self) -> &[Message] {
         &self.messages
-    }
-
-    fn size(&self) -> usize {
-        self.messages.iter().map(Message::size).sum()
     }
 }
 
@@ -91,7 +99,7 @@ impl Recent {
 
     /// Keeps a conversation for the session's next turn.
     pub fn keep(&self, standing: Standing, conversation: Conversation) {
-        let (session, size) = (standing.node.session, conversation.size());
+        let (session, size) = (standing.node.session, conversation.size);
         let mut kept = self.lock();
         let kept = &mut *kept;
         kept.number += 1;
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_in_bytes_and_the_oldest_goes_first() {
-        let recent = Recent::new(10);
+        let recent = Recent::new(2 * Message::user("12345").size());
         for session in 1..=100 {
             recent.keep(standing(session, 9), conversation("12345"));
         }
@@ -160,7 +168,7 @@ mod tests {
     fn the_oldest_turns_make_room_but_the_last_one_stays() {
         let mut conversation = conversation("12345");
         conversation.push(vec![Message::user("1234"), Message::user("5")]);
-        conversation.fit(5);
+        conversation.fit(2 * Message::user("1234").size());
         assert_eq!(conversation.messages(), [Message::user("1234"), Message::user("5")]);
         conversation.fit(1);
         assert_eq!(conversation.messages().len(), 2);

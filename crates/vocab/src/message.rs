@@ -48,9 +48,10 @@ impl Message {
         }
     }
 
-    /// About how many bytes a model reads for this message.
+    /// About how many bytes a model reads for this message, its role and ids among them.
     pub fn size(&self) -> usize {
-        match self {
+        const ROLE_AND_IDS: usize = 32;
+        let content = match self {
             Self::User { parts } => parts.iter().map(Part::size).sum(),
             Self::Assistant { parts, calls } => {
                 let asked: usize =
@@ -58,7 +59,8 @@ impl Message {
                 parts.iter().map(Part::size).sum::<usize>() + asked
             }
             Self::Tool { result, .. } => result.size(),
-        }
+        };
+        ROLE_AND_IDS + content
     }
 }
 

@@ -175,7 +175,7 @@ mod tests {
                 call_0 clock {}
                 call_1 calculator {"expression":"2 + 3"}
                 call_2 file_read {"path":"notes.txt"}
-                usage 17 -> 19
+                usage 25 -> 19
                 end ToolUse
             "#]],
         );
@@ -190,10 +190,10 @@ mod tests {
         check(
             &stage,
             &expect![[r#"
-            text "It is 10:20:30 UTC on 2026-07-03. I could not use calculator: 1 is divided by zero (tool.failed)."
-            usage 28 -> 25
-            end End
-        "#]],
+                text "It is 10:20:30 UTC on 2026-07-03. I could not use calculator: 1 is divided by zero (tool.failed)."
+                usage 60 -> 25
+                end End
+            "#]],
         );
     }
 
@@ -207,11 +207,11 @@ mod tests {
         check(
             &stage,
             &expect![[r#"
-            call_1 value_get {"name":"my name"}
-            call_2 value_get {"name":"tea"}
-            usage 13 -> 13
-            end ToolUse
-        "#]],
+                call_1 value_get {"name":"my name"}
+                call_2 value_get {"name":"tea"}
+                usage 37 -> 13
+                end ToolUse
+            "#]],
         );
         let stage = stage.called(&[
             ("value_get", json!({"name": "my name"}), Ok(json!("Ann"))),
@@ -220,10 +220,10 @@ mod tests {
         check(
             &stage,
             &expect![[r#"
-            text "Your name is Ann. I do not remember tea."
-            usage 29 -> 10
-            end End
-        "#]],
+                text "Your name is Ann. I do not remember tea."
+                usage 77 -> 10
+                end End
+            "#]],
         );
     }
 
@@ -234,11 +234,11 @@ mod tests {
         check(
             &stage,
             &expect![[r#"
-            text "2 + 3 is 5."
-            call_1 clock {}
-            usage 17 -> 5
-            end ToolUse
-        "#]],
+                text "2 + 3 is 5."
+                call_1 clock {}
+                usage 49 -> 5
+                end ToolUse
+            "#]],
         );
     }
 
@@ -247,18 +247,18 @@ mod tests {
         check(
             &Stage::new().user("what time is it?"),
             &expect![[r#"
-            text "I need the tool `clock` for that, but this session has no tools."
-            usage 4 -> 16
-            end End
-        "#]],
+                text "I need the tool `clock` for that, but this session has no tools."
+                usage 12 -> 16
+                end End
+            "#]],
         );
         check(
             &Stage::new().tools(&["pay"]).user("what time is it?"),
             &expect![[r#"
-            text "I need the tool `clock` for that, but this session has only: pay."
-            usage 4 -> 17
-            end End
-        "#]],
+                text "I need the tool `clock` for that, but this session has only: pay."
+                usage 12 -> 17
+                end End
+            "#]],
         );
     }
 
@@ -268,18 +268,18 @@ mod tests {
         check(
             &stage,
             &expect![[r#"
-            call_0 pay {"amount":5,"to":"Ann and Bob"}
-            usage 11 -> 10
-            end ToolUse
-        "#]],
+                call_0 pay {"amount":5,"to":"Ann and Bob"}
+                usage 19 -> 10
+                end ToolUse
+            "#]],
         );
         check(
             &stage.called(&[("pay", json!({"to": "Ann"}), Ok(json!({"receipt": 7})))]),
             &expect![[r#"
-            text "pay gave {\"receipt\":7}."
-            usage 20 -> 6
-            end End
-        "#]],
+                text "pay gave {\"receipt\":7}."
+                usage 44 -> 6
+                end End
+            "#]],
         );
     }
 
@@ -288,27 +288,27 @@ mod tests {
         check(
             &Stage::new().tools(&["clock", "pay"]).user("What is love?"),
             &expect![[r#"
-            text "I am the built-in rehearsal model: a few rules that need no key and no network. I understand, also several joined by \"and\":\n  what time is it?\n  call pay {…}, with its arguments as JSON"
-            usage 4 -> 47
-            end End
-        "#]],
+                text "I am the built-in rehearsal model: a few rules that need no key and no network. I understand, also several joined by \"and\":\n  what time is it?\n  call pay {…}, with its arguments as JSON"
+                usage 12 -> 47
+                end End
+            "#]],
         );
         check(
             &Stage::new().user(""),
             &expect![[r#"
-            text "I am the built-in rehearsal model: a few rules that need no key and no network. This session has no tools, so all I can do is talk."
-            usage 0 -> 33
-            end End
-        "#]],
+                text "I am the built-in rehearsal model: a few rules that need no key and no network. This session has no tools, so all I can do is talk."
+                usage 8 -> 33
+                end End
+            "#]],
         );
         check(
             &Stage::new().tools(&["clock"]).user("Sing a song. What time is it?"),
             &expect![[r#"
-            text "I did not understand \"Sing a song\"."
-            call_0 clock {}
-            usage 8 -> 11
-            end ToolUse
-        "#]],
+                text "I did not understand \"Sing a song\"."
+                call_0 clock {}
+                usage 16 -> 11
+                end ToolUse
+            "#]],
         );
     }
 }

@@ -313,14 +313,14 @@ mod tests {
             script,
             &Stage::new().tools(&["clock", "pay"]).user("hi"),
             &expect![[r#"
-            think "hm"
-            text "a b\nc"
-            call_0 clock {"zone":"utc"}
-            call_1 pay broken "{\"to"
-            text "\nd"
-            usage 1 -> 9
-            end ToolUse
-        "#]],
+                think "hm"
+                text "a b\nc"
+                call_0 clock {"zone":"utc"}
+                call_1 pay broken "{\"to"
+                text "\nd"
+                usage 9 -> 9
+                end ToolUse
+            "#]],
         );
     }
 
@@ -338,11 +338,11 @@ mod tests {
             script,
             &Stage::new().tools(&["log"]).user("pay").called(&results),
             &expect![[r#"
-            text "pay: 5 of {\"amount\":5}, error tool.failed: the disk is full"
-            call_2 log {"all":[{"amount":5}],"amount":5,"text":"paid 5"}
-            usage 12 -> 31
-            end ToolUse
-        "#]],
+                text "pay: 5 of {\"amount\":5}, error tool.failed: the disk is full"
+                call_2 log {"all":[{"amount":5}],"amount":5,"text":"paid 5"}
+                usage 44 -> 31
+                end ToolUse
+            "#]],
         );
     }
 
@@ -408,7 +408,7 @@ mod tests {
             text "half"
             4
             text "half\nwhole"
-            usage 1 -> 3
+            usage 9 -> 3
             end End
         "#]]
         .assert_eq(&log.concat());
@@ -421,19 +421,19 @@ mod tests {
             "say I\nrefuse No {{input}}.",
             &stage,
             &expect![[r#"
-            text "I\nNo hi."
-            usage 1 -> 2
-            end Refusal
-        "#]],
+                text "I\nNo hi."
+                usage 9 -> 2
+                end Refusal
+            "#]],
         );
         check(
             "say I\nlength",
             &stage,
             &expect![[r#"
-            text "I"
-            usage 1 -> 1
-            end Length
-        "#]],
+                text "I"
+                usage 9 -> 1
+                end Length
+            "#]],
         );
         check(
             "say I\ncut",
@@ -459,12 +459,12 @@ mod tests {
         check(
             "any\ncall log {}\ncall log {}",
             &stage,
-            &expect![[r"
-            call_2 log {}
-            call_3 log {}
-            usage 6 -> 3
-            end ToolUse
-        "]],
+            &expect![[r#"
+                call_2 log {}
+                call_3 log {}
+                usage 62 -> 3
+                end ToolUse
+            "#]],
         );
     }
 
