@@ -126,7 +126,7 @@ mod tests {
             (20, "text \"one \""),
             (40, "text \"two\\n\""),
             (60, "text \"three\""),
-            (60, "usage 1 -> 4"),
+            (60, "usage 9 -> 4"),
             (60, "end End"),
         ];
         let Either::Left((heard, _)) = block_on(select(pin!(heard), time)) else { unreachable!() };
