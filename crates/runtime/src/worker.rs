@@ -367,7 +367,9 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
                 wish = inner.begin(&work.lease);
                 continue;
             }
-            Ok(Driven::Ended(_) | Driven::Parked | Driven::HandedBack | Driven::Again) => {}
+            // What it parked on may be the next thing to happen.
+            Ok(Driven::Parked) => inner.wake.notify_one(),
+            Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => {}
             Err(error) if error.kind() == Kind::LeaseLost => {
                 tracing::info!(%error, "another worker took the session over");
             }
@@ -376,9 +378,12 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
                 hand_back(&inner, lease.clone()).await;
             }
         }
+        let full = inner.room() == 0;
         lock(&inner.driving).remove(&lease.session);
-        // What it parked on, or what waits behind it, may be the next thing to happen.
-        inner.wake.notify_one();
+        if full {
+            // Sessions may wait for the room that is free now.
+            inner.wake.notify_one();
+        }
         return;
     }
 }
@@ -576,7 +581,6 @@ impl Keeper {
             return Ok(());
         }
         self.looked = Some(now);
-        pass_on_cancels(inner).await?;
         loop {
             let agenda = inner.store.agenda(inner.worker, now).await?;
             self.next_wake = agenda.next_wake;
@@ -594,7 +598,11 @@ impl Keeper {
             return Ok(true);
         }
         let changes = inner.store.changes().await?;
-        Ok(self.changes.replace(changes) != Some(changes))
+        if self.changes.replace(changes) == Some(changes) {
+            return Ok(false);
+        }
+        pass_on_cancels(inner).await?;
+        Ok(true)
     }
 
     /// Extends the leases of sessions that are driven. One that is gone is found by its next write.

@@ -177,3 +177,23 @@ async fn an_input_is_answered_under_the_configuration_of_whoever_took_it_in() {
     let turns = back.runtime.store().turns(SESSION, 0, 10).await.unwrap();
     assert_eq!(back.end(turns[0].id).await, End::Answered { text: "mine".into() });
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_its_hands_full_takes_the_next_session_when_one_is_free() {
+    use outlast_ports::store::Target;
+    use outlast_runtime::Input;
+    let memory = Memory::new();
+    let one_at_a_time = |config: &mut outlast_runtime::Config| {
+        config.limits = Limits { sessions_at_once: 1, ..Limits::default() };
+    };
+    let lines = vec![call("flaky", ""), Line::Say("done")];
+    let life = live_with(Arc::new(memory), lines, Arc::default(), 1, one_at_a_time).await.unwrap();
+    let mut turns = Vec::new();
+    for _ in 0..5 {
+        let target = Target::New(life.runtime.fresh_session());
+        turns.push(life.runtime.submit(Input::text(target, "go")).await.unwrap().turn);
+    }
+    for turn in turns {
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+    }
+}
