@@ -459,12 +459,12 @@ mod tests {
         check(
             "any\ncall log {}\ncall log {}",
             &stage,
-            &expect![[r#"
+            &expect![[r"
                 call_2 log {}
                 call_3 log {}
                 usage 62 -> 3
                 end ToolUse
-            "#]],
+            "]],
         );
     }
 
