@@ -1,6 +1,6 @@
 //! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
 //!
-//! `cargo xtask bench [--quick] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+//! `cargo xtask bench [--quick] [--only turns] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
 mod disk;
 mod growth;
 mod inline;
@@ -16,6 +16,8 @@ use std::process::ExitCode;
 /// What the command line asks for.
 struct Asked {
     quick: bool,
+    /// Only the two limits and the durable turns.
+    only_turns: bool,
     store: Store,
     json: Option<PathBuf>,
 }
@@ -34,7 +36,9 @@ fn main() -> ExitCode {
     let asked = match parse(&mut args) {
         Ok(asked) => asked,
         Err(message) => {
-            eprintln!("{message}\nusage: bench [--quick] [--store sqlite|memory] [--json FILE]");
+            eprintln!(
+                "{message}\nusage: bench [--quick] [--only turns] [--store sqlite|memory] [--json FILE]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -57,10 +61,14 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 fn parse(args: &mut impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { quick: false, store: Store::Sqlite, json: None };
+    let mut asked = Asked { quick: false, only_turns: false, store: Store::Sqlite, json: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--quick" => asked.quick = true,
+            "--only" => match args.next().as_deref() {
+                Some("turns") => asked.only_turns = true,
+                other => return Err(format!("--only takes turns, not {other:?}")),
+            },
             "--json" => asked.json = Some(args.next().ok_or("--json needs a file")?.into()),
             "--store" => {
                 asked.store = match args.next().as_deref() {
@@ -80,12 +88,14 @@ fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
     // Below the working directory, so that the disk is the one a user would use, and not a disk in memory.
     std::fs::create_dir_all("target/bench")?;
     let dir = tempfile::tempdir_in("target/bench")?;
-    inline::measure(&mut report)?;
+    if !asked.only_turns {
+        inline::measure(&mut report)?;
+    }
     if asked.store == Store::Sqlite {
         disk::measure(&mut report, dir.path(), asked.quick)?;
     }
     turns::measure(&mut report, dir.path(), asked)?;
-    if asked.store == Store::Sqlite {
+    if asked.store == Store::Sqlite && !asked.only_turns {
         growth::measure(&mut report, dir.path(), asked.quick)?;
         parked::measure(&mut report, dir.path(), asked.quick)?;
     }

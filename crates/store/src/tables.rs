@@ -1,12 +1,15 @@
 //! Rows in and out of the tables, inside a transaction that somebody else begins and ends.
 //!
 //! `read` answers [`ReadRows`](outlast_ports::rows::ReadRows), `write` adds [`Rows`](outlast_ports::rows::Rows),
-//! `column` says how a value looks in a column. Every statement is prepared once for each connection.
+//! `column` says how a value looks in a column, `held` what the writer need not read again. Every statement is prepared once for each connection.
 mod column;
+mod held;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
+
+pub(crate) use held::Held;
 
 use crate::error::failure;
 use crate::sqlite::Shared;
@@ -17,12 +20,42 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 pub(crate) struct Tables<'c> {
     conn: &'c Connection,
     shared: &'c Shared,
+    held: Option<&'c Held>,
 }
 
 impl<'c> Tables<'c> {
-    /// The tables of a connection inside a transaction.
+    /// The tables of a connection inside a transaction that reads.
     pub(crate) fn new(conn: &'c Connection, shared: &'c Shared) -> Self {
-        Self { conn, shared }
+        Self { conn, shared, held: None }
+    }
+
+    /// The tables of the connection that writes, with the rows it holds.
+    pub(crate) fn writing(conn: &'c Connection, shared: &'c Shared, held: &'c Held) -> Self {
+        Self { conn, shared, held: Some(held) }
+    }
+
+    /// A row that is held, or the one that a query finds, which is held from then on.
+    fn held_or<T>(
+        &self,
+        recall: impl FnOnce(&Held) -> Option<T>,
+        find: impl FnOnce() -> Result<Option<T>, Error>,
+        keep: impl FnOnce(&Held, &T),
+    ) -> Result<Option<T>, Error> {
+        if let Some(row) = self.held.and_then(recall) {
+            return Ok(Some(row));
+        }
+        let found = find()?;
+        if let (Some(held), Some(row)) = (self.held, &found) {
+            keep(held, row);
+        }
+        Ok(found)
+    }
+
+    /// Tells what is held of a change.
+    fn hold(&self, change: impl FnOnce(&Held)) {
+        if let Some(held) = self.held {
+            change(held);
+        }
     }
 
     /// The one row that a query finds, if it finds one.

@@ -7,7 +7,7 @@ use crate::connect;
 use crate::error::{caught, failure, stopped};
 use crate::queue::Queued;
 use crate::sqlite::Shared;
-use crate::tables::{Tables, has_leases};
+use crate::tables::{Held, Tables, has_leases};
 use crate::wal::{self, Wal};
 use outlast_vocab::{Error, Failure, Kind};
 use rusqlite::Connection;
@@ -96,6 +96,10 @@ pub(crate) struct Writer {
     conn: Connection,
     shared: Arc<Shared>,
     wal: Wal,
+    /// Rows that need not be read again, as of `seen`.
+    held: Held,
+    /// The number that moves when another connection writes.
+    seen: u64,
     /// Why no more writes are taken.
     failed: Option<Failure>,
 }
@@ -104,7 +108,7 @@ impl Writer {
     /// A writer over a connection that nobody else uses.
     pub(crate) fn new(conn: Connection, shared: Arc<Shared>) -> Self {
         let wal = Wal::new(shared.busy_timeout);
-        Self { conn, shared, wal, failed: None }
+        Self { conn, shared, wal, held: Held::default(), seen: 0, failed: None }
     }
 
     /// Does what it is asked until nobody can ask any more, then leaves the files in order.
@@ -169,15 +173,18 @@ impl Writer {
         self.execute("BEGIN IMMEDIATE")?;
         let before = self.conn.total_changes();
         let mut kept = 0;
-        let ran = match units {
+        let ran = self.look_around().and_then(|()| match units {
             // A unit without neighbours can spoil nobody; the transaction is undone with it.
             [unit] => self.run(&mut **unit).map(|stays| kept += u64::from(stays)),
             units => units
                 .iter_mut()
                 .try_for_each(|unit| self.apart(&mut **unit).map(|stays| kept += u64::from(stays))),
-        };
+        });
         // Without a unit that stays there is nothing to sync.
         let done = ran.and_then(|()| self.execute(if kept > 0 { "COMMIT" } else { "ROLLBACK" }));
+        if done.is_err() || kept == 0 {
+            self.held.clear();
+        }
         match &done {
             Ok(()) => {
                 let synced = kept > 0 && self.conn.total_changes() > before;
@@ -197,11 +204,22 @@ impl Writer {
         done
     }
 
+    /// Lets go of the rows that are held if another process wrote since they were read.
+    fn look_around(&mut self) -> Result<(), Failure> {
+        let seen = self.changes().map_err(|error| Failure::from(&error))?;
+        if seen != self.seen {
+            self.held.clear();
+            self.seen = seen;
+        }
+        Ok(())
+    }
+
     /// Runs one unit in its own savepoint and says whether it stays. An error is one of the whole transaction.
     fn apart(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
         self.execute("SAVEPOINT unit")?;
         let stays = self.run(unit)?;
         if !stays {
+            self.held.clear();
             self.execute("ROLLBACK TO unit")?;
         }
         self.execute("RELEASE unit")?;
@@ -210,7 +228,7 @@ impl Writer {
 
     /// Runs one unit and says whether it stays. An error is one of the whole transaction.
     fn run(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
-        match unit.run(&mut Tables::new(&self.conn, &self.shared)) {
+        match unit.run(&mut Tables::writing(&self.conn, &self.shared, &self.held)) {
             Ok(()) => Ok(true),
             // Some failures make SQLite end the transaction by itself, and with it the units before this one.
             Err(refused) if self.conn.is_autocommit() || refused.code == Kind::StoreFailed => Err(refused),

@@ -1,6 +1,6 @@
 //! Reads rows.
-use super::Tables;
 use super::column::{self, id, limit, whole};
+use super::{Held, Tables};
 use crate::error::failure;
 use outlast_ports::rows::{
     ClaimRow, Node, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
@@ -25,11 +25,14 @@ pub(super) const QUEUED: &str = column::turn!("WHERE session = ?1 AND state = 0 
 
 impl ReadRows for Tables<'_> {
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
-        self.one(column::session!("WHERE no = ?1"), [no.0], column::read_session)
+        let find = || self.one(column::session!("WHERE no = ?1"), [no.0], column::read_session);
+        self.held_or(|held| held.session(no), find, Held::put_session)
     }
 
     fn session_by_id(&self, session: SessionId) -> Result<Option<SessionRow>, Error> {
-        self.one(column::session!("WHERE id = ?1"), [id(session.to_u128())], column::read_session)
+        let sql = column::session!("WHERE id = ?1");
+        let find = || self.one(sql, [id(session.to_u128())], column::read_session);
+        self.held_or(|held| held.session_by_id(session), find, Held::put_session)
     }
 
     fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error> {
@@ -81,7 +84,8 @@ impl ReadRows for Tables<'_> {
     }
 
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
-        self.one(column::turn!("WHERE no = ?1"), [no.0], column::read_turn)
+        let find = || self.one(column::turn!("WHERE no = ?1"), [no.0], column::read_turn);
+        self.held_or(|held| held.turn(no), find, Held::put_turn)
     }
 
     fn turn_by_id(&self, turn: TurnId) -> Result<Option<TurnRow>, Error> {

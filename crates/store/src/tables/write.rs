@@ -1,6 +1,6 @@
 //! Writes rows. What never changes in a session or a turn is written once, when it is added.
-use super::Tables;
 use super::column::{self, id, whole};
+use super::{Held, Tables};
 use outlast_ports::rows::{
     Body, ClaimRow, Node, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow,
 };
@@ -62,6 +62,7 @@ impl Rows for Tables<'_> {
                 row.claims,
             ],
         )?;
+        self.hold(|held| held.put_session(row));
         Ok(())
     }
 
@@ -83,10 +84,12 @@ impl Rows for Tables<'_> {
         ] {
             self.run(sql, [no.0])?;
         }
+        self.hold(Held::clear);
         Ok(())
     }
 
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
+        self.hold(Held::clear);
         self.all(
             "UPDATE sessions SET lease_until = ?2 WHERE state = 2 AND worker = ?1 RETURNING id, fence",
             params![id(worker.to_u128()), whole(until.0)],
@@ -127,6 +130,7 @@ impl Rows for Tables<'_> {
                 row.cancelled,
             ],
         )?;
+        self.hold(|held| held.put_turn(&TurnRow { no: TurnNo(no), ..row.clone() }));
         Ok(TurnNo(no))
     }
 
@@ -145,6 +149,7 @@ impl Rows for Tables<'_> {
                 row.cancelled,
             ],
         )?;
+        self.hold(|held| held.put_turn(row));
         Ok(())
     }
 

@@ -89,6 +89,32 @@ async fn one_refused_unit_does_not_spoil_its_neighbours() {
 }
 
 #[tokio::test]
+async fn what_a_refused_unit_wrote_is_not_seen_by_the_next() {
+    let place = Place::new();
+    let store = place.open();
+    let id = SessionId::from_u128(fresh());
+    store.write(opened(id)).await.unwrap();
+    let stand = move |rows: &mut dyn Rows| Ok(rows.session_by_id(id)?.expect("it was opened"));
+    let refused: fn(&mut dyn Rows, SessionId) -> Result<(), Error> = |rows, id| {
+        let mut session = rows.session_by_id(id)?.expect("it was opened");
+        session.queued += 7;
+        rows.put_session(&session)?;
+        Err(Error::new(Kind::LeaseLost, "too late"))
+    };
+    let before = store.write(stand).await.unwrap();
+    store.write(move |rows| refused(rows, id)).await.unwrap_err();
+    assert_eq!(store.write(stand).await.unwrap(), before);
+    let units: Vec<Unit> = vec![
+        Box::new(move |rows| refused(rows, id)),
+        Box::new(move |rows| {
+            (stand(rows)?.queued == 0).then_some(()).ok_or_else(|| Error::new(Kind::Internal, "seen"))
+        }),
+    ];
+    let got = together(&store, units).await;
+    assert!(got[0].is_err() && got[1].is_ok(), "{got:?}");
+}
+
+#[tokio::test]
 async fn a_panicking_unit_is_an_error_for_its_caller_only() {
     let place = Place::new();
     let store = place.open();
