@@ -1,7 +1,7 @@
 //! A runtime to measure: scripted model without delay, one tool, any store.
 use outlast::clock::Entropy;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast::runtime::{Config, Input, Runtime};
 use outlast::service::{Completion, Services};
 use outlast::store::{Store, Target};
@@ -110,6 +110,7 @@ pub(crate) async fn runtime(
         tools: vec![Arc::new(toolbox)],
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        tasks: Arc::new(TokioTasks),
         limits: Limits::default(),
         worker,
     })

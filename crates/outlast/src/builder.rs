@@ -7,7 +7,7 @@ use outlast_ports::service::Services;
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
-use outlast_runtime::system::{SystemClock, SystemEntropy};
+use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
 use outlast_vocab::package::Package;
@@ -242,6 +242,7 @@ impl Builder {
             package,
             clock: self.clock,
             entropy: self.entropy,
+            tasks: Arc::new(TokioTasks),
             limits: self.limits,
             worker,
         })

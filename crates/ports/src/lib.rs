@@ -12,6 +12,7 @@ pub mod model;
 pub mod rows;
 pub mod service;
 pub mod store;
+pub mod task;
 pub mod tool;
 
 use outlast_vocab::Error;

@@ -18,6 +18,7 @@ pub mod outfit;
 pub mod recent;
 pub mod scope;
 pub mod system;
+mod tasks;
 pub mod tools;
 pub mod worker;
 

@@ -1,6 +1,7 @@
-//! The clock and the entropy of a real machine.
+//! The clock, the entropy and the tasks of a real machine.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::task::Spawner;
 use outlast_vocab::Millis;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,5 +37,16 @@ impl Entropy for SystemEntropy {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
         bytes
+    }
+}
+
+/// Tasks of the tokio runtime that is at work where they are spawned.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct TokioTasks;
+
+impl Spawner for TokioTasks {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        // It runs on by itself; who wants to know of its end counts it.
+        drop(tokio::spawn(task));
     }
 }

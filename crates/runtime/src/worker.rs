@@ -9,10 +9,12 @@ use crate::live::Hub;
 use crate::model::backoff;
 use crate::outfit::{Outfit, World};
 use crate::recent::Recent;
+use crate::tasks::Tasks;
 use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::store::{Accept, Accepted, Cancelled, Lease, MAIN, Resolved, Store, Taker, Target, Work};
+use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::message::Part;
 use outlast_vocab::package::Package;
@@ -21,12 +23,11 @@ use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
     Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 
 /// How often an idle worker looks whether another process changed something.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -51,6 +52,8 @@ pub struct Config {
     pub clock: Arc<dyn Clock>,
     /// Where random bits come from.
     pub entropy: Arc<dyn Entropy>,
+    /// Who runs its tasks.
+    pub tasks: Arc<dyn Spawner>,
     /// The bounds.
     pub limits: Limits,
     /// Who this worker is.
@@ -92,8 +95,8 @@ struct Inner {
     worker: WorkerId,
     outfit: Arc<Outfit>,
     secret: [u8; 32],
-    driving: Mutex<HashMap<SessionId, Driving>>,
-    tasks: Mutex<JoinSet<()>>,
+    driving: Mutex<BTreeMap<SessionId, Driving>>,
+    tasks: Arc<Tasks>,
     wake: Notify,
     stopping: watch::Sender<bool>,
     recent: Arc<Recent>,
@@ -114,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, models, tools, package, clock, entropy, limits, worker } = config;
+        let Config { store, models, tools, package, clock, entropy, tasks, limits, worker } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
@@ -129,13 +132,13 @@ impl Runtime {
             worker,
             outfit,
             driving: Mutex::default(),
-            tasks: Mutex::default(),
+            tasks: Tasks::new(tasks),
             wake: Notify::new(),
             stopping: watch::Sender::new(false),
             recent,
             taking: AtomicUsize::new(0),
         });
-        lock(&inner.tasks).spawn(keep(inner.clone()));
+        inner.tasks.spawn(keep(inner.clone()));
         Ok(Self { inner })
     }
 
@@ -277,23 +280,10 @@ impl Runtime {
     pub async fn shut_down(self, patience: Duration) {
         self.inner.stopping.send_replace(true);
         let until = self.now().after(patience);
-        let mut over = self.inner.world.clock.sleep_until(until);
-        loop {
-            // The worker's own loop may have taken a last session while we waited for the others.
-            let mut tasks = std::mem::take(&mut *lock(&self.inner.tasks));
-            if tasks.is_empty() {
-                return;
-            }
-            loop {
-                tokio::select! {
-                    biased;
-                    ended = tasks.join_next() => if ended.is_none() { break },
-                    () = &mut over => {
-                        tasks.shutdown().await;
-                        return;
-                    }
-                }
-            }
+        tokio::select! {
+            biased;
+            () = self.inner.tasks.ended() => {}
+            () = self.inner.world.clock.sleep_until(until) => self.inner.tasks.drop_all().await,
         }
     }
 }
@@ -333,10 +323,7 @@ impl Inner {
     /// Drives a session in a task of its own.
     fn spawn(self: &Arc<Self>, work: Work) {
         let driven = self.begin(&work.lease);
-        let mut tasks = lock(&self.tasks);
-        // Finished tasks are let go here, so the set holds no more than what runs.
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(drive_session(self.clone(), work, driven));
+        self.tasks.spawn(drive_session(self.clone(), work, driven));
     }
 
     /// Notes that a turn is driven here from now on.

@@ -388,6 +388,7 @@ pub(crate) async fn live_with(
         },
         clock: PausedClock::new(),
         entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
+        tasks: Arc::new(outlast_runtime::system::TokioTasks),
         limits: Limits::default(),
         worker,
     };

@@ -1,0 +1,60 @@
+//! The tasks of a worker: counted while they run, and dropped together.
+use outlast_ports::task::Spawner;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The tasks that run for one worker.
+pub(crate) struct Tasks {
+    spawner: Arc<dyn Spawner>,
+    running: watch::Sender<usize>,
+    dropped: watch::Sender<bool>,
+}
+
+impl Tasks {
+    /// None yet.
+    pub(crate) fn new(spawner: Arc<dyn Spawner>) -> Arc<Self> {
+        Arc::new(Self { spawner, running: watch::Sender::new(0), dropped: watch::Sender::new(false) })
+    }
+
+    /// Runs one more.
+    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let running = Running::new(self.clone());
+        self.spawner.spawn(Box::pin(async move {
+            let mut dropped = running.0.dropped.subscribe();
+            tokio::select! {
+                biased;
+                _ = dropped.wait_for(|dropped| *dropped) => {}
+                () = task => {}
+            }
+        }));
+    }
+
+    /// Comes back when none runs.
+    pub(crate) async fn ended(&self) {
+        let mut running = self.running.subscribe();
+        // The sender is ours, so it cannot be gone.
+        let _none = running.wait_for(|running| *running == 0).await;
+    }
+
+    /// Drops all of them where they stand, and every one that comes later.
+    pub(crate) async fn drop_all(&self) {
+        self.dropped.send_replace(true);
+        self.ended().await;
+    }
+}
+
+/// One task that runs. It counts until it is dropped, however it ends.
+struct Running(Arc<Tasks>);
+
+impl Running {
+    fn new(tasks: Arc<Tasks>) -> Self {
+        tasks.running.send_modify(|running| *running += 1);
+        Self(tasks)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
+}
