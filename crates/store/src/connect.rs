@@ -23,36 +23,63 @@ const STATEMENTS_KEPT: usize = 96;
 const WRITER_CACHE: i64 = -8_192;
 const READER_CACHE: i64 = -1_024;
 
+/// Where a database is.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    /// The name under which SQLite knows a disk that is not the system's.
+    pub(crate) disk: Option<String>,
+}
+
+impl Place {
+    fn open(&self, access: OpenFlags) -> rusqlite::Result<Connection> {
+        // Each connection belongs to one thread at a time.
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        match &self.disk {
+            None => Connection::open_with_flags(&self.path, flags),
+            Some(disk) => Connection::open_with_flags_and_vfs(&self.path, flags, disk.as_str()),
+        }
+    }
+
+    /// The bytes that the database takes: its file and its log.
+    pub(crate) fn bytes(&self) -> u64 {
+        file_bytes(&self.path) + file_bytes(&beside(&self.path, "-wal"))
+    }
+}
+
 /// Opens the file for the writer: creates it, brings its schema up to date, or refuses it without a change.
-pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection, Error> {
+pub(crate) fn writer(place: &Place, options: &Options) -> Result<Connection, Error> {
+    let path = &place.path;
     assert!(
         rusqlite::version_number() >= SQLITE_LEAST,
         "SQLite {} is linked, but 3.51.3 or newer is needed",
         rusqlite::version()
     );
-    check_place(path)?;
-    let mut conn = Connection::open_with_flags(
-        path,
-        flags(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE),
-    )
-    .map_err(|cause| cannot_open(path, cause))?;
+    if place.disk.is_none() {
+        check_place(path)?;
+    }
+    let mut conn = place
+        .open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
+        .map_err(|cause| cannot_open(place, cause))?;
     // A file that is refused must not change, so what its log holds stays there when we close it.
     checkpoint_on_close(&conn, false)?;
-    let prepared = prepare(&mut conn, path, options);
+    let prepared = prepare(&mut conn, place, options);
     if prepared.is_err() && file_bytes(&beside(path, "-wal")) == 0 {
         checkpoint_on_close(&conn, true)?;
     }
     prepared.map(|()| conn)
 }
 
-fn prepare(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), Error> {
+fn prepare(conn: &mut Connection, place: &Place, options: &Options) -> Result<(), Error> {
+    let path = &place.path;
     conn.busy_timeout(options.busy_timeout).map_err(failure)?;
     if conn.is_readonly("main").map_err(failure)? {
         let detail = format!("{} can be read but not written by this user", path.display());
         return Err(Error::new(Kind::StoreReadOnly, detail));
     }
     schema::check(conn, path).map_err(|error| named(path, error))?;
-    make_private(path)?;
+    if place.disk.is_none() {
+        make_private(path)?;
+    }
     write_ahead(conn, path, options.busy_timeout)?;
     let synchronous = if options.unsafe_durability { "NORMAL" } else { "FULL" };
     set(conn, "synchronous", synchronous)?;
@@ -65,8 +92,8 @@ fn prepare(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
 }
 
 /// Opens the file for a reader. The writer has opened it before, so it exists and has our schema.
-pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> Result<Connection, Error> {
-    let conn = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY)).map_err(failure)?;
+pub(crate) fn reader(place: &Place, busy_timeout: Duration) -> Result<Connection, Error> {
+    let conn = place.open(OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failure)?;
     checkpoint_on_close(&conn, false)?;
     conn.busy_timeout(busy_timeout).map_err(failure)?;
     set(&conn, "cache_size", READER_CACHE)?;
@@ -88,11 +115,6 @@ pub(crate) fn checkpoint_on_close(conn: &Connection, on: bool) -> Result<(), Err
     Ok(())
 }
 
-/// The bytes that the database takes: its file and its log.
-pub(crate) fn bytes(path: &Path) -> u64 {
-    file_bytes(path) + file_bytes(&beside(path, "-wal"))
-}
-
 /// The file with the database's name and an ending of its own.
 pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -102,11 +124,6 @@ pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 fn file_bytes(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |found| found.len())
-}
-
-/// Each connection belongs to one thread at a time.
-fn flags(access: OpenFlags) -> OpenFlags {
-    access | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
 fn set(conn: &Connection, name: &str, value: impl rusqlite::ToSql) -> Result<(), Error> {
@@ -138,10 +155,11 @@ fn named(path: &Path, error: Error) -> Error {
 }
 
 /// SQLite says only that it cannot open a file; what the system says to a neighbour of it tells why.
-fn cannot_open(path: &Path, cause: rusqlite::Error) -> Error {
-    if cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
+fn cannot_open(place: &Place, cause: rusqlite::Error) -> Error {
+    if place.disk.is_some() || cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
         return failure(cause);
     }
+    let path = &place.path;
     let probe = beside(path, "-probe");
     let asked = OpenOptions::new().write(true).create_new(true).open(&probe);
     if asked.is_ok() {

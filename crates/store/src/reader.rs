@@ -29,7 +29,7 @@ impl Readers {
         let kept = self.idle().pop();
         let conn = match kept {
             Some(conn) => conn,
-            None => connect::reader(&shared.path, shared.busy_timeout)?,
+            None => connect::reader(&shared.place, shared.busy_timeout)?,
         };
         run(&conn, "BEGIN")?;
         let answer = caught(|| query(&Tables::new(&conn, shared)));

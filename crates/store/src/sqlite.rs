@@ -1,6 +1,7 @@
 //! The store that a user holds: opens the file, starts the writer, hands work to it, and stops it when dropped.
-use crate::connect;
+use crate::connect::{self, Place};
 use crate::error::{failure, gone};
+use crate::machine::{HandWriter, Machine};
 use crate::queue::Queue;
 use crate::reader::Readers;
 use crate::schema;
@@ -12,7 +13,7 @@ use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Backend, Durability, Status};
 use outlast_vocab::{Error, Kind, WorkerId};
 use rusqlite::{Connection, TransactionBehavior};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -63,7 +64,7 @@ pub struct Sqlite {
 
 /// What the writer and the readers know of their database.
 pub(crate) struct Shared {
-    pub(crate) path: PathBuf,
+    pub(crate) place: Place,
     pub(crate) busy_timeout: Duration,
     pub(crate) secret: [u8; 32],
     pub(crate) workers: Workers,
@@ -76,7 +77,8 @@ pub(crate) struct Shared {
 /// The thread that writes, and the way to it.
 struct Writing {
     jobs: Queue<Job>,
-    writer: JoinHandle<()>,
+    /// None when somebody else moves the writer on.
+    writer: Option<JoinHandle<()>>,
 }
 
 impl Sqlite {
@@ -91,21 +93,24 @@ impl Sqlite {
         let path = std::path::absolute(path).map_err(|cause| {
             Error::new(Kind::IoFailed, format!("`{}` is no path to a database: {cause}", path.display()))
         })?;
-        let mut conn = connect::writer(&path, &options)?;
-        let durability =
-            if options.unsafe_durability { Durability::ProcessDeath } else { Durability::PowerLoss };
-        let shared = Arc::new(Shared {
-            secret: schema::secret(&conn)?,
-            workers: workers(&mut conn, &path, options.worker)?,
-            path,
-            busy_timeout: options.busy_timeout,
-            commits: AtomicU64::new(0),
-            units: AtomicU64::new(0),
-            looks: AtomicU64::new(0),
-            durability,
-        });
+        let place = Place { path, disk: None };
+        let mut conn = connect::writer(&place, &options)?;
+        let workers = workers(&mut conn, &place.path, options.worker)?;
+        let shared = Shared::new(&conn, place, options, workers)?;
         let thread = Some(Writing::start(conn, &shared)?);
         Ok(Self { shared, readers: Readers::default(), thread })
+    }
+
+    /// Opens a database on a machine that is not real. Its writer has no thread: the caller moves it on.
+    pub fn open_on(machine: Machine) -> Result<(Self, HandWriter), Error> {
+        let Machine { disk, path, options, is_dead } = machine;
+        let place = Place { path, disk: Some(disk) };
+        let conn = connect::writer(&place, &options)?;
+        let shared = Shared::new(&conn, place, options, Workers::told(options.worker, is_dead))?;
+        let (jobs, to_writer) = Queue::of(QUEUED);
+        let writer = HandWriter::new(Writer::new(conn, Arc::clone(&shared)), to_writer);
+        let thread = Some(Writing { jobs, writer: None });
+        Ok((Self { shared, readers: Readers::default(), thread }, writer))
     }
 
     /// The worker whose life this store shows.
@@ -137,6 +142,23 @@ impl Sqlite {
     }
 }
 
+impl Shared {
+    fn new(conn: &Connection, place: Place, options: Options, workers: Workers) -> Result<Arc<Self>, Error> {
+        let durability =
+            if options.unsafe_durability { Durability::ProcessDeath } else { Durability::PowerLoss };
+        Ok(Arc::new(Self {
+            secret: schema::secret(conn)?,
+            workers,
+            place,
+            busy_timeout: options.busy_timeout,
+            commits: AtomicU64::new(0),
+            units: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+            durability,
+        }))
+    }
+}
+
 /// Who works on this database; ourselves among them if we take leases.
 fn workers(conn: &mut Connection, path: &Path, own: Option<WorkerId>) -> Result<Workers, Error> {
     let Some(own) = own else { return Ok(Workers::watched(path)) };
@@ -154,7 +176,7 @@ impl Writing {
             Error::new(Kind::IoFailed, format!("the system gave no thread for the writer: {cause}"))
                 .because(cause)
         })?;
-        Ok(Self { jobs, writer })
+        Ok(Self { jobs, writer: Some(writer) })
     }
 }
 
@@ -164,7 +186,7 @@ impl Drop for Sqlite {
         self.readers.close();
         if let Some(Writing { jobs, writer }) = self.thread.take() {
             drop(jobs);
-            let _ended = writer.join();
+            let _ended = writer.map(JoinHandle::join);
         }
     }
 }
@@ -201,10 +223,10 @@ impl Backend for Sqlite {
         Box::pin(async move {
             Ok(Status {
                 engine: format!("SQLite {}", rusqlite::version()),
-                place: self.shared.path.display().to_string(),
+                place: self.shared.place.path.display().to_string(),
                 schema: schema::VERSION,
                 durability: self.shared.durability,
-                bytes: connect::bytes(&self.shared.path),
+                bytes: self.shared.place.bytes(),
             })
         })
     }

@@ -9,23 +9,41 @@ use outlast_vocab::{Error, Kind, WorkerId};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The lock files beside a database.
+/// Says whether a worker is dead, where there are no files to tell.
+pub type IsDead = Arc<dyn Fn(WorkerId) -> bool + Send + Sync>;
+
+/// The workers of a database.
 pub(crate) struct Workers {
-    folder: PathBuf,
+    evidence: Evidence,
     own: Option<Own>,
+}
+
+/// How the death of a worker shows.
+enum Evidence {
+    /// By its lock file in this folder beside the database.
+    Locks(PathBuf),
+    /// By what somebody says.
+    Told(IsDead),
 }
 
 /// Our own lock, held until the process ends or this is dropped.
 struct Own {
     worker: WorkerId,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Workers {
     /// Those of the database at `path`, watched by somebody who takes no lease.
     pub(crate) fn watched(path: &Path) -> Self {
-        Self { folder: beside(path, "-workers"), own: None }
+        Self { evidence: Evidence::Locks(beside(path, "-workers")), own: None }
+    }
+
+    /// Those of a database without lock files.
+    pub(crate) fn told(own: Option<WorkerId>, is_dead: IsDead) -> Self {
+        let own = own.map(|worker| Own { worker, _lock: None });
+        Self { evidence: Evidence::Told(is_dead), own }
     }
 
     /// Those of the database at `path`, joined by a worker. Files of workers that are dead and hold no lease are removed.
@@ -37,18 +55,19 @@ impl Workers {
         has_leases: impl Fn(WorkerId) -> Result<bool, Error>,
     ) -> Result<Self, Error> {
         let workers = Self::watched(path);
-        let failed = |cause| cannot_join(&workers.folder, worker, cause);
-        fs::create_dir_all(&workers.folder).map_err(failed)?;
-        for found in fs::read_dir(&workers.folder).map_err(failed)? {
+        let folder = beside(path, "-workers");
+        let failed = |cause| cannot_join(&folder, worker, cause);
+        fs::create_dir_all(&folder).map_err(failed)?;
+        for found in fs::read_dir(&folder).map_err(failed)? {
             let name = found.map_err(failed)?.file_name();
             let Some(other) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
             if workers.is_dead(other) && !has_leases(other)? {
                 workers.remove(other);
             }
         }
-        let lock = File::create(workers.file(worker)).map_err(failed)?;
+        let lock = File::create(file(&folder, worker)).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { own: Some(Own { worker, _lock: lock }), ..workers }),
+            Ok(()) => Ok(Self { own: Some(Own { worker, _lock: Some(lock) }), ..workers }),
             Err(TryLockError::WouldBlock) => {
                 Err(Error::new(Kind::InputInvalid, format!("{worker} works on this database already")))
             }
@@ -66,8 +85,13 @@ impl Workers {
         if self.own() == Some(worker) {
             return false;
         }
-        // Shared, so that two who look at the same time do not take each other for the worker.
-        File::open(self.file(worker)).is_ok_and(|file| file.try_lock_shared().is_ok())
+        match &self.evidence {
+            // Shared, so that two who look at the same time do not take each other for the worker.
+            Evidence::Locks(folder) => {
+                File::open(file(folder, worker)).is_ok_and(|file| file.try_lock_shared().is_ok())
+            }
+            Evidence::Told(is_dead) => is_dead(worker),
+        }
     }
 
     /// Removes our own file, once no session is leased to us.
@@ -78,13 +102,15 @@ impl Workers {
     }
 
     fn remove(&self, worker: WorkerId) {
-        // A file that stays behind says only that its worker is dead, which is true; the next one removes it.
-        let _removed = fs::remove_file(self.file(worker));
+        if let Evidence::Locks(folder) = &self.evidence {
+            // A file that stays behind says only that its worker is dead, which is true; the next one removes it.
+            let _removed = fs::remove_file(file(folder, worker));
+        }
     }
+}
 
-    fn file(&self, worker: WorkerId) -> PathBuf {
-        self.folder.join(worker.to_string())
-    }
+fn file(folder: &Path, worker: WorkerId) -> PathBuf {
+    folder.join(worker.to_string())
 }
 
 fn cannot_join(folder: &Path, worker: WorkerId, cause: io::Error) -> Error {

@@ -114,23 +114,36 @@ impl Writer {
     /// Does what it is asked until nobody can ask any more, then leaves the files in order.
     pub(crate) fn serve(mut self, jobs: &Receiver<Queued<Job>>) {
         while let Some(first) = self.next(jobs) {
-            let more = std::iter::from_fn(|| jobs.try_recv().ok()).take(BATCH - 1);
-            let mut units = Vec::new();
-            let mut asked = Vec::new();
-            for queued in std::iter::once(first).chain(more) {
-                match queued.take() {
-                    Job::Unit(unit) => units.push(unit),
-                    Job::Changes(caller) => asked.push(caller),
-                }
-            }
-            if !units.is_empty() {
-                self.commit(units);
-            }
-            for caller in asked {
-                let _heard = caller.send(self.changes());
-            }
+            self.serve_once(first, jobs);
         }
         self.close();
+    }
+
+    /// Does what is asked now, as one transaction.
+    pub(crate) fn serve_once(&mut self, first: Queued<Job>, jobs: &Receiver<Queued<Job>>) {
+        let more = std::iter::from_fn(|| jobs.try_recv().ok()).take(BATCH - 1);
+        let mut units = Vec::new();
+        let mut asked = Vec::new();
+        for queued in std::iter::once(first).chain(more) {
+            match queued.take() {
+                Job::Unit(unit) => units.push(unit),
+                Job::Changes(caller) => asked.push(caller),
+            }
+        }
+        if !units.is_empty() {
+            self.commit(units);
+        }
+        for caller in asked {
+            let _heard = caller.send(self.changes());
+        }
+    }
+
+    /// Moves the log into the file, as is done when nobody writes for a while.
+    pub(crate) fn tidy_up(&mut self) {
+        if self.failed.is_none() {
+            let moved = self.wal.move_over(&self.conn);
+            self.checked(moved);
+        }
     }
 
     /// The next job. While there is none, the log is moved into the file.
@@ -141,10 +154,7 @@ impl Writer {
         if self.failed.is_none() && self.wal.is_worth_moving() {
             match jobs.recv_timeout(wal::IDLE) {
                 Ok(job) => return Some(job),
-                Err(RecvTimeoutError::Timeout) => {
-                    let moved = self.wal.move_over(&self.conn);
-                    self.checked(moved);
-                }
+                Err(RecvTimeoutError::Timeout) => self.tidy_up(),
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
@@ -256,17 +266,14 @@ impl Writer {
         }
     }
 
-    fn close(mut self) {
+    pub(crate) fn close(mut self) {
         // A file of ours that stays is evidence of our death for those who find our leases.
         if let Some(worker) = self.shared.workers.own()
             && let Ok(false) = has_leases(&self.conn, worker)
         {
             self.shared.workers.leave();
         }
-        if self.failed.is_none() {
-            let moved = self.wal.move_over(&self.conn);
-            self.checked(moved);
-        }
+        self.tidy_up();
         if self.failed.is_none() {
             // Should it fail, the log stays where it is and is read at the next start.
             let _set = connect::checkpoint_on_close(&self.conn, true);

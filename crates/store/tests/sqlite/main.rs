@@ -4,6 +4,7 @@ mod conformance;
 #[cfg(unix)]
 mod disk;
 mod files;
+mod machine;
 mod older;
 mod place;
 mod shared;

@@ -1,0 +1,53 @@
+//! The store without a thread of its own: it writes when it is told to.
+use crate::place::{Place, fresh, opened, sessions};
+use outlast_ports::BoxFuture;
+use outlast_ports::store::Backend;
+use outlast_store::{HandWriter, Machine, Options, Sqlite};
+use outlast_vocab::{Error, SessionId};
+use std::sync::Arc;
+use std::task::Poll;
+
+/// The system's own disk, under the name that SQLite has for it.
+fn open(place: &Place) -> (Sqlite, HandWriter) {
+    let (disk, path, options) = ("unix".to_owned(), place.path(), Options::default());
+    Sqlite::open_on(Machine { disk, path, options, is_dead: Arc::new(|_| false) }).unwrap()
+}
+
+/// A write that was asked for and waits.
+async fn asked(store: &Sqlite) -> BoxFuture<'_, Result<(), Error>> {
+    let mut write = store.write(opened(SessionId::from_u128(fresh())));
+    std::future::poll_fn(|cx| {
+        assert!(write.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    write
+}
+
+#[tokio::test]
+async fn nothing_is_durable_before_the_writer_is_moved_on() {
+    let place = Place::new();
+    let (store, mut writer) = open(&place);
+    let waits = asked(&store).await;
+    assert_eq!(sessions(&store).await, 0);
+    assert!(writer.step());
+    waits.await.unwrap();
+    assert_eq!(sessions(&store).await, 1);
+    assert!(!writer.step(), "nothing waits any more");
+}
+
+#[tokio::test]
+async fn a_writer_that_is_dropped_leaves_what_it_committed() {
+    let place = Place::new();
+    let (store, mut writer) = open(&place);
+    for number in 0..3 {
+        let waits = asked(&store).await;
+        if number < 2 {
+            writer.step();
+            waits.await.unwrap();
+        }
+    }
+    drop(writer);
+    drop(store);
+    assert_eq!(sessions(&place.open()).await, 2);
+}
