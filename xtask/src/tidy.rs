@@ -46,10 +46,12 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
     let files = read_files(root)?;
     let packages = read_packages(root)?;
+    let manifest =
+        fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
     Ok([
         crates::edges_go_down(&packages),
         crates::outside_crates_are_listed(&packages),
-        crates::lints_are_shared(&packages),
+        crates::lints_are_shared(&packages, &manifest),
         purity::pure_crates_are_pure(&files),
         source::modules_say_what_they_are_for(&files),
         source::nothing_is_left_undone(&files),

@@ -47,7 +47,11 @@ const TABLE: &[Row] = &[
     Row::open("outlast", BELOW_FACADE),
     Row::open("outlast-cli", FACADE_AND_BELOW),
     Row::open("outlast-bench", FACADE_AND_BELOW),
-    Row::open("outlast-sim", &["outlast-runtime", "outlast-kernel", "outlast-ports", "outlast-vocab"]),
+    Row::closed("outlast-disk", &[], &["rusqlite"]),
+    Row::open(
+        "outlast-sim",
+        &["outlast-disk", "outlast-runtime", "outlast-kernel", "outlast-ports", "outlast-vocab"],
+    ),
     Row::closed("xtask", &[], &["serde_json"]),
 ];
 
@@ -66,6 +70,10 @@ const FACADE_AND_BELOW: &[&str] = &[
 ];
 
 const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
+
+/// Crates that talk to C. They repeat the lints of the workspace, with `unsafe_code` denied instead of forbidden, so
+/// that one module can allow it.
+const TALK_TO_C: &[&str] = &["outlast-disk"];
 
 /// A crate of the workspace as cargo sees it.
 pub(super) struct Package {
@@ -162,14 +170,19 @@ pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Every crate is held to the lints of the workspace.
-pub(super) fn lints_are_shared(packages: &[Package]) -> Vec<Finding> {
+/// Every crate is held to the lints of the workspace, whose manifest is given.
+pub(super) fn lints_are_shared(packages: &[Package], workspace: &str) -> Vec<Finding> {
     packages
         .iter()
-        .filter(|package| !inherits_lints(&package.manifest.text))
-        .map(|package| {
-            let what = "expected the lints of the workspace; add `[lints]` with `workspace = true`";
-            Finding::new(&package.manifest, 1, what)
+        .flat_map(|package| {
+            let missing = if TALK_TO_C.contains(&package.name.as_str()) {
+                lints_not_repeated(&package.manifest.text, workspace)
+            } else if inherits_lints(&package.manifest.text) {
+                Vec::new()
+            } else {
+                vec!["expected the lints of the workspace; add `[lints]` with `workspace = true`".to_owned()]
+            };
+            missing.into_iter().map(|what| Finding::new(&package.manifest, 1, what))
         })
         .collect()
 }
@@ -201,14 +214,36 @@ fn listed(names: &[&str]) -> String {
 }
 
 fn inherits_lints(manifest: &str) -> bool {
+    settings(manifest).contains(&("[lints]", "workspace=true".to_owned()))
+}
+
+/// What a manifest that repeats the lints of the workspace has left out.
+fn lints_not_repeated(manifest: &str, workspace: &str) -> Vec<String> {
+    let own = settings(manifest);
+    let of_workspace = settings(workspace).into_iter().filter_map(|(section, setting)| {
+        let tool = section.strip_prefix("[workspace.lints.")?;
+        Some((format!("[lints.{tool}"), setting.replace("unsafe_code=\"forbid\"", "unsafe_code=\"deny\"")))
+    });
+    of_workspace
+        .filter(|(section, setting)| !own.contains(&(section.as_str(), setting.clone())))
+        .map(|(section, setting)| {
+            format!("expected the lint `{setting}` of the workspace; add it under `{section}`")
+        })
+        .collect()
+}
+
+/// The settings of a manifest, each with the section it stands in, without blanks and comments.
+fn settings(manifest: &str) -> Vec<(&str, String)> {
     let mut section = "";
-    manifest.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).any(|line| {
+    let mut settings = Vec::new();
+    for line in manifest.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         if line.starts_with('[') {
             section = line;
+        } else if !line.is_empty() {
+            settings.push((section, line.replace(' ', "")));
         }
-        let setting = line.replace(' ', "");
-        section == "[lints]" && setting == "workspace=true"
-    })
+    }
+    settings
 }
 
 #[cfg(test)]
@@ -318,16 +353,32 @@ mod tests {
             manifest: "[package]\nname = \"xtask\"\n[lints]\nworkspace = true\n",
             uses: &[],
         }]);
-        expect(&lints_are_shared(&shared), &[]);
+        expect(&lints_are_shared(&shared, ""), &[]);
         let own = workspace(&[Member {
             name: "xtask",
             manifest: "[lints.rust]\nworkspace = true\n[dependencies]\n",
             uses: &[],
         }]);
         expect(
-            &lints_are_shared(&own),
+            &lints_are_shared(&own, ""),
             &[
                 "xtask/Cargo.toml:1: expected the lints of the workspace; add `[lints]` with `workspace = true`",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_crate_that_talks_to_c_repeats_the_lints() {
+        const WORKSPACE: &str = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n[workspace.lints.clippy]\npedantic = \"warn\"\n";
+        let disk = |manifest| workspace(&[Member { name: "outlast-disk", manifest, uses: &[] }]);
+        let whole = disk("[lints.rust]\nunsafe_code = \"deny\"\n[lints.clippy]\npedantic = \"warn\"");
+        expect(&lints_are_shared(&whole, WORKSPACE), &[]);
+        let lax = disk("[lints.rust]\nunsafe_code = \"allow\"\n[lints.clippy]\npedantic = \"warn\"");
+        expect(
+            &lints_are_shared(&lax, WORKSPACE),
+            &[
+                "outlast-disk/Cargo.toml:1: expected the lint `unsafe_code=\"deny\"` of the workspace; add it under \
+               `[lints.rust]`",
             ],
         );
     }

@@ -1,0 +1,105 @@
+//! SQLite's locks on a database file: many may read, one of them may prepare to write, and one alone may write.
+//! Who holds them is a handle; whether its process lives is decided elsewhere.
+use crate::machine::HandleId;
+use std::collections::BTreeMap;
+
+/// How much of a file a handle holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    #[default]
+    None,
+    Shared,
+    Reserved,
+    /// Waits for the last readers to go; none may come.
+    Pending,
+    Exclusive,
+}
+
+/// The locks on one file.
+#[derive(Default)]
+pub(crate) struct Locks {
+    held: BTreeMap<HandleId, Level>,
+}
+
+impl Locks {
+    /// Raises the lock of a handle, if the others allow it.
+    pub(crate) fn raise(&mut self, handle: HandleId, want: Level) -> bool {
+        let own = self.level(handle);
+        if own >= want {
+            return true;
+        }
+        let others = self.held.iter().filter(|(other, _)| **other != handle).map(|(_, level)| *level);
+        let others = others.max().unwrap_or_default();
+        let (granted, level) = match want {
+            Level::None | Level::Shared => (others < Level::Pending, want),
+            Level::Reserved => (others < Level::Reserved, want),
+            // Readers keep the file; who reserved it keeps new ones away until they are gone.
+            Level::Pending | Level::Exclusive if others == Level::Shared && own == Level::Reserved => {
+                self.held.insert(handle, Level::Pending);
+                (false, own)
+            }
+            Level::Pending | Level::Exclusive => (others == Level::None, want),
+        };
+        if granted {
+            self.held.insert(handle, level);
+        }
+        granted
+    }
+
+    pub(crate) fn lower(&mut self, handle: HandleId, to: Level) {
+        if to == Level::None {
+            self.held.remove(&handle);
+        } else if self.level(handle) > to {
+            self.held.insert(handle, to);
+        }
+    }
+
+    /// Whether somebody is about to write.
+    pub(crate) fn are_reserved(&self) -> bool {
+        self.held.values().any(|level| *level >= Level::Reserved)
+    }
+
+    fn level(&self, handle: HandleId) -> Level {
+        self.held.get(&handle).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Level::{Exclusive, None, Reserved, Shared};
+
+    const A: HandleId = HandleId::of(1);
+    const B: HandleId = HandleId::of(2);
+    const C: HandleId = HandleId::of(3);
+
+    #[test]
+    fn many_read_while_one_prepares_to_write() {
+        let mut locks = Locks::default();
+        assert!(locks.raise(A, Shared) && locks.raise(B, Shared) && !locks.are_reserved());
+        assert!(locks.raise(A, Reserved) && locks.are_reserved());
+        assert!(!locks.raise(B, Reserved), "one prepares");
+        assert!(locks.raise(C, Shared), "others still come to read");
+    }
+
+    #[test]
+    fn who_waits_for_readers_keeps_new_ones_away_and_writes_alone() {
+        let mut locks = Locks::default();
+        assert!(locks.raise(A, Shared) && locks.raise(A, Reserved) && locks.raise(B, Shared));
+        assert!(!locks.raise(A, Exclusive));
+        assert!(!locks.raise(C, Shared), "no new reader");
+        locks.lower(B, None);
+        assert!(locks.raise(A, Exclusive));
+        assert!(!locks.raise(C, Shared));
+        locks.lower(A, Shared);
+        assert!(locks.raise(C, Shared));
+    }
+
+    #[test]
+    fn a_reader_that_wants_all_at_once_and_fails_stays_a_reader() {
+        let mut locks = Locks::default();
+        assert!(locks.raise(A, Shared) && locks.raise(B, Shared));
+        assert!(!locks.raise(A, Exclusive));
+        assert!(locks.raise(C, Shared));
+    }
+}

@@ -1,0 +1,219 @@
+//! One machine: its files, the processes that run on it, their open handles, locks and shared memory. All of it sits
+//! behind one mutex. What SQLite asks of it is in `ops`.
+use crate::faults::{Faults, Kind, Verdict};
+use crate::file::{Fate, File, Unsynced};
+use crate::locks::{Level, Locks};
+use crate::shm::{Region, Shm};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileId(u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ProcessId(u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HandleId(u64);
+
+#[cfg(test)]
+impl HandleId {
+    pub(crate) const fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// The machine as its processes hold it.
+pub(crate) type Shared = Arc<Mutex<Machine>>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Machine {
+    pub(crate) names: BTreeMap<String, FileId>,
+    pub(crate) nodes: BTreeMap<FileId, Node>,
+    pub(crate) handles: BTreeMap<HandleId, Handle>,
+    processes: BTreeMap<ProcessId, Process>,
+    /// Ids are never used twice.
+    ids: u64,
+    /// How many bytes all files may take together.
+    pub(crate) room: Option<u64>,
+    /// What the clock shows, in milliseconds since 1970.
+    pub(crate) time: i64,
+}
+
+/// A file with what the system keeps for it while it is open. It outlives its name as long as a handle is open.
+#[derive(Default)]
+pub(crate) struct Node {
+    pub(crate) file: File,
+    pub(crate) locks: Locks,
+    pub(crate) shm: Option<Shm>,
+}
+
+/// An open file of a process.
+pub(crate) struct Handle {
+    pub(crate) process: ProcessId,
+    pub(crate) file: FileId,
+    /// The shared memory that SQLite may reach through this handle. It is kept until the handle is closed, dead or not.
+    pub(crate) mapped: Vec<Region>,
+    /// Its process died while it was appending to the log, and SQLite does not know that yet.
+    pub(crate) died_writing: bool,
+}
+
+#[derive(Default)]
+struct Process {
+    is_dead: bool,
+    faults: Faults,
+}
+
+/// The machine for as long as the answer is held. After a panic elsewhere it is as good as before: no operation leaves
+/// it half done.
+pub(crate) fn lock(machine: &Shared) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Machine {
+    /// A machine at rest that holds these files.
+    pub(crate) fn of(files: BTreeMap<String, File>) -> Self {
+        let mut machine = Self::default();
+        for (name, file) in files {
+            let id = machine.add(Node { file, ..Node::default() });
+            machine.names.insert(name, id);
+        }
+        machine
+    }
+
+    /// The files that have a name, as they are.
+    pub(crate) fn files(&self) -> BTreeMap<String, File> {
+        self.names.iter().map(|(name, id)| (name.clone(), self.node(*id).file.clone())).collect()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> Option<&File> {
+        self.names.get(name).map(|id| &self.node(*id).file)
+    }
+
+    pub(crate) fn file_mut(&mut self, name: &str) -> Option<&mut File> {
+        let id = *self.names.get(name)?;
+        Some(&mut self.node_mut(id).file)
+    }
+
+    pub(crate) fn start(&mut self) -> ProcessId {
+        let id = ProcessId(self.id());
+        self.processes.insert(id, Process::default());
+        id
+    }
+
+    /// Forgets a process that nobody asks about any more, unless it has files open.
+    pub(crate) fn forget(&mut self, process: ProcessId) -> bool {
+        let idle = self.handles.values().all(|handle| handle.process != process);
+        if idle {
+            self.processes.remove(&process);
+        }
+        idle
+    }
+
+    pub(crate) fn is_dead(&self, process: ProcessId) -> bool {
+        self.processes.get(&process).is_none_or(|process| process.is_dead)
+    }
+
+    pub(crate) fn faults(&mut self, process: ProcessId) -> &mut Faults {
+        &mut self.processes.get_mut(&process).expect("a process is kept while it is mounted").faults
+    }
+
+    /// Counts a change of a process that lives, and ends the process if that was planned.
+    pub(crate) fn judge(&mut self, process: ProcessId, kind: Kind) -> Verdict {
+        let verdict = self.faults(process).judge(kind);
+        if matches!(verdict, Verdict::Dies(_)) {
+            self.kill(process);
+        }
+        verdict
+    }
+
+    /// Ends a process: its locks are free at once. What it wrote stays.
+    pub(crate) fn kill(&mut self, process: ProcessId) {
+        let Some(found) = self.processes.get_mut(&process) else { return };
+        found.is_dead = true;
+        let own: Vec<HandleId> = self
+            .handles
+            .iter()
+            .filter_map(|(id, handle)| (handle.process == process).then_some(*id))
+            .collect();
+        for id in own {
+            self.let_go(id);
+        }
+    }
+
+    /// Takes the locks and the shared memory from a handle whose process died.
+    fn let_go(&mut self, id: HandleId) {
+        let Some(handle) = self.handles.get_mut(&id) else { return };
+        let Some(node) = self.nodes.get_mut(&handle.file) else { return };
+        node.locks.lower(id, Level::None);
+        handle.died_writing |= node.shm.as_ref().is_some_and(|shm| shm.is_written_by(id));
+        node.leave_shm(id);
+    }
+
+    /// Cuts the power. Files without a name are gone with the processes that held them.
+    pub(crate) fn lose_power(&mut self, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
+        for process in self.processes.values_mut() {
+            process.is_dead = true;
+        }
+        let mut nodes = std::mem::take(&mut self.nodes);
+        for (name, id) in &self.names {
+            let mut file = nodes.remove(id).expect("a name stands for a file").file;
+            file.lose_power(name, choose);
+            self.nodes.insert(*id, Node { file, ..Node::default() });
+        }
+    }
+
+    /// The bytes that all files take.
+    pub(crate) fn used(&self) -> usize {
+        self.nodes.values().map(|node| node.file.len()).sum()
+    }
+
+    pub(crate) fn add(&mut self, node: Node) -> FileId {
+        let id = FileId(self.id());
+        self.nodes.insert(id, node);
+        id
+    }
+
+    pub(crate) fn open(&mut self, process: ProcessId, file: FileId) -> HandleId {
+        let id = HandleId(self.id());
+        self.handles.insert(id, Handle { process, file, mapped: Vec::new(), died_writing: false });
+        id
+    }
+
+    pub(crate) fn close(&mut self, id: HandleId) {
+        let Some(handle) = self.handles.remove(&id) else { return };
+        let Some(node) = self.nodes.get_mut(&handle.file) else { return };
+        node.locks.lower(id, Level::None);
+        node.leave_shm(id);
+        let is_named = self.names.values().any(|file| *file == handle.file);
+        let is_open = self.handles.values().any(|other| other.file == handle.file);
+        if !is_named && !is_open {
+            self.nodes.remove(&handle.file);
+        }
+    }
+
+    pub(crate) fn node(&self, id: FileId) -> &Node {
+        self.nodes.get(&id).expect("a file is kept while it has a name or a living handle")
+    }
+
+    pub(crate) fn node_mut(&mut self, id: FileId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("a file is kept while it has a name or a living handle")
+    }
+
+    fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+}
+
+impl Node {
+    pub(crate) fn leave_shm(&mut self, handle: HandleId) {
+        if let Some(shm) = &mut self.shm {
+            shm.leave(handle);
+            if shm.is_unused() {
+                self.shm = None;
+            }
+        }
+    }
+}

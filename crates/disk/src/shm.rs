@@ -1,0 +1,105 @@
+//! The memory that the connections of one database share in WAL mode, and its eight locks.
+//!
+//! SQLite keeps the index of its log there and reads and writes it in place. It is gone when the last handle lets go of
+//! it, like the file behind it on a real system, which the first to come empties.
+use crate::machine::HandleId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// SQLite's locks on the shared memory.
+const LOCKS: usize = 8;
+
+/// The lock of whoever appends to the log.
+const WRITER: usize = 0;
+
+/// One stretch of the memory. Atomic because several owners may change it; SQLite orders its accesses by the locks.
+pub(crate) type Region = Arc<[AtomicU64]>;
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Shared,
+    Exclusive,
+}
+
+/// The shared memory of one database.
+#[derive(Default)]
+pub(crate) struct Shm {
+    regions: Vec<Region>,
+    users: BTreeSet<HandleId>,
+    locks: [BTreeMap<HandleId, Hold>; LOCKS],
+}
+
+impl Shm {
+    pub(crate) fn join(&mut self, handle: HandleId) {
+        self.users.insert(handle);
+    }
+
+    pub(crate) fn is_used_by(&self, handle: HandleId) -> bool {
+        self.users.contains(&handle)
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// The region with this number, if it is there.
+    pub(crate) fn region(&self, number: usize) -> Option<Region> {
+        self.regions.get(number).cloned()
+    }
+
+    /// Makes all regions up to this number, of this many bytes each.
+    pub(crate) fn extend(&mut self, number: usize, bytes: usize) {
+        while self.regions.len() <= number {
+            self.regions.push((0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect());
+        }
+    }
+
+    /// Takes all of these locks or none.
+    pub(crate) fn lock(&mut self, handle: HandleId, slots: Range<usize>, hold: Hold) -> bool {
+        let free = |lock: &BTreeMap<HandleId, Hold>| {
+            let mut others = lock.iter().filter(|(other, _)| **other != handle);
+            match hold {
+                Hold::Shared => others.all(|(_, held)| *held == Hold::Shared),
+                Hold::Exclusive => others.next().is_none(),
+            }
+        };
+        let granted = self.locks[slots.clone()].iter().all(free);
+        if granted {
+            for lock in &mut self.locks[slots] {
+                lock.insert(handle, hold);
+            }
+        }
+        granted
+    }
+
+    pub(crate) fn unlock(&mut self, handle: HandleId, slots: Range<usize>) {
+        for lock in &mut self.locks[slots] {
+            lock.remove(&handle);
+        }
+    }
+
+    /// Whether the handle may append to the log.
+    pub(crate) fn is_written_by(&self, handle: HandleId) -> bool {
+        self.locks[WRITER].get(&handle) == Some(&Hold::Exclusive)
+    }
+
+    /// Forgets a handle and its locks.
+    pub(crate) fn leave(&mut self, handle: HandleId) {
+        self.unlock(handle, 0..LOCKS);
+        self.users.remove(&handle);
+    }
+}
+
+/// The locks that SQLite means, or nothing if there are none such.
+pub(crate) fn slots(first: usize, count: usize) -> Option<Range<usize>> {
+    let end = first.checked_add(count)?;
+    (end <= LOCKS).then_some(first..end)
+}
+
+/// Whether these locks include the one for appending to the log.
+pub(crate) fn are_for_writing(slots: &Range<usize>) -> bool {
+    slots.contains(&WRITER)
+}

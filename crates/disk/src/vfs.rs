@@ -1,0 +1,279 @@
+//! The machine as SQLite sees it: a VFS, in C. The only module with unsafe code; it turns pointers into references and
+//! numbers into types, and leaves every decision to `ops`.
+//!
+//! A registered VFS is never freed, because SQLite keeps its address in every connection that was opened through it.
+//! One whose mount is gone serves the next mount.
+#![allow(unsafe_code)]
+
+mod io;
+mod seed;
+
+use crate::machine::{ProcessId, Shared, lock};
+use crate::ops::{Answer, Code, How};
+use io::OpenFile;
+use rusqlite::ffi;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+pub use seed::seed_sqlite;
+
+/// The longest name of a file, in bytes.
+const NAME_MAX: c_int = 512;
+
+/// The beginning of 1970 as a Julian day, in milliseconds.
+const JULIAN_1970: i64 = 210_866_760_000_000;
+const DAY: f64 = 86_400_000.0;
+
+/// A process as its VFS knows it.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) machine: Shared,
+    pub(crate) id: ProcessId,
+}
+
+/// A VFS of SQLite that stands for one process.
+pub(crate) struct Registered {
+    slot: &'static Slot,
+}
+
+/// A place in SQLite's list of VFSs.
+struct Slot {
+    name: CString,
+    vfs: AtomicPtr<ffi::sqlite3_vfs>,
+    serves: Mutex<Option<Process>>,
+}
+
+/// Slots that serve nobody.
+static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+impl Registered {
+    /// Lets SQLite find the process by a name.
+    pub(crate) fn new(process: Process) -> Self {
+        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let slot = free.unwrap_or_else(Slot::new);
+        slot.serve(Some(process));
+        // SAFETY: the VFS was made by `Slot::new`, is complete and is never freed; SQLite guards its list itself.
+        let code = unsafe { ffi::sqlite3_vfs_register(slot.vfs.load(Ordering::Relaxed), 0) };
+        assert_eq!(code, ffi::SQLITE_OK, "SQLite takes any VFS that has a name");
+        Self { slot }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.slot.name.to_str().expect("the name is made of letters and digits")
+    }
+
+    /// Lets nobody open anything by this name any more. Connections that are open go on.
+    pub(crate) fn withdraw(&self) {
+        // SAFETY: the VFS is registered and never freed.
+        let code = unsafe { ffi::sqlite3_vfs_unregister(self.slot.vfs.load(Ordering::Relaxed)) };
+        assert_eq!(code, ffi::SQLITE_OK, "SQLite knows every VFS that is registered");
+    }
+
+    /// Gives the place to whoever comes next. Only for a process whose files are all closed.
+    pub(crate) fn reuse(&self) {
+        self.slot.serve(None);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
+    }
+}
+
+impl Slot {
+    fn new() -> &'static Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name = format!("outlast-disk-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = CString::new(name).expect("the name has no zero byte");
+        let slot: &'static Self = Box::leak(Box::new(Self {
+            name,
+            vfs: AtomicPtr::new(ptr::null_mut()),
+            serves: Mutex::new(None),
+        }));
+        let vfs = Box::leak(Box::new(ffi::sqlite3_vfs {
+            iVersion: 2,
+            szOsFile: c_int::try_from(size_of::<OpenFile>()).expect("a few words"),
+            mxPathname: NAME_MAX,
+            pNext: ptr::null_mut(),
+            zName: slot.name.as_ptr(),
+            pAppData: ptr::from_ref(slot).cast_mut().cast(),
+            xOpen: Some(open),
+            xDelete: Some(delete),
+            xAccess: Some(access),
+            xFullPathname: Some(full_pathname),
+            xDlOpen: Some(dl_open),
+            xDlError: Some(dl_error),
+            xDlSym: None,
+            xDlClose: None,
+            xRandomness: Some(randomness),
+            xSleep: Some(sleep),
+            xCurrentTime: Some(current_time),
+            xGetLastError: None,
+            xCurrentTimeInt64: Some(current_time_int64),
+            xSetSystemCall: None,
+            xGetSystemCall: None,
+            xNextSystemCall: None,
+        }));
+        slot.vfs.store(vfs, Ordering::Relaxed);
+        slot
+    }
+
+    fn serve(&self, process: Option<Process>) {
+        *self.serves.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    }
+}
+
+/// Answers SQLite in numbers.
+fn told(ask: impl FnOnce() -> Answer) -> c_int {
+    ask().map_or_else(|Code(code)| code, |()| ffi::SQLITE_OK)
+}
+
+/// A number that SQLite gives and that is never negative.
+fn number<T: TryInto<usize>>(value: T) -> Answer<usize> {
+    value.try_into().map_err(|_| Code(ffi::SQLITE_IOERR))
+}
+
+/// The process behind a VFS.
+///
+/// # Safety
+/// `vfs` is one that `Slot::new` made.
+unsafe fn process(vfs: *mut ffi::sqlite3_vfs) -> Answer<Process> {
+    // SAFETY: `Slot::new` put a slot there that is never freed, and only shared references to it exist.
+    let slot = unsafe { &*(*vfs).pAppData.cast::<Slot>() };
+    let serves = slot.serves.lock().unwrap_or_else(PoisonError::into_inner);
+    serves.clone().ok_or(Code(ffi::SQLITE_IOERR))
+}
+
+/// The name of a file.
+///
+/// # Safety
+/// `name` is a text that ends with a zero byte and stays as it is for the life of the answer.
+unsafe fn text<'a>(name: *const c_char) -> Answer<&'a str> {
+    // SAFETY: as the caller says.
+    unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Code(ffi::SQLITE_CANTOPEN))
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    let file = file.cast::<OpenFile>();
+    // SAFETY: SQLite gives us `szOsFile` bytes, which is the size of an `OpenFile`.
+    unsafe { file.write(OpenFile::closed()) };
+    told(|| {
+        // SAFETY: SQLite gives us our own VFS.
+        let process = unsafe { process(vfs) }?;
+        let temporary = name.is_null() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
+        // SAFETY: a name that is not null is a text that SQLite keeps while the file is open.
+        let name = if temporary { None } else { Some(unsafe { text(name) }?) };
+        let how = match (flags & ffi::SQLITE_OPEN_CREATE != 0, flags & ffi::SQLITE_OPEN_EXCLUSIVE != 0) {
+            (true, true) => How::Create,
+            (true, false) => How::FindOrCreate,
+            (false, _) => How::Find,
+        };
+        let id = lock(&process.machine).open_file(process.id, name, how)?;
+        // SAFETY: as above; `flags_out` is null or a place for a number.
+        unsafe {
+            file.write(OpenFile::of(process.machine, id));
+            if let Some(flags_out) = flags_out.as_mut() {
+                *flags_out = flags;
+            }
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, _sync_folder: c_int) -> c_int {
+    told(|| {
+        // SAFETY: SQLite gives us our own VFS and a name.
+        let (process, name) = unsafe { (process(vfs)?, text(name)?) };
+        lock(&process.machine).delete(process.id, name)
+    })
+}
+
+unsafe extern "C" fn access(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    question: c_int,
+    answer: *mut c_int,
+) -> c_int {
+    told(|| {
+        // SAFETY: SQLite gives us our own VFS and a name.
+        let (process, name) = unsafe { (process(vfs)?, text(name)?) };
+        let machine = lock(&process.machine);
+        let is = if question == ffi::SQLITE_ACCESS_EXISTS {
+            machine.exists(process.id, name)?
+        } else {
+            machine.is_writable(process.id, name)?
+        };
+        // SAFETY: SQLite gives us a place for the answer.
+        unsafe { *answer = c_int::from(is) };
+        Ok(())
+    })
+}
+
+/// A name is used as it is given; there are no folders.
+unsafe extern "C" fn full_pathname(
+    _: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    room: c_int,
+    into: *mut c_char,
+) -> c_int {
+    told(|| {
+        // SAFETY: SQLite gives us a text that ends with a zero byte.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
+        if name.len() > number(room)? {
+            return Err(Code(ffi::SQLITE_CANTOPEN));
+        }
+        // SAFETY: there is room for as many bytes, in another place.
+        unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), into, name.len()) };
+        Ok(())
+    })
+}
+
+/// There are no extensions on this disk.
+unsafe extern "C" fn dl_open(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *mut c_void {
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn dl_error(_: *mut ffi::sqlite3_vfs, room: c_int, into: *mut c_char) {
+    if room > 0 {
+        // SAFETY: there is room for the end of an empty text.
+        unsafe { *into = 0 };
+    }
+}
+
+/// SQLite asks only its default VFS, which this is not. Should that change, it gets the same bytes every time.
+unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, amount: c_int, into: *mut c_char) -> c_int {
+    let Ok(count) = number(amount) else { return 0 };
+    // SAFETY: SQLite gives us `amount` bytes.
+    unsafe { into.write_bytes(0, count) };
+    amount
+}
+
+/// Nobody has to wait for anything; who is busy now is busy after any sleep on the same thread.
+unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    microseconds
+}
+
+unsafe extern "C" fn current_time_int64(vfs: *mut ffi::sqlite3_vfs, now: *mut i64) -> c_int {
+    told(|| {
+        // SAFETY: SQLite gives us our own VFS.
+        let time = lock(&unsafe { process(vfs) }?.machine).time;
+        // SAFETY: SQLite gives us a place for the time.
+        unsafe { *now = JULIAN_1970.saturating_add(time) };
+        Ok(())
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a time of day to the microsecond is all that a double holds")]
+unsafe extern "C" fn current_time(vfs: *mut ffi::sqlite3_vfs, now: *mut f64) -> c_int {
+    let mut millis = 0_i64;
+    // SAFETY: the VFS is the one that SQLite gave us, and there are places for both times.
+    unsafe {
+        let code = current_time_int64(vfs, &raw mut millis);
+        *now = millis as f64 / DAY;
+        code
+    }
+}

@@ -1,0 +1,105 @@
+//! A crash at every change: the process dies, or the power is cut.
+use crate::workload::{COMMITS, Syncs, changes, recover, work};
+use outlast_disk::{Death, Disk, Fate, Unsynced, What};
+
+/// Deaths at a change.
+const DEATHS: [Death; 3] = [Death::Before, Death::Torn { sectors: 3 }, Death::After];
+
+/// The disk after a death at a change, and the last number that was acknowledged before.
+fn die(at: u64, death: Death, syncs: Syncs) -> (Disk, i64) {
+    let disk = Disk::new();
+    let mount = disk.mount();
+    mount.die_at(at, death);
+    let (acknowledged, ended) = work(&mount, syncs);
+    assert!(mount.is_dead(), "change {at} is one of the workload");
+    assert!(ended.is_err() || acknowledged == COMMITS, "after its death nothing works");
+    (disk, acknowledged)
+}
+
+#[test]
+fn a_kill_at_any_change_loses_no_acknowledged_commit() {
+    for at in 0..changes(Syncs::Full) {
+        for death in DEATHS {
+            let (disk, acknowledged) = die(at, death, Syncs::Full);
+            let left = recover(&disk);
+            assert!(
+                left == acknowledged || left == acknowledged + 1,
+                "{death:?} at {at}: acknowledged {acknowledged}, found {left}"
+            );
+        }
+    }
+}
+
+/// What a power loss does to one change after the other.
+type Pattern = Box<dyn FnMut(Unsynced<'_>) -> Fate>;
+
+fn patterns() -> Vec<Pattern> {
+    let is_log = |unsynced: Unsynced<'_>| unsynced.file.ends_with("-wal");
+    let is_write = |unsynced: Unsynced<'_>| matches!(unsynced.what, What::Write { .. });
+    let mut asked = 0;
+    let every_other = move |_: Unsynced<'_>| {
+        asked += 1;
+        asked % 2 == 0
+    };
+    let mut patterns: Vec<Pattern> = vec![
+        Box::new(|_| Fate::Dropped),
+        Box::new(|_| Fate::Kept),
+        kept_if(every_other),
+        kept_if(is_log),
+        kept_if(move |unsynced| !is_log(unsynced)),
+        kept_if(is_write),
+        Box::new(|_| Fate::Torn { sectors: 0b111 }),
+        Box::new(|_| Fate::Torn { sectors: !0b111 }),
+    ];
+    patterns.extend((1..=3).map(|seed| {
+        let mut dice = Dice(seed);
+        Box::new(move |_: Unsynced<'_>| match dice.roll() % 3 {
+            0 => Fate::Dropped,
+            1 => Fate::Kept,
+            _ => Fate::Torn { sectors: dice.roll() },
+        }) as Pattern
+    }));
+    patterns
+}
+
+fn kept_if(mut is_kept: impl FnMut(Unsynced<'_>) -> bool + 'static) -> Pattern {
+    Box::new(move |unsynced| if is_kept(unsynced) { Fate::Kept } else { Fate::Dropped })
+}
+
+/// Numbers that look random and depend on the seed alone.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 ^ self.0 >> 29
+    }
+}
+
+/// Cuts the power at every change in every way, and answers how often an acknowledged commit was lost.
+fn cut_everywhere(syncs: Syncs) -> usize {
+    let mut losses = 0;
+    for at in 0..changes(syncs) {
+        let (disk, acknowledged) = die(at, DEATHS[usize::try_from(at).unwrap() % DEATHS.len()], syncs);
+        let before = disk.snapshot();
+        for mut choose in patterns() {
+            let disk = Disk::from(before.clone());
+            disk.lose_power(&mut choose);
+            let left = recover(&disk);
+            assert!(left <= acknowledged + 1, "nobody asked for {left}");
+            losses += usize::from(left < acknowledged);
+        }
+    }
+    losses
+}
+
+#[test]
+fn with_full_syncs_a_power_loss_at_any_change_loses_no_acknowledged_commit() {
+    assert_eq!(cut_everywhere(Syncs::Full), 0);
+}
+
+/// The disk must be able to lose data, or the test above means nothing.
+#[test]
+fn with_normal_syncs_a_power_loss_loses_acknowledged_commits() {
+    assert_ne!(cut_everywhere(Syncs::Normal), 0);
+}

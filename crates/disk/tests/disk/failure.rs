@@ -1,0 +1,104 @@
+//! Changes that fail while the process lives on.
+use crate::workload::{COMMITS, Syncs, add, changes, open, prepare, recover, work};
+use outlast_disk::{Disk, Failure, Fate, Mount};
+use rusqlite::{Connection, ffi};
+
+/// The extended code of an error.
+fn code<T>(result: rusqlite::Result<T>) -> i32 {
+    let error = result.err().expect("a failure");
+    error.sqlite_error().expect("an error of SQLite").extended_code
+}
+
+fn prepared() -> (Disk, Mount, Connection) {
+    let disk = Disk::new();
+    let mount = disk.mount();
+    let conn = open(&mount).unwrap();
+    prepare(&conn).unwrap();
+    add(&conn, 1).unwrap();
+    (disk, mount, conn)
+}
+
+#[test]
+fn a_full_disk_refuses_a_commit_and_keeps_the_others() {
+    let (disk, _mount, conn) = prepared();
+    let room = disk.used() + 1_000;
+    disk.set_room(Some(room));
+    assert_eq!(code(add(&conn, 2)), ffi::SQLITE_FULL);
+    assert_eq!(conn.query_row("SELECT count(*) FROM numbers", [], |row| row.get(0)), Ok(1));
+    assert_eq!(disk.used(), room, "what had room was written");
+    disk.set_room(None);
+    add(&conn, 2).unwrap();
+    assert_eq!(recover(&disk), 2);
+}
+
+#[test]
+fn a_failure_gives_the_code_of_its_operation() {
+    for (failure, expected) in [
+        (Failure::Full, ffi::SQLITE_FULL),
+        (Failure::WriteError, ffi::SQLITE_IOERR_WRITE),
+        (Failure::ShortWrite { sectors: 2 }, ffi::SQLITE_IOERR_WRITE),
+        (Failure::SyncError, ffi::SQLITE_IOERR_FSYNC),
+    ] {
+        let (disk, mount, conn) = prepared();
+        mount.fail(mount.changes(), failure);
+        assert_eq!(code(add(&conn, 2)), expected, "{failure:?}");
+        add(&conn, 2).unwrap();
+        mount.fail_from(mount.changes(), failure);
+        assert_eq!(code(add(&conn, 3)), expected, "{failure:?}");
+        assert_eq!(code(add(&conn, 3)), expected, "{failure:?} lasts");
+        mount.heal();
+        add(&conn, 3).unwrap();
+        assert_eq!(recover(&disk), 3);
+    }
+}
+
+/// A failed commit may still be found after a restart, but nothing acknowledged is missing.
+#[test]
+fn a_failure_at_any_change_loses_no_acknowledged_commit() {
+    for failure in
+        [Failure::Full, Failure::WriteError, Failure::ShortWrite { sectors: 5 }, Failure::SyncError]
+    {
+        for at in 0..changes(Syncs::Full) {
+            let disk = Disk::new();
+            let mount = disk.mount();
+            mount.fail(at, failure);
+            let (acknowledged, ended) = work(&mount, Syncs::Full);
+            assert!(ended.is_err() || acknowledged == COMMITS, "{failure:?} at {at}");
+            let left = recover(&disk);
+            assert!(
+                left == acknowledged || left == acknowledged + 1,
+                "{failure:?} at {at}: {acknowledged}, {left}"
+            );
+        }
+    }
+}
+
+/// The trap of retrying a sync: the process is told that the commit failed, a fresh start finds it in the system's memory
+/// and builds on it, and the sync of the next commit succeeds although what it stands on never reached the device.
+#[test]
+fn a_sync_that_succeeds_after_one_that_failed_does_not_make_up_for_it() {
+    let (disk, mount, conn) = prepared();
+    mount.fail(mount.changes(), Failure::SyncError);
+    assert_eq!(code(add(&conn, 2)), ffi::SQLITE_IOERR_FSYNC);
+    mount.kill();
+    drop(conn);
+
+    let mount = disk.mount();
+    let conn = open(&mount).unwrap();
+    assert_eq!(
+        conn.query_row("SELECT max(n) FROM numbers", [], |row| row.get(0)),
+        Ok(2),
+        "the system shows it"
+    );
+    add(&conn, 3).unwrap();
+
+    let before = disk.snapshot();
+    disk.lose_power(&mut |unsynced| {
+        assert!(unsynced.forsaken);
+        Fate::Dropped
+    });
+    assert_eq!(recover(&disk), 1, "an acknowledged commit is lost with the one it stands on");
+    let lucky = Disk::from(before);
+    lucky.lose_power(&mut |_| Fate::Kept);
+    assert_eq!(recover(&lucky), 3);
+}

@@ -1,0 +1,6 @@
+//! The disk under the real SQLite, in WAL mode.
+mod corruption;
+mod crash;
+mod failure;
+mod life;
+mod workload;
