@@ -138,7 +138,6 @@ impl File {
 
     /// The power is cut: `choose` says what becomes of each change that is not durable.
     pub(crate) fn lose_power(&mut self, name: &str, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
-        let safe = Arc::make_mut(&mut self.safe);
         for Pending { change, standing } in self.pending.drain(..) {
             let fate = match standing {
                 Standing::Synced => Fate::Kept,
@@ -148,11 +147,12 @@ impl File {
                     forsaken: standing == Standing::Forsaken,
                 }),
             };
-            match fate {
-                Fate::Kept => change.apply(safe, |_| true),
-                Fate::Dropped => {}
-                Fate::Torn { sectors } => change.apply(safe, |sector| sectors >> (sector % 64) & 1 == 1),
-            }
+            let arrives = match fate {
+                Fate::Kept => u64::MAX,
+                Fate::Dropped => continue,
+                Fate::Torn { sectors } => sectors,
+            };
+            change.apply(Arc::make_mut(&mut self.safe), |sector| arrives >> (sector % 64) & 1 == 1);
         }
         self.now = Arc::clone(&self.safe);
     }

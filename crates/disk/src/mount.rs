@@ -79,9 +79,5 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         self.registered.withdraw();
-        let idle = lock(&self.process.machine).forget(self.process.id);
-        if idle {
-            self.registered.reuse();
-        }
     }
 }

@@ -183,12 +183,12 @@ impl Machine {
     pub(crate) fn lock_shm(&mut self, handle: HandleId, slots: Range<usize>, hold: Hold) -> Answer {
         const REFUSED: Code = Code(ffi::SQLITE_IOERR_SHMLOCK);
         let file = self.alive_file(handle, REFUSED)?;
-        if shm::are_for_writing(&slots)
-            && self.handles.values().any(|other| other.file == file && other.died_writing)
-        {
+        let node = self.nodes.get_mut(&file).expect("a living handle has a file");
+        let shm = node.shm.as_mut().filter(|shm| shm.is_used_by(handle)).ok_or(REFUSED)?;
+        let mut died_writing = self.handles.values().filter(|other| other.died_writing);
+        if shm::are_for_writing(&slots) && died_writing.any(|other| shm.has_one_of(&other.mapped)) {
             return Err(REFUSED);
         }
-        let shm = self.node_mut(file).shm.as_mut().filter(|shm| shm.is_used_by(handle)).ok_or(REFUSED)?;
         if shm.lock(handle, slots, hold) { Ok(()) } else { Err(Code(ffi::SQLITE_BUSY)) }
     }
 
@@ -239,4 +239,157 @@ impl Machine {
 
 fn answer(verdict: Verdict, refused: Code) -> Answer {
     if verdict.is_done() { Ok(()) } else { Err(refused) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Lasts;
+    use crate::file::SECTOR;
+
+    /// A machine with a process that has an empty file open.
+    fn opened() -> (Machine, ProcessId, HandleId) {
+        let mut machine = Machine::default();
+        let process = machine.start();
+        let handle = machine.open_file(process, Some("file"), How::Create).unwrap();
+        (machine, process, handle)
+    }
+
+    #[test]
+    fn a_file_is_found_or_made_as_asked() {
+        let (mut machine, process, _) = opened();
+        let open = |machine: &mut Machine, name, how| machine.open_file(process, Some(name), how).err();
+        assert_eq!(open(&mut machine, "file", How::Find), None);
+        assert_eq!(open(&mut machine, "file", How::FindOrCreate), None);
+        assert_eq!(open(&mut machine, "file", How::Create), Some(Code(ffi::SQLITE_CANTOPEN)));
+        assert_eq!(open(&mut machine, "other", How::Find), Some(Code(ffi::SQLITE_CANTOPEN)));
+        assert_eq!(open(&mut machine, "other", How::FindOrCreate), None);
+        assert_eq!(machine.faults(process).changes(), 2, "two files were made");
+    }
+
+    #[test]
+    fn an_empty_file_does_not_exist_for_sqlite_but_can_be_written() {
+        let (mut machine, process, handle) = opened();
+        assert_eq!(
+            (machine.exists(process, "file"), machine.is_writable(process, "file")),
+            (Ok(false), Ok(true))
+        );
+        machine.write(handle, 0, b"a").unwrap();
+        assert_eq!(
+            (machine.exists(process, "file"), machine.is_writable(process, "other")),
+            (Ok(true), Ok(false))
+        );
+    }
+
+    #[test]
+    fn a_deleted_file_lives_until_its_last_handle_is_closed() {
+        let (mut machine, process, handle) = opened();
+        machine.write(handle, 0, b"abc").unwrap();
+        machine.delete(process, "file").unwrap();
+        assert_eq!(machine.delete(process, "file"), Err(Code(ffi::SQLITE_IOERR_DELETE_NOENT)));
+        let mut read = [0; 3];
+        machine.read(handle, 0, &mut read).unwrap();
+        assert_eq!((&read, machine.used()), (b"abc", 3));
+        machine.close(handle);
+        assert_eq!(machine.used(), 0);
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_gone_when_it_is_closed_or_the_power_is_cut() {
+        let (mut machine, process, _) = opened();
+        for _ in 0..2 {
+            let temporary = machine.open_file(process, None, How::Create).unwrap();
+            machine.write(temporary, 0, b"abc").unwrap();
+            machine.close(temporary);
+            assert_eq!(machine.used(), 0);
+        }
+        let temporary = machine.open_file(process, None, How::Create).unwrap();
+        machine.write(temporary, 0, b"abc").unwrap();
+        machine.lose_power(&mut |_| unreachable!("nobody could find it again"));
+        assert_eq!(machine.used(), 0);
+        machine.close(temporary);
+    }
+
+    #[test]
+    fn reading_past_the_end_gives_zeros_and_says_so() {
+        let (mut machine, _, handle) = opened();
+        machine.write(handle, 0, b"abc").unwrap();
+        let mut read = [1; 4];
+        assert_eq!(machine.read(handle, 1, &mut read), Err(Code(ffi::SQLITE_IOERR_SHORT_READ)));
+        assert_eq!(&read, b"bc\0\0");
+        assert_eq!(machine.read(handle, 9, &mut read), Err(Code(ffi::SQLITE_IOERR_SHORT_READ)));
+        assert_eq!(read, [0; 4]);
+    }
+
+    /// How many sectors of a write over four are there after a death at it.
+    fn sectors_after(death: Death) -> usize {
+        let (mut machine, process, handle) = opened();
+        machine.faults(process).plan_death(2, death);
+        machine.write(handle, 0, &[]).unwrap();
+        assert_eq!(machine.write(handle, 0, &[1; 4 * SECTOR]), Err(Code(ffi::SQLITE_IOERR_WRITE)));
+        assert!(machine.is_dead(process));
+        assert_eq!(machine.write(handle, 0, &[2; 4 * SECTOR]), Err(Code(ffi::SQLITE_IOERR_WRITE)));
+        assert_eq!(machine.faults(process).changes(), 3, "the dead change nothing");
+        machine.used() / SECTOR
+    }
+
+    #[test]
+    fn a_death_at_a_write_leaves_none_some_or_all_of_it() {
+        let deaths = [Death::Before, Death::Torn { sectors: 3 }, Death::After];
+        assert_eq!(deaths.map(sectors_after), [0, 3, 4]);
+    }
+
+    #[test]
+    fn a_death_at_another_change_leaves_none_or_all_of_it() {
+        for (death, happens) in
+            [(Death::Before, false), (Death::Torn { sectors: 9 }, false), (Death::After, true)]
+        {
+            let after = |change: &dyn Fn(&mut Machine, ProcessId, HandleId) -> Code| {
+                let (mut machine, process, handle) = opened();
+                machine.write(handle, 0, b"abc").unwrap();
+                machine.faults(process).plan_death(2, death);
+                let code = change(&mut machine, process, handle);
+                assert!(machine.is_dead(process));
+                (machine, code)
+            };
+            let (machine, code) = after(&|machine, _, handle| machine.truncate(handle, 0).unwrap_err());
+            assert_eq!((machine.used() == 0, code), (happens, Code(ffi::SQLITE_IOERR_TRUNCATE)));
+            let (machine, code) = after(&|machine, process, _| machine.delete(process, "file").unwrap_err());
+            assert_eq!((machine.file("file").is_none(), code), (happens, Code(ffi::SQLITE_IOERR_DELETE)));
+            let (machine, code) = after(&|machine, process, _| {
+                machine.open_file(process, Some("new"), How::Create).err().expect("it died")
+            });
+            assert_eq!((machine.file("new").is_some(), code), (happens, Code(ffi::SQLITE_CANTOPEN)));
+            let (mut machine, code) = after(&|machine, _, handle| machine.sync(handle).unwrap_err());
+            machine.lose_power(&mut |_| crate::Fate::Dropped);
+            assert_eq!((machine.used() == 3, code), (happens, Code(ffi::SQLITE_IOERR_FSYNC)));
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_what_was_planned() {
+        for (failure, left, code) in [
+            (Failure::Full, 0, ffi::SQLITE_FULL),
+            (Failure::WriteError, 0, ffi::SQLITE_IOERR_WRITE),
+            (Failure::ShortWrite { sectors: 3 }, 3, ffi::SQLITE_IOERR_WRITE),
+        ] {
+            let (mut machine, process, handle) = opened();
+            machine.faults(process).plan_failure(0, failure, Lasts::Once);
+            assert_eq!(machine.write(handle, 0, &[1; 4 * SECTOR]), Err(Code(code)));
+            assert_eq!(machine.used() / SECTOR, left, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn room_is_for_all_files_together_and_only_for_growing() {
+        let (mut machine, process, handle) = opened();
+        let other = machine.open_file(process, Some("other"), How::Create).unwrap();
+        machine.room = Some(10);
+        machine.write(handle, 0, b"123456").unwrap();
+        assert_eq!(machine.write(other, 0, b"123456"), Err(Code(ffi::SQLITE_FULL)));
+        assert_eq!(machine.size(other), Ok(4));
+        machine.write(handle, 0, b"654321").unwrap();
+        machine.truncate(handle, 0).unwrap();
+        machine.write(other, 4, b"56").unwrap();
+    }
 }

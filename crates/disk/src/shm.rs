@@ -50,6 +50,11 @@ impl Shm {
         self.regions.get(number).cloned()
     }
 
+    /// Whether one of these regions is a part of this memory, and not of one that was thrown away.
+    pub(crate) fn has_one_of(&self, regions: &[Region]) -> bool {
+        regions.iter().any(|region| self.regions.iter().any(|own| Arc::ptr_eq(own, region)))
+    }
+
     /// Makes all regions up to this number, of this many bytes each.
     pub(crate) fn extend(&mut self, number: usize, bytes: usize) {
         while self.regions.len() <= number {

@@ -15,7 +15,7 @@ use rusqlite::ffi;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use seed::seed_sqlite;
 
@@ -45,15 +45,13 @@ struct Slot {
     serves: Mutex<Option<Process>>,
 }
 
-/// Slots that serve nobody.
-static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-
 impl Registered {
     /// Lets SQLite find the process by a name.
     pub(crate) fn new(process: Process) -> Self {
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let slot = free.unwrap_or_else(Slot::new);
-        slot.serve(Some(process));
+        let mut withdrawn = withdrawn();
+        let free = withdrawn.iter().rposition(|slot| slot.free_if_idle());
+        let slot = free.map_or_else(Slot::new, |free| withdrawn.swap_remove(free));
+        *slot.serves() = Some(process);
         // SAFETY: the VFS was made by `Slot::new`, is complete and is never freed; SQLite guards its list itself.
         let code = unsafe { ffi::sqlite3_vfs_register(slot.vfs.load(Ordering::Relaxed), 0) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite takes any VFS that has a name");
@@ -69,13 +67,15 @@ impl Registered {
         // SAFETY: the VFS is registered and never freed.
         let code = unsafe { ffi::sqlite3_vfs_unregister(self.slot.vfs.load(Ordering::Relaxed)) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite knows every VFS that is registered");
+        self.slot.free_if_idle();
+        withdrawn().push(self.slot);
     }
+}
 
-    /// Gives the place to whoever comes next. Only for a process whose files are all closed.
-    pub(crate) fn reuse(&self) {
-        self.slot.serve(None);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
-    }
+/// Slots whose mounts are gone.
+fn withdrawn() -> MutexGuard<'static, Vec<&'static Slot>> {
+    static WITHDRAWN: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+    WITHDRAWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Slot {
@@ -116,8 +116,15 @@ impl Slot {
         slot
     }
 
-    fn serve(&self, process: Option<Process>) {
-        *self.serves.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    fn serves(&self) -> MutexGuard<'_, Option<Process>> {
+        self.serves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the process, whose mount is gone, once its connections are too. Says whether it has.
+    fn free_if_idle(&self) -> bool {
+        let mut serves = self.serves();
+        serves.take_if(|process| lock(&process.machine).forget(process.id));
+        serves.is_none()
     }
 }
 
@@ -138,8 +145,7 @@ fn number<T: TryInto<usize>>(value: T) -> Answer<usize> {
 unsafe fn process(vfs: *mut ffi::sqlite3_vfs) -> Answer<Process> {
     // SAFETY: `Slot::new` put a slot there that is never freed, and only shared references to it exist.
     let slot = unsafe { &*(*vfs).pAppData.cast::<Slot>() };
-    let serves = slot.serves.lock().unwrap_or_else(PoisonError::into_inner);
-    serves.clone().ok_or(Code(ffi::SQLITE_IOERR))
+    slot.serves().clone().ok_or(Code(ffi::SQLITE_IOERR))
 }
 
 /// The name of a file.

@@ -64,6 +64,8 @@ fn a_failure_at_any_change_loses_no_acknowledged_commit() {
             mount.fail(at, failure);
             let (acknowledged, ended) = work(&mount, Syncs::Full);
             assert!(ended.is_err() || acknowledged == COMMITS, "{failure:?} at {at}");
+            // The process has closed its connections as well as it could; now the power goes.
+            disk.lose_power(&mut |_| Fate::Dropped);
             let left = recover(&disk);
             assert!(
                 left == acknowledged || left == acknowledged + 1,

@@ -2,6 +2,7 @@
 use crate::workload::{self, COMMITS, FILE, Syncs, add, changes, open, prepare, recover, work};
 use outlast_disk::{Disk, Mount};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use std::time::{Duration, Instant};
 
 fn sum(conn: &Connection) -> rusqlite::Result<i64> {
     conn.query_row("SELECT sum FROM total", [], |row| row.get(0))
@@ -75,6 +76,31 @@ fn a_writer_keeps_others_out_until_it_is_dead_and_closed() {
 }
 
 #[test]
+fn who_waits_for_a_busy_file_does_not_wait_in_real_time() {
+    let (disk, _mount, writer) = prepared();
+    let other_mount = disk.mount();
+    let other = open(&other_mount).unwrap();
+    other.busy_timeout(Duration::from_secs(100)).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begun = Instant::now();
+    assert_eq!(code(add(&other, 1)), Some(ErrorCode::DatabaseBusy));
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_process_that_died_alone_is_in_nobodys_way() {
+    let (disk, mount, writer) = prepared();
+    writer.execute_batch("BEGIN IMMEDIATE; UPDATE total SET sum = 1000").unwrap();
+    mount.kill();
+    let next_mount = disk.mount();
+    let next = open(&next_mount).unwrap();
+    add(&next, 1).unwrap();
+    drop(writer);
+    add(&next, 2).unwrap();
+    assert_eq!(recover(&disk), 2);
+}
+
+#[test]
 fn a_dead_process_reads_and_changes_nothing() {
     let (disk, mount, conn) = prepared();
     add(&conn, 1).unwrap();
@@ -122,6 +148,29 @@ fn databases_without_a_file_work_too() {
     conn.execute("INSERT INTO t VALUES (zeroblob(1000000))", []).unwrap();
     assert!(mount.changes() > 0, "it was too large for the cache");
     assert_eq!(conn.query_row("SELECT length(b) FROM t", [], |row| row.get(0)), Ok(1_000_000));
+}
+
+/// SQLite does not sleep on this disk, so a thread that finds it busy asks again at once.
+#[test]
+fn processes_on_several_threads_wait_for_each_other() {
+    let (disk, _mount, conn) = prepared();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mount = disk.mount();
+                let conn =
+                    Connection::open_with_flags_and_vfs(FILE, OpenFlags::default(), mount.vfs()).unwrap();
+                for _ in 0..20 {
+                    while conn.execute("UPDATE total SET sum = sum + 1", []).is_err_and(|error| {
+                        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+                        std::thread::yield_now();
+                        true
+                    }) {}
+                }
+            });
+        }
+    });
+    assert_eq!(sum(&conn), Ok(60));
 }
 
 #[test]

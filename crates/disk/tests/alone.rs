@@ -1,6 +1,7 @@
-//! SQLite's own randomness. It belongs to the whole program, so this test has one to itself.
+//! What belongs to the whole program: SQLite's own randomness and its list of VFSs. So these tests have one to themselves.
 use outlast_disk::{Disk, seed_sqlite};
 use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeSet;
 
 /// The log of a small database, which has two random numbers in its header, and a random number that SQL asked for.
 fn run(seed: u64) -> (Option<Vec<u8>>, i64) {
@@ -20,10 +21,20 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let (log, drawn) = run(8);
     assert_ne!(log, first.0);
     assert_ne!(drawn, first.1);
-    let folder = Connection::open_in_memory().unwrap();
-    assert_eq!(
-        folder.query_row("SELECT 1", [], |row| row.get(0)),
-        Ok(1),
-        "the default VFS is the system's again"
-    );
+}
+
+#[test]
+fn mounts_that_are_gone_make_room_for_others_once_their_connections_are_closed() {
+    let disk = Disk::new();
+    let names = |count| (0..count).map(|_| disk.mount().vfs().to_owned()).collect::<BTreeSet<_>>();
+    let mount = disk.mount();
+    let taken = mount.vfs().to_owned();
+    let conn = Connection::open_with_flags_and_vfs("app.db", OpenFlags::default(), mount.vfs()).unwrap();
+    drop(mount);
+    // The other test may hold a name in between.
+    let free = names(100);
+    assert!(free.len() <= 3 && !free.contains(&taken), "{taken}, {free:?}");
+    drop(conn);
+    let all: Vec<_> = (0..10).map(|_| disk.mount()).collect();
+    assert!(all.iter().any(|mount| mount.vfs() == taken));
 }
