@@ -34,7 +34,7 @@ enum Standing {
     Unsynced,
     /// A sync failed while it was on its way. The system took it off its list, so no later sync takes it along.
     Forsaken,
-    /// It is on the device. It waits in the list only because a forsaken change comes before it.
+    /// It is on the device. It waits in the list only because one that is not comes before it.
     Synced,
 }
 
@@ -98,16 +98,16 @@ impl File {
     }
 
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.change(Change::Write { offset, bytes: bytes.into() });
+        self.change(Change::Write { offset, bytes: bytes.into() }, Standing::Unsynced);
     }
 
     pub(crate) fn truncate(&mut self, to: usize) {
-        self.change(Change::Truncate { to });
+        self.change(Change::Truncate { to }, Standing::Unsynced);
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: Change, standing: Standing) {
         change.apply(Arc::make_mut(&mut self.now), |_| true);
-        self.pending.push(Pending { change, standing: Standing::Unsynced });
+        self.pending.push(Pending { change, standing });
     }
 
     /// Makes durable what no failed sync has left behind.
@@ -157,13 +157,9 @@ impl File {
         self.now = Arc::clone(&self.safe);
     }
 
-    /// Changes bytes on the device behind everybody's back.
+    /// Changes bytes behind everybody's back. Nothing that was written before undoes it, synced or not.
     pub(crate) fn corrupt(&mut self, offset: usize, bytes: &[u8]) {
-        let rot = Change::Write { offset, bytes: bytes.into() };
-        rot.apply(Arc::make_mut(&mut self.now), |_| true);
-        if offset + bytes.len() <= self.safe.len() {
-            rot.apply(Arc::make_mut(&mut self.safe), |_| true);
-        }
+        self.change(Change::Write { offset, bytes: bytes.into() }, Standing::Synced);
     }
 }
 
@@ -297,5 +293,16 @@ mod tests {
             Fate::Kept
         });
         assert_eq!(asked, [true]);
+    }
+
+    #[test]
+    fn corrupt_bytes_stay_whatever_becomes_of_the_writes_before_them() {
+        let mut file = written(&[(0, b"abc")]);
+        file.corrupt(1, b"X");
+        assert_eq!(file.bytes(), b"aXc");
+        assert_eq!(after_power_loss(file.clone(), Fate::Kept), b"aXc");
+        assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"\0X");
+        file.sync();
+        assert_eq!(after_power_loss(file, Fate::Dropped), b"aXc");
     }
 }

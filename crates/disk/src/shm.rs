@@ -108,3 +108,37 @@ pub(crate) fn slots(first: usize, count: usize) -> Option<Range<usize>> {
 pub(crate) fn are_for_writing(slots: &Range<usize>) -> bool {
     slots.contains(&WRITER)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: HandleId = HandleId::of(1);
+    const B: HandleId = HandleId::of(2);
+
+    #[test]
+    fn a_lock_has_many_holders_or_one() {
+        let mut shm = Shm::default();
+        assert!(shm.lock(A, 3..4, Hold::Shared) && shm.lock(B, 3..4, Hold::Shared));
+        assert!(!shm.lock(A, 3..4, Hold::Exclusive));
+        shm.unlock(B, 3..4);
+        assert!(shm.lock(A, 3..4, Hold::Exclusive));
+        assert!(!shm.lock(B, 3..4, Hold::Shared));
+        shm.leave(A);
+        assert!(shm.lock(B, 3..4, Hold::Shared));
+    }
+
+    #[test]
+    fn of_several_locks_all_are_taken_or_none() {
+        let mut shm = Shm::default();
+        assert!(shm.lock(A, 5..6, Hold::Shared));
+        assert!(!shm.lock(B, 4..8, Hold::Exclusive));
+        assert!(shm.lock(A, 4..5, Hold::Exclusive), "none was taken");
+    }
+
+    #[test]
+    fn there_are_eight_locks() {
+        assert_eq!(slots(0, 8), Some(0..8));
+        assert_eq!((slots(1, 8), slots(usize::MAX, 1)), (None, None));
+    }
+}

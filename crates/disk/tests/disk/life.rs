@@ -1,6 +1,6 @@
 //! Processes and their connections: what they share, and what is left when one ends.
 use crate::workload::{self, COMMITS, FILE, Syncs, add, changes, open, prepare, recover, work};
-use outlast_disk::{Disk, Mount};
+use outlast_disk::{Death, Disk, Fate, Mount};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,35 @@ fn a_writer_keeps_others_out_until_it_is_dead_and_closed() {
     drop(writer);
     add(&other, 1).unwrap();
     assert_eq!(recover(&disk), 1);
+}
+
+/// SQLite undoes the transaction within the call in which it hears of the death.
+#[test]
+fn a_process_that_died_inside_a_commit_is_in_nobodys_way() {
+    let (disk, mount, writer) = prepared();
+    let other_mount = disk.mount();
+    let other = open(&other_mount).unwrap();
+    mount.die_at(mount.changes() + 3, Death::Before);
+    assert_eq!(code(add(&writer, 1)), Some(ErrorCode::SystemIoFailure));
+    add(&other, 1).unwrap();
+    drop(writer);
+    add(&other, 2).unwrap();
+    assert_eq!(recover(&disk), 2);
+}
+
+#[test]
+fn a_power_loss_ends_all_processes() {
+    let (disk, mount, writer) = prepared();
+    let other_mount = disk.mount();
+    let other = open(&other_mount).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE; UPDATE total SET sum = 1000").unwrap();
+    disk.lose_power(&mut |_| Fate::Kept);
+    assert!(mount.is_dead() && other_mount.is_dead());
+    assert_eq!(code(add(&other, 1)), Some(ErrorCode::SystemIoFailure));
+    // Their connections may be closed whenever it suits; they hold nothing.
+    assert_eq!(recover(&disk), 0);
+    drop((writer, other));
+    assert_eq!(recover(&disk), 0);
 }
 
 #[test]
