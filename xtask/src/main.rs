@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `sim`.
 //!
 //! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
 mod command;
@@ -19,6 +19,8 @@ usage: cargo xtask COMMAND
                    with a FILTER only the tests whose names contain it
   tidy             checks the rules of the repository: who may use whom, purity, pages, links
   bench [ARGS…]    measures Outlast in release mode; ARGS go to the benchmark
+  sim [ARGS…]      crashes the whole system on a simulated machine: every scenario at every point, then
+                   2,000 seeds; ARGS go to the simulator (--seeds N, --minutes M, --scenario S, --seed S)
   help             prints this text
 ";
 
@@ -28,24 +30,29 @@ fn main() -> ExitCode {
     match args.first().map_or("", String::as_str) {
         "test" => test::run(&root(), rest),
         "tidy" if rest.is_empty() => tidy::run(&root()),
-        "bench" => bench(rest),
+        "bench" => program("outlast-bench", "release", rest),
+        "sim" => program("outlast-sim", "sim", rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
-            eprint!("xtask: expected one of test, tidy, bench, help; found `{}`\n\n{USAGE}", args.join(" "));
+            eprint!(
+                "xtask: expected one of test, tidy, bench, sim, help; found `{}`\n\n{USAGE}",
+                args.join(" ")
+            );
             ExitCode::from(2)
         }
     }
 }
 
-fn bench(args: &[String]) -> ExitCode {
-    let bench = command::cargo(&root())
-        .args(["run", "--release", "--locked", "--package", "outlast-bench", "--"])
+/// Builds a program of the workspace in a profile and runs it.
+fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
+    let ran = command::cargo(&root())
+        .args(["run", "--profile", profile, "--locked", "--package", package, "--"])
         .args(args)
         .status();
-    match bench {
+    match ran {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {

@@ -23,16 +23,25 @@ pub struct Machine {
 pub struct HandWriter {
     writer: Writer,
     jobs: Receiver<Queued<Job>>,
+    next: Option<Queued<Job>>,
 }
 
 impl HandWriter {
     pub(crate) fn new(writer: Writer, jobs: Receiver<Queued<Job>>) -> Self {
-        Self { writer, jobs }
+        Self { writer, jobs, next: None }
+    }
+
+    /// Whether anything waits.
+    pub fn has_work(&mut self) -> bool {
+        if self.next.is_none() {
+            self.next = self.jobs.try_recv().ok();
+        }
+        self.next.is_some()
     }
 
     /// Makes what waits durable as one transaction and answers it. Says whether anything waited.
     pub fn step(&mut self) -> bool {
-        let Ok(first) = self.jobs.try_recv() else { return false };
+        let Some(first) = self.next.take().or_else(|| self.jobs.try_recv().ok()) else { return false };
         self.writer.serve_once(first, &self.jobs);
         true
     }

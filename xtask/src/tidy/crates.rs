@@ -50,7 +50,14 @@ const TABLE: &[Row] = &[
     Row::closed("outlast-disk", &[], &["rusqlite"]),
     Row::open(
         "outlast-sim",
-        &["outlast-disk", "outlast-runtime", "outlast-kernel", "outlast-ports", "outlast-vocab"],
+        &[
+            "outlast-disk",
+            "outlast-store",
+            "outlast-runtime",
+            "outlast-kernel",
+            "outlast-ports",
+            "outlast-vocab",
+        ],
     ),
     Row::closed("xtask", &[], &["serde_json"]),
 ];

@@ -1,0 +1,297 @@
+//! Whoever is outside: sends what the story says, again and again until it is acknowledged, and follows the events.
+use crate::life::Life;
+use crate::scenario::{Act, Scenario, What, When};
+use crate::schedule::{LifeNo, Schedule};
+use crate::witness::Witness;
+use outlast_ports::store::{Fork, ForkTo, MAIN, Target};
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::effect::Place;
+use outlast_vocab::event::Event;
+use outlast_vocab::message::{Part, ToolResult};
+use outlast_vocab::record::{Delivery, Seq, Verdict};
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{Class, Error, Failure, Kind, SessionId, TurnId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How long a client waits before it sends something again that was refused for the moment.
+const AGAIN: u64 = 500;
+
+/// The user of one session.
+pub(crate) struct Client {
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) session: SessionId,
+    key: String,
+    acts: Vec<State>,
+    follower: Option<LifeNo>,
+    log: Arc<Mutex<Log>>,
+}
+
+/// What the follower of a session has seen.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// The numbers of the records, as they came.
+    pub(crate) seqs: Vec<u64>,
+    names: BTreeMap<&'static str, usize>,
+    ended: bool,
+}
+
+/// How an act stands.
+enum State {
+    /// Its time has not come, or it has to be sent again.
+    Waits { tries: u32, not_before: u64 },
+    /// It is under way through a process.
+    Sent { life: LifeNo, tries: u32, answer: Arc<Mutex<Option<Result<Ack, Error>>>> },
+    /// It was acknowledged.
+    Acked { ack: Ack, at: u64 },
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ack {
+    /// The turn, if it was an input.
+    pub(crate) turn: Option<TurnId>,
+    /// Its receipt.
+    pub(crate) place: Option<Place>,
+    /// The session that it made.
+    pub(crate) fork: Option<SessionId>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Client {
+    /// The user of the session in this place.
+    pub(crate) fn new(no: usize, scenario: &'static Scenario) -> Self {
+        Self {
+            scenario,
+            session: SessionId::from_u128(1_000 + no as u128),
+            key: format!("s{no}"),
+            acts: scenario.acts.iter().map(|_| State::Waits { tries: 0, not_before: 0 }).collect(),
+            follower: None,
+            log: Arc::default(),
+        }
+    }
+
+    /// What was acknowledged.
+    pub(crate) fn acks(&self) -> impl Iterator<Item = &Ack> {
+        self.acts.iter().filter_map(|act| if let State::Acked { ack, .. } = act { Some(ack) } else { None })
+    }
+
+    /// What its follower saw.
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        lock(&self.log)
+    }
+
+    /// Whether everything is said and everything said is answered.
+    pub(crate) fn is_content(&self) -> bool {
+        let log = self.log();
+        let count = |name| log.names.get(name).copied().unwrap_or(0);
+        self.acks().count() == self.acts.len()
+            && count("turn.accepted") == self.scenario.inputs()
+            && count("turn.ended") == self.scenario.inputs()
+    }
+
+    /// What it waits for, for a report.
+    pub(crate) fn stand(&self) -> String {
+        let log = self.log();
+        let acked = self.acks().count();
+        format!(
+            "`{}`: {acked} of {} acts acknowledged, records {:?}",
+            self.scenario.name,
+            self.acts.len(),
+            log.names
+        )
+    }
+
+    /// The next time at which something of it may be due by itself.
+    pub(crate) fn next_time(&self, now: u64) -> Option<u64> {
+        let times = self.acts.iter().zip(&self.scenario.acts).filter_map(|(state, act)| match state {
+            State::Waits { not_before, .. } => Some((*not_before).max(self.later(*act)?)),
+            _ => None,
+        });
+        times.filter(|at| *at > now).min()
+    }
+
+    fn later(&self, act: Act) -> Option<u64> {
+        match act.when {
+            When::Later(other, millis) => match &self.acts[other] {
+                State::Acked { at, .. } => Some(at + millis),
+                _ => None,
+            },
+            _ => Some(0),
+        }
+    }
+
+    /// Hears answers, and takes back what was under way through processes that are gone.
+    pub(crate) fn hear(&mut self, now: u64, lives: impl Fn(LifeNo) -> bool) -> Result<(), String> {
+        for (state, act) in self.acts.iter_mut().zip(&self.scenario.acts) {
+            let State::Sent { life, tries, answer } = state else { continue };
+            let answered = lock(answer).take();
+            let next = match answered {
+                Some(Ok(ack)) => State::Acked { ack, at: now },
+                Some(Err(error)) if error.class() == Class::Reject && *tries <= 1 => {
+                    return Err(format!("{:?} was refused: {error}", act.what));
+                }
+                // It was done before, by a process that died before it could say so.
+                Some(Err(error)) if error.class() == Class::Reject && !act.what.is_input() => {
+                    State::Acked { ack: Ack::default(), at: now }
+                }
+                Some(Err(_)) => State::Waits { tries: *tries, not_before: now + AGAIN },
+                None if !lives(*life) => State::Waits { tries: *tries, not_before: now },
+                None => continue,
+            };
+            *state = next;
+        }
+        if self.follower.is_some_and(|life| !lives(life)) || self.log().ended {
+            self.log().ended = false;
+            self.follower = None;
+        }
+        Ok(())
+    }
+
+    /// Sends what is due through a process that lives. Says whether it sent anything.
+    pub(crate) fn speak(&mut self, now: u64, life: &Life, schedule: &Schedule, witness: &Witness) -> bool {
+        let Some(runtime) = life.runtime() else { return false };
+        let mut spoke = false;
+        if self.follower.is_none() && matches!(self.acts[0], State::Acked { .. }) {
+            self.follower = Some(life.no);
+            let (log, session) = (self.log.clone(), self.session);
+            schedule.spawner(life.no).spawn(Box::pin(follow(runtime.clone(), session, log)));
+            spoke = true;
+        }
+        for no in 0..self.acts.len() {
+            let State::Waits { tries, not_before } = self.acts[no] else { continue };
+            if not_before > now || !self.is_due(no, now, witness) {
+                continue;
+            }
+            let Some(request) = self.request(no, witness) else { continue };
+            let answer: Arc<Mutex<Option<Result<Ack, Error>>>> = Arc::default();
+            let (runtime, to) = (runtime.clone(), answer.clone());
+            schedule.spawner(life.no).spawn(Box::pin(async move {
+                let answered = request.perform(&runtime).await;
+                *lock(&to) = Some(answered);
+            }));
+            self.acts[no] = State::Sent { life: life.no, tries: tries + 1, answer };
+            spoke = true;
+        }
+        spoke
+    }
+
+    fn is_due(&self, no: usize, now: u64, witness: &Witness) -> bool {
+        let acked = |other: usize| matches!(self.acts[other], State::Acked { .. });
+        match self.scenario.acts[no].when {
+            When::AtOnce => true,
+            When::Acked(other) => acked(other),
+            When::Recorded(name, times) => self.log().names.get(name).is_some_and(|seen| *seen >= times),
+            When::Did(tool) => witness.seen().count(self.session, tool) > 0,
+            When::Later(..) => self.later(self.scenario.acts[no]).is_some_and(|at| at <= now),
+        }
+    }
+
+    /// What is sent for an act; nothing if it cannot be said yet.
+    fn request(&self, no: usize, witness: &Witness) -> Option<Request> {
+        let input = |text: &str, delivery, head: &str| {
+            let text = if no == 0 { format!("{}: {text}", self.scenario.name) } else { text.to_owned() };
+            Request::Say(Input {
+                target: Target::Key { key: self.key.clone(), fresh: self.session },
+                parts: vec![Part::text(text)],
+                key: Some(format!("act {no}")),
+                delivery,
+                head: head.to_owned(),
+            })
+        };
+        let turn_of = |other: usize| match &self.acts[other] {
+            State::Acked { ack, .. } => ack.turn,
+            _ => None,
+        };
+        let session = self.session;
+        Some(match self.scenario.acts[no].what {
+            What::Say(text) => input(text, Delivery::Next, MAIN),
+            What::Steer(text) => input(text, Delivery::Join, MAIN),
+            What::SayOn(head, text) => input(text, Delivery::Next, head),
+            What::Resolve(name, ok) => {
+                let key = witness.seen().keys.get(&(session, name.to_owned())).cloned()?;
+                let denied = || Failure::new(Kind::ToolFailed, "denied");
+                let resolution =
+                    if ok { Resolution::Ok(json!("resolved")) } else { Resolution::Err(denied()) };
+                Request::Resolve(key, resolution)
+            }
+            What::Cancel(other) => Request::Cancel(turn_of(other)?),
+            What::Fork(text) => {
+                let fresh = SessionId::from_u128(self.session.to_u128() + 1_000_000);
+                Request::Fork { session, fresh, text }
+            }
+            What::Branch(head) => Request::Branch(session, head),
+            What::Rewind => Request::Rewind(session),
+            What::Settle => Request::Settle(session),
+        })
+    }
+}
+
+/// One request of a client.
+enum Request {
+    Say(Input),
+    Resolve(CompletionKey, Resolution),
+    Cancel(TurnId),
+    Fork { session: SessionId, fresh: SessionId, text: &'static str },
+    Branch(SessionId, &'static str),
+    Rewind(SessionId),
+    Settle(SessionId),
+}
+
+impl Request {
+    async fn perform(self, runtime: &Runtime) -> Result<Ack, Error> {
+        let store = runtime.store();
+        let now = runtime.now();
+        match self {
+            Self::Say(input) => {
+                let accepted = runtime.submit(input).await?;
+                return Ok(Ack { turn: Some(accepted.turn), place: Some(accepted.place), fork: None });
+            }
+            Self::Resolve(key, resolution) => {
+                runtime.resolve(&key, resolution).await?;
+            }
+            Self::Cancel(turn) => {
+                runtime.cancel(turn, "enough").await?;
+            }
+            Self::Fork { session, fresh, text } => {
+                if store.session(fresh).await.is_err() {
+                    let to = ForkTo::Session { fresh, key: None };
+                    store.fork(Fork { from: session, at: None, to, now }).await?;
+                }
+                let input = Input { key: Some("in the fork".into()), ..Input::text(Target::Id(fresh), text) };
+                let accepted = runtime.submit(input).await?;
+                runtime.outcome(accepted.turn).await?;
+                return Ok(Ack { fork: Some(fresh), ..Ack::default() });
+            }
+            Self::Branch(from, head) => {
+                store.fork(Fork { from, at: None, to: ForkTo::Head(head.to_owned()), now }).await?;
+            }
+            Self::Rewind(session) => store.rewind(session, MAIN.to_owned(), None, now).await?,
+            Self::Settle(session) => {
+                for unknown in store.unknown(100).await?.into_iter().filter(|call| call.session == session) {
+                    let happened = Verdict::Happened(ToolResult::Ok(json!("it did")));
+                    store.settle(unknown.call, happened, now).await?;
+                }
+            }
+        }
+        Ok(Ack::default())
+    }
+}
+
+/// Follows the durable events of a session from where the last follower stopped.
+async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<Log>>) {
+    let after = lock(&log).seqs.last().copied().unwrap_or(0);
+    let mut events = runtime.events(session, Seq(after));
+    while let Ok(event) = events.next().await {
+        if let Event::Durable(record) = event {
+            let mut log = lock(&log);
+            log.seqs.push(record.seq.0);
+            *log.names.entry(record.fact.name()).or_default() += 1;
+        }
+    }
+    lock(&log).ended = true;
+}

@@ -1,0 +1,168 @@
+//! Seeds: each draws a run with several sessions, workers and faults, is played twice, and must keep every promise. One
+//! that does not is cut down to the few parts that matter.
+use crate::exhaustive;
+use crate::plan::Plan;
+use crate::scenario::catalogue;
+use crate::world::{Outcome, run};
+use std::collections::BTreeMap;
+
+/// What the runs of many seeds came to.
+#[derive(Debug, Default)]
+pub(crate) struct Hunted {
+    pub(crate) seeds: u64,
+    pub(crate) runs: u64,
+    pub(crate) turns: u64,
+    pub(crate) lives: u64,
+    pub(crate) hits: BTreeMap<&'static str, u64>,
+    pub(crate) failures: Vec<String>,
+}
+
+/// What each scenario leaves when nothing goes wrong.
+pub(crate) struct Expected(Vec<Option<Outcome>>);
+
+impl Expected {
+    /// Plays every scenario once.
+    pub(crate) fn new() -> Self {
+        Self((0..catalogue().len()).map(|play| exhaustive::whole(play).ok()).collect())
+    }
+}
+
+/// Which parts of a drawn plan are played: all, or those that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keep {
+    pub(crate) faults: Option<Vec<usize>>,
+    pub(crate) sessions: Option<Vec<usize>>,
+    pub(crate) requests: Option<Vec<u64>>,
+}
+
+impl Keep {
+    /// The plan with only these parts.
+    pub(crate) fn of(&self, plan: &Plan) -> Plan {
+        fn only<T: Clone>(all: &[T], keep: &[usize]) -> Vec<T> {
+            keep.iter().filter_map(|no| all.get(*no).cloned()).collect()
+        }
+        let mut kept = plan.clone();
+        if let Some(keep) = &self.faults {
+            kept.faults = only(&plan.faults, keep);
+        }
+        if let Some(keep) = &self.sessions {
+            kept.plays = only(&plan.plays, keep);
+        }
+        if let Some(keep) = &self.requests {
+            kept.moods.retain(|request, _| keep.contains(request));
+        }
+        kept
+    }
+
+    fn arguments(&self) -> String {
+        fn list<T: ToString>(name: &str, keep: Option<&Vec<T>>) -> String {
+            keep.map_or_else(String::new, |keep| {
+                let list: Vec<String> = keep.iter().map(ToString::to_string).collect();
+                format!(" --{name} {}", if list.is_empty() { "none".into() } else { list.join(",") })
+            })
+        }
+        list("faults", self.faults.as_ref())
+            + &list("sessions", self.sessions.as_ref())
+            + &list("requests", self.requests.as_ref())
+    }
+}
+
+/// Plays a plan twice and judges it.
+pub(crate) fn verdict(plan: &Plan, expected: &Expected) -> (Outcome, Option<String>) {
+    let first = run(plan);
+    let mut broken = first.broken.first().cloned();
+    if broken.is_none() && run(plan).trace != first.trace {
+        broken = Some("the same plan ran in two ways: the world is not deterministic".into());
+    }
+    if broken.is_none() && plan.is_strict() {
+        for (session, left) in first.left.iter().enumerate() {
+            let whole = expected.0[plan.plays[session]].as_ref();
+            if plan.scenario(session).settled && whole.is_some_and(|whole| whole.left[0] != *left) {
+                let whole = whole.map(|whole| &whole.left[0]);
+                broken = Some(format!(
+                    "session {session} ended otherwise than without faults: expected {whole:?}, found {left:?}"
+                ));
+            }
+        }
+    }
+    (first, broken)
+}
+
+impl Hunted {
+    /// Plays one seed.
+    pub(crate) fn hunt(&mut self, seed: u64, only: Option<usize>, expected: &Expected) {
+        let plan = Plan::draw(seed, only);
+        let (outcome, broken) = verdict(&plan, expected);
+        self.seeds += 1;
+        self.runs += 2;
+        self.turns += 2 * outcome.turns;
+        self.lives += u64::from(outcome.lives);
+        for (name, times) in outcome.hits {
+            *self.hits.entry(name).or_default() += times;
+        }
+        for mood in plan.moods.values() {
+            *self.hits.entry(mood.name()).or_default() += 1;
+        }
+        if let Some(broken) = broken {
+            self.failures.push(report(seed, only, &plan, &broken, expected));
+        }
+    }
+
+    /// Adds what others found.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.runs += other.runs;
+        self.turns += other.turns;
+        self.lives += other.lives;
+        for (name, times) in other.hits {
+            *self.hits.entry(name).or_default() += times;
+        }
+        self.failures.extend(other.failures);
+    }
+}
+
+/// What is printed for a seed that failed.
+fn report(seed: u64, only: Option<usize>, plan: &Plan, broken: &str, expected: &Expected) -> String {
+    let keep = shrink(plan, expected);
+    let scenario = only.map_or_else(String::new, |play| format!(" --scenario '{}'", catalogue()[play].name));
+    let small = keep.of(plan);
+    let still = verdict(&small, expected).1.unwrap_or_default();
+    format!(
+        "seed {seed:#x}: {broken}\nREPRO: cargo xtask sim --seed {seed:#x}{scenario}\n\
+         cut down: {still}\nREPRO: cargo xtask sim --seed {seed:#x}{scenario}{}\n{small}",
+        keep.arguments()
+    )
+}
+
+/// Leaves out whatever is not needed to fail.
+fn shrink(plan: &Plan, expected: &Expected) -> Keep {
+    let mut keep = Keep {
+        faults: Some((0..plan.faults.len()).collect()),
+        sessions: Some((0..plan.plays.len()).collect()),
+        requests: Some(plan.moods.keys().copied().collect()),
+    };
+    let fails = |keep: &Keep| verdict(&keep.of(plan), expected).1.is_some();
+    loop {
+        let before = keep.clone();
+        for no in 0..plan.faults.len() {
+            let without = Keep { faults: without(keep.faults.as_ref(), &no), ..keep.clone() };
+            keep = if without != keep && fails(&without) { without } else { keep };
+        }
+        for request in plan.moods.keys() {
+            let without = Keep { requests: without(keep.requests.as_ref(), request), ..keep.clone() };
+            keep = if without != keep && fails(&without) { without } else { keep };
+        }
+        for no in 0..plan.plays.len() {
+            let without = Keep { sessions: without(keep.sessions.as_ref(), &no), ..keep.clone() };
+            let empty = without.sessions.as_ref().is_some_and(Vec::is_empty);
+            keep = if !empty && without != keep && fails(&without) { without } else { keep };
+        }
+        if keep == before {
+            return keep;
+        }
+    }
+}
+
+fn without<T: PartialEq + Clone>(list: Option<&Vec<T>>, one: &T) -> Option<Vec<T>> {
+    list.map(|list| list.iter().filter(|other| *other != one).cloned().collect())
+}

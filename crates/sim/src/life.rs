@@ -1,0 +1,160 @@
+//! One life of a process: the shipped store and the shipped worker on a machine that is not real.
+use crate::model::{self, SimModel};
+use crate::plan::Plan;
+use crate::schedule::{LifeNo, Schedule};
+use crate::time::{ProcessClock, Time};
+use crate::tools::{self, Surroundings};
+use crate::witness::Witness;
+use outlast_disk::Mount;
+use outlast_ports::clock::Counted;
+use outlast_ports::tool::ToolProvider;
+use outlast_runtime::{Config, Runtime};
+use outlast_store::{HandWriter, Machine, Options, Sqlite};
+use outlast_vocab::package::Package;
+use outlast_vocab::{Error, Limits, WorkerId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The database on every simulated disk.
+pub(crate) const DATABASE: &str = "/outlast.db";
+
+/// Workers that are known to be dead.
+#[derive(Clone, Default)]
+pub(crate) struct Graveyard(Arc<Mutex<BTreeSet<WorkerId>>>);
+
+impl Graveyard {
+    pub(crate) fn bury(&self, worker: WorkerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(worker);
+    }
+
+    fn holds(&self, worker: WorkerId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&worker)
+    }
+}
+
+/// What all lives of one world share.
+pub(crate) struct Origin {
+    pub(crate) time: Arc<Time>,
+    pub(crate) witness: Arc<Witness>,
+    pub(crate) dead: Graveyard,
+    pub(crate) moods: Arc<std::collections::BTreeMap<u64, model::Mood>>,
+    pub(crate) limits: Limits,
+}
+
+impl Origin {
+    /// The surroundings of a plan.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
+        for session in 0..plan.plays.len() {
+            (plan.scenario(session).limits)(&mut limits);
+        }
+        Self {
+            time: Arc::default(),
+            witness: Arc::default(),
+            dead: Graveyard::default(),
+            moods: Arc::new(plan.moods.clone()),
+            limits,
+        }
+    }
+}
+
+/// A process that lives.
+pub(crate) struct Life {
+    pub(crate) no: LifeNo,
+    pub(crate) worker: WorkerId,
+    pub(crate) clock: Arc<ProcessClock>,
+    pub(crate) writer: HandWriter,
+    pub(crate) paused_until: u64,
+    /// The worker, once it has started.
+    runtime: Arc<Mutex<Option<Runtime>>>,
+    store: Arc<Sqlite>,
+    // Last, because the connections above are on it.
+    pub(crate) mount: Mount,
+}
+
+/// Opens the database on a mount.
+pub(crate) fn open(
+    mount: &Mount,
+    worker: Option<WorkerId>,
+    dead: Graveyard,
+) -> Result<(Sqlite, HandWriter), Error> {
+    Sqlite::open_on(Machine {
+        disk: mount.vfs().to_owned(),
+        path: DATABASE.into(),
+        options: Options { worker, busy_timeout: Duration::ZERO, ..Options::default() },
+        is_dead: Arc::new(move |worker| dead.holds(worker)),
+    })
+}
+
+impl Life {
+    /// Starts a process. Its worker starts as its first task.
+    pub(crate) fn start(
+        no: LifeNo,
+        mount: Mount,
+        ahead: i64,
+        origin: &Origin,
+        schedule: &Schedule,
+    ) -> Result<Self, Error> {
+        let worker = WorkerId::from_u128(u128::from(no) + 1);
+        let (store, writer) = open(&mount, Some(worker), origin.dead.clone())?;
+        let store = Arc::new(store);
+        let clock = ProcessClock::new(origin.time.clone(), ahead);
+        let spawner = schedule.spawner(no);
+        let around = Surroundings { witness: origin.witness.clone(), clock: clock.clone(), life: no };
+        let toolbox = tools::toolbox(&around)?;
+        let config = Config {
+            store: store.clone(),
+            models: vec![Arc::new(SimModel {
+                clock: clock.clone(),
+                witness: origin.witness.clone(),
+                moods: origin.moods.clone(),
+            })],
+            package: Package {
+                agent: "sim".into(),
+                model: model::NAME.parse()?,
+                system: "Play.".into(),
+                tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
+                model_calls: origin.limits.model_calls,
+            },
+            tools: vec![Arc::new(toolbox)],
+            clock: clock.clone(),
+            entropy: Arc::new(Counted::from(u64::from(no) << 32)),
+            tasks: spawner.clone(),
+            limits: origin.limits.clone(),
+            worker,
+        };
+        let runtime: Arc<Mutex<Option<Runtime>>> = Arc::default();
+        let started = runtime.clone();
+        spawner.spawn(Box::pin(async move {
+            // A worker that cannot start leaves its place empty; the world starts another.
+            if let Ok(runtime) = Runtime::start(config).await {
+                *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime);
+            }
+        }));
+        Ok(Self { no, worker, clock, writer, paused_until: 0, runtime, store, mount })
+    }
+
+    /// The worker, if it has started.
+    pub(crate) fn runtime(&self) -> Option<Runtime> {
+        self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The end of the process in the middle of whatever it did. Its tasks are gone already.
+    pub(crate) fn die(self) {
+        self.mount.kill();
+        let Self { runtime, store, writer, mount, .. } = self;
+        runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop((writer, store));
+        drop(mount);
+    }
+
+    /// The end of a process that was told to end, and has put its work away.
+    pub(crate) fn end(self) {
+        let Self { runtime, store, writer, mount, .. } = self;
+        runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        writer.close();
+        drop(store);
+        drop(mount);
+    }
+}

@@ -1,0 +1,151 @@
+//! The whole system on one thread, with virtual time and seeded faults: `cargo xtask sim`.
+//!
+//! What runs here is what ships: kernel, runtime and store, SQLite included. Only the machine is not real: its disk
+//! (`outlast-disk`), its clock (`time`), who goes next (`schedule`), its model, tools and users (`model`, `tools`, `client`
+//! playing a `scenario`). A `plan` says what happens and what goes wrong, a `world` plays it, the `oracle` judges what is
+//! left. `exhaustive` kills every scenario at every point there is; `hunt` plays what seeds draw; `report` says what came
+//! of it.
+mod arguments;
+mod client;
+mod dice;
+mod exhaustive;
+mod hunt;
+mod life;
+mod model;
+mod oracle;
+mod plan;
+mod report;
+mod scenario;
+mod schedule;
+mod time;
+mod tools;
+mod witness;
+mod world;
+
+use arguments::{Arguments, USAGE};
+use exhaustive::Covered;
+use hunt::{Expected, Hunted, Keep};
+use plan::Plan;
+use report::Report;
+use scenario::catalogue;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            eprintln!("{wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    // One of the simulated tools panics on purpose; everybody else's panic is news.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload().downcast_ref::<String>().is_none_or(|said| !said.starts_with(tools::ON_PURPOSE)) {
+            usual(panic);
+        }
+    }));
+    if let Some(seed) = arguments.seed {
+        return one(seed, arguments.scenario, &arguments.keep);
+    }
+    let report = all(&arguments);
+    println!("{}", report.text());
+    let files =
+        [(&arguments.json, report.json()), (&arguments.proof, report.page(arguments.torture.as_deref()))];
+    for (path, text) in files {
+        if let Some(path) = path
+            && let Err(error) = std::fs::write(path, text)
+        {
+            eprintln!("{} cannot be written: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays one seed and says what came of it.
+fn one(seed: u64, only: Option<usize>, keep: &Keep) -> ExitCode {
+    let plan = keep.of(&Plan::draw(seed, only));
+    print!("{plan}");
+    let (outcome, broken) = hunt::verdict(&plan, &Expected::new());
+    println!(
+        "{} actions, {} lives, {} turns, trace {:#x}",
+        outcome.actions, outcome.lives, outcome.turns, outcome.trace
+    );
+    for (name, times) in &outcome.hits {
+        println!("  {times} × {name}");
+    }
+    let Some(broken) = broken else {
+        println!("every promise was kept");
+        return ExitCode::SUCCESS;
+    };
+    println!("BROKEN: {broken}");
+    ExitCode::FAILURE
+}
+
+/// Kills every scenario everywhere, then plays what the seeds draw, on as many cores as there are.
+fn all(arguments: &Arguments) -> Report {
+    let begun = Instant::now();
+    let plays: Vec<usize> = match arguments.scenario {
+        Some(play) => vec![play],
+        None => (0..catalogue().len()).collect(),
+    };
+    let covered = Mutex::new(Vec::<Covered>::new());
+    if arguments.exhaustive {
+        let next = AtomicU64::new(0);
+        on_every_core(|| {
+            while let Some(play) =
+                usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok().and_then(|no| plays.get(no))
+            {
+                let one = exhaustive::kill_everywhere(*play);
+                covered.lock().expect("nobody panics with it").push(one);
+            }
+        });
+    }
+    let killed = begun.elapsed();
+    let hunting = Instant::now();
+    let until = arguments.minutes.map(|minutes| hunting + Duration::from_secs(60 * minutes));
+    let expected = Expected::new();
+    let (hunted, next) = (Mutex::new(Hunted::default()), AtomicU64::new(arguments.from));
+    on_every_core(|| {
+        let mut own = Hunted::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let over = match until {
+                Some(until) => Instant::now() >= until,
+                None => seed >= arguments.from + arguments.seeds,
+            };
+            if over || own.failures.len() >= arguments::FAILURES_SHOWN {
+                break;
+            }
+            own.hunt(seed, arguments.scenario, &expected);
+        }
+        hunted.lock().expect("nobody panics with it").add(own);
+    });
+    let mut covered = covered.into_inner().expect("nobody panicked with it");
+    covered.sort_by_key(|one| catalogue().iter().position(|scenario| scenario.name == one.scenario));
+    Report {
+        covered,
+        hunted: hunted.into_inner().expect("nobody panicked with it"),
+        first_seed: arguments.from,
+        killed,
+        hunted_for: hunting.elapsed(),
+        cores: cores(),
+    }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn on_every_core(work: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..cores() {
+            scope.spawn(&work);
+        }
+    });
+}

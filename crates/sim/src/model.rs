@@ -1,0 +1,148 @@
+//! The simulated model: plays the script of a scenario, and has moods.
+//!
+//! What it says depends on the conversation alone, so a call that is repeated after a crash says the same. Its moods
+//! are faults of the network between it and us: they hit one request and not the next.
+use crate::scenario::{self, Line, Scenario};
+use crate::time::ProcessClock;
+use crate::witness::Witness;
+use futures_util::stream;
+use outlast_ports::clock::Clock;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What can go wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    /// Too many requests; come back after this many milliseconds.
+    Busy(u64),
+    /// The provider is down.
+    Down,
+    /// The stream ends after this many pieces without saying so.
+    Cut(usize),
+    /// The stream falls silent after this many pieces.
+    Stall(usize),
+    /// Each piece takes this many milliseconds.
+    Slow(u64),
+    /// A piece comes twice.
+    Twice(usize),
+    /// Two pieces come in the wrong order.
+    Swapped(usize),
+}
+
+impl Mood {
+    /// Its name in a report.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Busy(_) => "model: 429 with retry-after",
+            Self::Down => "model: 5xx",
+            Self::Cut(_) => "model: truncated stream",
+            Self::Stall(_) => "model: stalled stream",
+            Self::Slow(_) => "model: slow stream",
+            Self::Twice(_) => "model: duplicated piece",
+            Self::Swapped(_) => "model: reordered pieces",
+        }
+    }
+
+    /// Whether the turn ends as it would have without it.
+    pub(crate) const fn passes(self) -> bool {
+        !matches!(self, Self::Twice(_) | Self::Swapped(_))
+    }
+}
+
+/// The model's name.
+pub(crate) const NAME: &str = "sim/model";
+
+/// The model as one process reaches it.
+pub(crate) struct SimModel {
+    pub(crate) clock: Arc<ProcessClock>,
+    pub(crate) witness: Arc<Witness>,
+    pub(crate) moods: Arc<BTreeMap<u64, Mood>>,
+}
+
+impl ModelProvider for SimModel {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == NAME).then_some(ModelInfo { window_bytes: 1 << 20 })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let request_no = self.witness.asked(format!("{:?}", request.call.at));
+        let mood = self.moods.get(&request_no).copied();
+        let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
+            Some(Mood::Busy(after)) => {
+                let busy = Error::new(Kind::ModelUnavailable, "429: too many requests");
+                VecDeque::from([Err(busy.retry_after(Duration::from_millis(after)))])
+            }
+            Some(Mood::Down) => {
+                VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down for a moment"))])
+            }
+            _ => played(request),
+        };
+        let mut silent_after = None;
+        let mut pause = 0;
+        match mood {
+            Some(Mood::Cut(after)) => pieces.truncate(after.min(pieces.len().saturating_sub(1))),
+            Some(Mood::Stall(after)) => silent_after = Some(after.min(pieces.len().saturating_sub(1))),
+            Some(Mood::Slow(millis)) => pause = millis,
+            Some(Mood::Twice(at)) => {
+                if let Some(Ok(piece)) = pieces.get(at % pieces.len().max(1)) {
+                    let again = Ok(piece.clone());
+                    pieces.insert(at % pieces.len(), again);
+                }
+            }
+            Some(Mood::Swapped(at)) if pieces.len() > 1 => {
+                let at = at % (pieces.len() - 1);
+                pieces.swap(at, at + 1);
+            }
+            _ => {}
+        }
+        let playing = (pieces, 0_usize);
+        Box::pin(stream::unfold(playing, move |(mut pieces, given)| async move {
+            if silent_after == Some(given) {
+                std::future::pending::<()>().await;
+            }
+            if pause > 0 {
+                self.clock.sleep_until(self.clock.now().after(Duration::from_millis(pause))).await;
+            }
+            pieces.pop_front().map(|piece| (piece, (pieces, given + 1)))
+        }))
+    }
+}
+
+/// The pieces of the next line of the conversation's script.
+fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
+    let first = request.messages().find(|message| matches!(message, Message::User { .. }));
+    let scenario = first.and_then(|first| scenario_of(&first.text()));
+    let said = request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
+    let line = scenario.and_then(|scenario| scenario.lines.get(said)).cloned();
+    let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
+    match line.unwrap_or(Line::Say("nothing more to say")) {
+        Line::Say(text) => {
+            let words = text.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
+            words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
+        }
+        Line::Call(calls) => {
+            let ask = |(i, (tool, text)): (usize, (&str, &str))| {
+                Ok(ModelEvent::Call(ToolUse {
+                    id: format!("c{said}_{i}").parse().expect("a short id"),
+                    tool: tool.parse().expect("names of tools in scenarios are valid"),
+                    arguments: Arguments::Json(serde_json::json!({ "text": text })),
+                }))
+            };
+            let asks = calls.iter().copied().enumerate().map(ask);
+            asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
+        }
+        Line::Fail(kind) => VecDeque::from([Err(Error::new(kind, "the script says so"))]),
+    }
+}
+
+/// The scenario that a conversation plays: its first message names it.
+fn scenario_of(text: &str) -> Option<&'static Scenario> {
+    let name = text.split(':').next()?;
+    scenario::catalogue().iter().find(|scenario| scenario.name == name)
+}

@@ -1,0 +1,298 @@
+//! The judge: holds what is on the disk, what users were told and what the witness saw against what is promised.
+use crate::client::Client;
+use crate::life::{self, Origin};
+use crate::plan::Plan;
+use crate::tools::AT_MOST_ONCE;
+use crate::witness::Seen;
+use outlast_disk::{Disk, Mount};
+use outlast_kernel::transcript;
+use outlast_ports::conformance::block_on;
+use outlast_ports::store::{Content, Journal, MAIN, Queries, SessionState, SessionView, TurnState};
+use outlast_store::Sqlite;
+use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Record, Seq};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{CallId, Error, Kind, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is left of a session: what must not depend on whether anything went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    ends: Vec<String>,
+    transcripts: BTreeMap<String, Vec<String>>,
+    count: Option<serde_json::Value>,
+}
+
+/// What the judge found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) left: Vec<Vec<Left>>,
+    pub(crate) turns: u64,
+    pub(crate) broken: Vec<String>,
+}
+
+/// Judges a run when all its processes are dead.
+pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client], lives: u32) -> Found {
+    let mount = disk.mount();
+    let mut found = Found::default();
+    if let Err(error) = sound(&mount) {
+        found.broken.push(format!("the file is damaged: {error}"));
+        return found;
+    }
+    let judged = life::open(&mount, None, origin.dead.clone()).and_then(|(store, writer)| {
+        let seen = origin.witness.seen();
+        let mut known = BTreeSet::new();
+        for client in clients {
+            let mut sessions = vec![client.session];
+            sessions.extend(client.acks().filter_map(|ack| ack.fork));
+            let mut left = Vec::new();
+            for session in sessions {
+                left.push(Session::read(&store, session)?.judge(&store, &seen, &mut known, &mut found)?);
+            }
+            found.left.push(left);
+            promises_to(client, &store, &mut found)?;
+        }
+        let strangers = seen.did.iter().filter(|did| !known.contains(&did.call)).count();
+        found.check(strangers == 0, || {
+            format!("{strangers} executions belong to no call that was claimed first")
+        });
+        model_calls(plan, &seen, lives, &mut found);
+        drop(store);
+        drop(writer);
+        Ok(())
+    });
+    if let Err(error) = judged {
+        found.broken.push(format!("what is left cannot be read: {error}"));
+    }
+    found
+}
+
+impl Found {
+    fn check(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.broken.push(otherwise());
+        }
+    }
+}
+
+/// SQLite's own check of its file.
+fn sound(mount: &Mount) -> Result<(), String> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let opened = rusqlite::Connection::open_with_flags_and_vfs(life::DATABASE, flags, mount.vfs());
+    let conn = opened.map_err(|error| error.to_string())?;
+    let said: String =
+        conn.query_one("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|error| error.to_string())?;
+    if said == "ok" { Ok(()) } else { Err(said) }
+}
+
+/// A session with all its records.
+struct Session {
+    view: SessionView,
+    records: Vec<Record>,
+}
+
+impl Session {
+    fn read(store: &Sqlite, id: SessionId) -> Result<Self, Error> {
+        let view = block_on(store.session(id))?;
+        let records = block_on(store.records(id, Seq(0), usize::MAX))?;
+        Ok(Self { view, records })
+    }
+
+    fn judge(
+        &self,
+        store: &Sqlite,
+        seen: &Seen,
+        known: &mut BTreeSet<CallId>,
+        found: &mut Found,
+    ) -> Result<Left, Error> {
+        let id = self.view.id;
+        if let Err(error) = block_on(store.verify(id)) {
+            found.broken.push(format!("the chain of {id} is broken: {error}"));
+        }
+        let whole = self.records.iter().zip(1_u64..).all(|(record, seq)| record.seq.0 == seq);
+        found.check(whole, || format!("the records of {id} have a gap or a repeat"));
+        found.check(self.view.state == SessionState::Idle, || {
+            format!("{id} is left {}, waiting for {:?}", self.view.state.name(), self.view.waits)
+        });
+        let turns = block_on(store.turns(id, 0, usize::MAX))?;
+        for turn in &turns {
+            found.check(turn.state == TurnState::Ended, || format!("{} is not answered", turn.id));
+            let ended =
+                |record: &&Record| record.turn == Some(turn.id) && matches!(record.fact, Fact::Ended { .. });
+            let ends = self.records.iter().filter(ended).count();
+            found.check(ends == 1, || format!("{} ended {ends} times", turn.id));
+        }
+        found.turns += turns.len() as u64;
+        self.effects(store, seen, known, found)?;
+        self.left(store, &turns, found)
+    }
+
+    /// What was done, against what the journal says was done.
+    fn effects(
+        &self,
+        store: &Sqlite,
+        seen: &Seen,
+        known: &mut BTreeSet<CallId>,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        let executions = seen.executions();
+        let executed = |call: &PreparedCall| {
+            let of =
+                executions.iter().filter(|(did, _)| did.call == call.id && did.tool == call.tool.as_str());
+            of.map(|(_, times)| *times).sum::<usize>()
+        };
+        let mut unknown = BTreeSet::new();
+        for (claim, call) in self.calls() {
+            known.insert(call.id);
+            let (tool, times) = (call.tool.as_str(), executed(call));
+            if AT_MOST_ONCE.contains(&tool) {
+                found.check(times <= 1, || format!("{tool} ({}) was executed {times} times", call.id));
+            }
+            match self.answer(claim) {
+                Some(ToolOutcome::Unknown) if !self.is_settled(claim) => drop(unknown.insert(claim)),
+                Some(ToolOutcome::Done(ToolResult::Ok(_))) if tool != "stepped" => {
+                    found.check(times >= 1, || {
+                        format!("{tool} ({}) has a result and was never executed", call.id)
+                    });
+                }
+                Some(_) => {}
+                None => found.broken.push(format!("{tool} ({}) was claimed and never answered", call.id)),
+            }
+        }
+        let listed = block_on(store.unknown(usize::MAX))?;
+        let listed: BTreeSet<ClaimRef> =
+            listed.into_iter().filter(|call| call.session == self.view.id).map(|call| call.claim).collect();
+        found.check(listed == unknown, || {
+            format!("{}: unknown are {unknown:?}, but {listed:?} are listed", self.view.id)
+        });
+        Ok(())
+    }
+
+    /// Every call that was claimed.
+    fn calls(&self) -> impl Iterator<Item = (ClaimRef, &PreparedCall)> {
+        let batches = self.records.iter().filter_map(|record| match &record.fact {
+            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some((record.seq, batch)),
+            _ => None,
+        });
+        batches.flat_map(|(asked, batch)| {
+            (0..).zip(&batch.calls).filter_map(move |(child, call)| match call {
+                BatchCall::Run(call) => Some((ClaimRef { asked, child }, call)),
+                BatchCall::Refused(_) => None,
+            })
+        })
+    }
+
+    fn answer(&self, claim: ClaimRef) -> Option<&ToolOutcome> {
+        self.records.iter().find_map(|record| match &record.fact {
+            Fact::Answered(Answered { claim: of, outcome: Outcome::ToolCall(outcome) }) if *of == claim => {
+                Some(outcome)
+            }
+            _ => None,
+        })
+    }
+
+    fn is_settled(&self, claim: ClaimRef) -> bool {
+        self.records
+            .iter()
+            .any(|record| matches!(&record.fact, Fact::Settled(settled) if settled.claim == claim))
+    }
+
+    fn left(
+        &self,
+        store: &Sqlite,
+        turns: &[outlast_ports::store::TurnView],
+        found: &mut Found,
+    ) -> Result<Left, Error> {
+        let ends = turns.iter().map(|turn| match &turn.end {
+            Some(End::Joined { into }) => {
+                format!("joined turn {:?}", turns.iter().position(|turn| turn.id == *into))
+            }
+            // How many lives it took to be sealed is one more if one of them died while it sealed.
+            Some(End::Sealed { .. }) => "sealed".into(),
+            end => format!("{end:?}"),
+        });
+        let mut transcripts = BTreeMap::new();
+        for (head, node) in &self.view.heads {
+            let mut messages = Vec::new();
+            if let Some(node) = node {
+                for turn in block_on(store.history(*node, usize::MAX))?.iter().rev() {
+                    messages.extend(transcript::of_turn(&turn.records, turn.cut).messages);
+                }
+            }
+            found.check(pairs(&messages), || {
+                format!("{} on `{head}`: calls and results do not match", self.view.id)
+            });
+            transcripts.insert(head.clone(), messages.iter().map(told).collect());
+        }
+        let count = block_on(store.value(self.view.id, "count".into()))?;
+        Ok(Left { ends: ends.collect(), transcripts, count })
+    }
+}
+
+/// Whether every call has exactly one result, in the order of the calls.
+fn pairs(messages: &[Message]) -> bool {
+    let mut expected: Vec<String> = Vec::new();
+    for message in messages {
+        match message {
+            Message::Assistant { calls, .. } => {
+                if !expected.is_empty() {
+                    return false;
+                }
+                expected = calls.iter().rev().map(|call| call.id.to_string()).collect();
+            }
+            Message::Tool { call, .. } => {
+                if expected.pop() != Some(call.to_string()) {
+                    return false;
+                }
+            }
+            Message::User { .. } => {}
+        }
+    }
+    expected.is_empty()
+}
+
+/// A message as it must read whether or not there was a crash: whether an at-most-once call is known to have happened
+/// is all that a crash may change.
+fn told(message: &Message) -> String {
+    match message {
+        Message::Tool { tool, result: ToolResult::Err(failure), .. }
+            if [Kind::ToolOutcomeUnknown, Kind::ToolInterrupted].contains(&failure.code) =>
+        {
+            format!("{tool} ran or nobody knows")
+        }
+        Message::Tool { tool, .. } if AT_MOST_ONCE.contains(&tool.as_str()) => {
+            format!("{tool} ran or nobody knows")
+        }
+        message => message.text().into_owned(),
+    }
+}
+
+/// What the user of a session was told must be so.
+fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(), Error> {
+    for ack in client.acks() {
+        let (Some(turn), Some(place)) = (ack.turn, ack.place) else { continue };
+        let receipt = block_on(store.turn_records(turn))?;
+        let kept = receipt.iter().any(|record| record.seq == place.seq && record.hash == place.hash);
+        found.check(kept, || format!("the acknowledged input {turn} is not where its receipt says"));
+    }
+    let last = block_on(store.session(client.session))?.last.seq.0;
+    let seqs = &client.log().seqs;
+    let followed = seqs.iter().zip(1_u64..).all(|(seen, expected)| *seen == expected);
+    found.check(followed && seqs.len() as u64 <= last, || {
+        format!("the event stream of {} has a gap or a repeat: {seqs:?}", client.session)
+    });
+    let heads = block_on(store.session(client.session))?.heads;
+    found.check(heads.iter().any(|(name, _)| name == MAIN), || "the main head is gone".into());
+    Ok(())
+}
+
+/// A model call is asked again only after a crash or a failure.
+fn model_calls(plan: &Plan, seen: &Seen, lives: u32, found: &mut Found) {
+    let most = u64::from(lives) + plan.moods.len() as u64 + plan.faults.len() as u64;
+    for (call, times) in &seen.asked {
+        found.check(*times <= most, || {
+            format!("the model call {call} was asked {times} times in {lives} lives")
+        });
+    }
+}

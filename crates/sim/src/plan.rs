@@ -1,0 +1,211 @@
+//! What happens in one run, as data: which stories are played, and what goes wrong when. A seed draws one; a failing one
+//! is cut down by leaving parts of it out.
+use crate::dice::Dice;
+use crate::model::Mood;
+use crate::scenario::{Scenario, catalogue};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Decides which task goes next.
+    pub(crate) schedule: u64,
+    /// Processes that work on the database.
+    pub(crate) workers: usize,
+    /// The story of each session, by its place in the catalogue.
+    pub(crate) plays: Vec<usize>,
+    /// What goes wrong with the machine.
+    pub(crate) faults: Vec<Fault>,
+    /// What goes wrong with the model, by request.
+    pub(crate) moods: BTreeMap<u64, Mood>,
+    /// Whether the death of a process shows at once, or only by its silence.
+    pub(crate) deaths_show: bool,
+}
+
+/// Something that goes wrong, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: At,
+    pub(crate) blow: Blow,
+}
+
+/// When.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Before this action of the world; the blow falls on the process in this place.
+    Action(u64, usize),
+    /// Before this transaction; it does not happen.
+    BeforeWrite(u64),
+    /// After this transaction, before anybody hears of it.
+    AfterWrite(u64),
+    /// At this change of the disk within this transaction.
+    InWrite(u64, u64),
+    /// At this change of the disk while this life opens the database.
+    InOpening(u64, u64),
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// The process dies; another starts after so many milliseconds.
+    Kill(u64),
+    /// The power fails: what was not synced is kept, lost or torn as this seed says.
+    PowerLoss(u64),
+    /// A sync fails soon, and the process is killed a while later, as an operator would.
+    SyncFails,
+    /// A write of the disk fails soon.
+    WriteFails,
+    /// The disk is full for so many milliseconds.
+    Full(u64),
+    /// The process stands still for so many milliseconds.
+    Pause(u64),
+    /// Its clock jumps.
+    Jump(i64),
+    /// It moves its log into the database file.
+    Rest,
+    /// It is told to end, and does so by itself.
+    ShutDown,
+    /// A newer program was here: the next life must refuse the file, and the one after it may go on.
+    NewerSchema,
+}
+
+impl Blow {
+    /// Its name in a report.
+    pub(crate) const fn name(self, at: At) -> &'static str {
+        match (self, at) {
+            (Self::Kill(_), At::BeforeWrite(_)) => "crash before a transaction",
+            (Self::Kill(_), At::AfterWrite(_)) => "crash after a transaction, unheard",
+            (Self::Kill(_), At::InWrite(..)) => "crash inside a transaction",
+            (Self::Kill(_), At::InOpening(..)) => "crash during recovery",
+            (Self::Kill(_), At::Action(..)) => "crash between two steps",
+            (Self::PowerLoss(_), At::InWrite(..)) => "power loss inside a transaction, torn pages",
+            (Self::PowerLoss(_), _) => "power loss",
+            (Self::SyncFails, _) => "failed fsync",
+            (Self::WriteFails, _) => "failed write",
+            (Self::Full(_), _) => "full disk",
+            (Self::Pause(_), _) => "process paused beyond its lease",
+            (Self::Jump(_), _) => "clock jump",
+            (Self::Rest, _) => "checkpoint of the log",
+            (Self::ShutDown, _) => "graceful shutdown",
+            (Self::NewerSchema, _) => "newer schema found",
+        }
+    }
+
+    /// Whether every turn ends as it would have without it.
+    const fn passes(self) -> bool {
+        !matches!(self, Self::Jump(_) | Self::Pause(_))
+    }
+}
+
+impl Plan {
+    /// A run of one story without faults.
+    pub(crate) fn of(play: usize) -> Self {
+        Self {
+            schedule: 0,
+            workers: 1,
+            plays: vec![play],
+            faults: Vec::new(),
+            moods: BTreeMap::new(),
+            deaths_show: true,
+        }
+    }
+
+    /// What a seed draws. Each kind of fault is on or off for a whole run first, so that runs differ in kind.
+    pub(crate) fn draw(seed: u64, only: Option<usize>) -> Self {
+        let mut dice = Dice::new(seed, 1);
+        let plays = if let Some(play) = only {
+            vec![play]
+        } else {
+            let sociable: Vec<usize> = (0..catalogue().len()).filter(|no| !catalogue()[*no].alone).collect();
+            (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect()
+        };
+        let workers = 1 + dice.index(3);
+        let (crashes, power, disk, pauses, clocks) =
+            (dice.percent(70), dice.percent(30), dice.percent(25), dice.percent(25), dice.percent(15));
+        let mut faults = Vec::new();
+        let actions = 60 * plays.len() as u64;
+        for _ in 0..dice.below(6) {
+            let mut kinds = Vec::new();
+            if crashes {
+                kinds.extend([
+                    Blow::Kill(dice.below(20_000)),
+                    Blow::Kill(0),
+                    Blow::ShutDown,
+                    Blow::NewerSchema,
+                ]);
+            }
+            if power {
+                kinds.push(Blow::PowerLoss(dice.below(u64::MAX)));
+            }
+            if disk {
+                kinds.extend([Blow::SyncFails, Blow::WriteFails, Blow::Full(1 + dice.below(5_000))]);
+            }
+            if pauses {
+                kinds.push(Blow::Pause(10_000 + dice.below(20_000)));
+            }
+            if clocks {
+                let hour = 3_600_000;
+                kinds.push(Blow::Jump(i64::try_from(dice.below(2 * hour)).unwrap_or(0) - 3_600_000));
+            }
+            kinds.push(Blow::Rest);
+            let blow = kinds[dice.index(kinds.len())];
+            let at = match (blow, dice.below(5)) {
+                (Blow::Kill(_), 0) => At::BeforeWrite(dice.below(actions / 6)),
+                (Blow::Kill(_), 1) => At::AfterWrite(dice.below(actions / 6)),
+                (Blow::Kill(_) | Blow::PowerLoss(_), 2) => {
+                    At::InWrite(dice.below(actions / 6), dice.below(20))
+                }
+                (Blow::Kill(_), 3) => At::InOpening(1 + dice.below(4), dice.below(8)),
+                _ => At::Action(dice.below(actions), dice.index(workers)),
+            };
+            faults.push(Fault { at, blow });
+        }
+        let mut moods = BTreeMap::new();
+        if dice.percent(50) {
+            let bad = dice.percent(20);
+            for _ in 0..dice.below(3) {
+                let mood = match dice.below(if bad { 7 } else { 5 }) {
+                    0 => Mood::Busy([50, 3_000, 30_000][dice.index(3)]),
+                    1 => Mood::Down,
+                    2 => Mood::Cut(dice.index(4)),
+                    3 => Mood::Stall(dice.index(4)),
+                    4 => Mood::Slow(1 + dice.below(20_000)),
+                    5 => Mood::Twice(dice.index(4)),
+                    _ => Mood::Swapped(dice.index(4)),
+                };
+                // Never two in a row, or a call could run out of attempts.
+                moods.insert(2 * dice.below(6), mood);
+            }
+        }
+        let deaths_show = dice.percent(60);
+        Self { schedule: seed, workers, plays, faults, moods, deaths_show }
+    }
+
+    /// The story of a session.
+    pub(crate) fn scenario(&self, session: usize) -> &'static Scenario {
+        &catalogue()[self.plays[session]]
+    }
+
+    /// Whether every settled story must end as it does without faults.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.faults.iter().all(|fault| fault.blow.passes()) && self.moods.values().all(|mood| mood.passes())
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let deaths = if self.deaths_show { "deaths show" } else { "deaths do not show" };
+        writeln!(f, "{} workers, schedule {:#x}, {deaths}", self.workers, self.schedule)?;
+        for no in 0..self.plays.len() {
+            writeln!(f, "  session {no} plays `{}`", self.scenario(no).name)?;
+        }
+        for (no, fault) in self.faults.iter().enumerate() {
+            writeln!(f, "  fault {no}: {:?} at {:?}", fault.blow, fault.at)?;
+        }
+        for (request, mood) in &self.moods {
+            writeln!(f, "  request {request} to the model: {mood:?}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! What came of it all: for a terminal, for a program, and as the page `docs/proof.md`.
+use crate::exhaustive::Covered;
+use crate::hunt::Hunted;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Everything that can go wrong in a drawn run. With enough seeds each must have happened, or the hunt proves less than
+/// it says.
+const FAULTS: &[&str] = &[
+    "checkpoint of the log",
+    "clock jump",
+    "crash after a transaction, unheard",
+    "crash before a transaction",
+    "crash between two steps",
+    "crash during recovery",
+    "crash inside a transaction",
+    "failed fsync",
+    "failed write",
+    "full disk",
+    "graceful shutdown",
+    "model: 429 with retry-after",
+    "model: 5xx",
+    "model: duplicated piece",
+    "model: reordered pieces",
+    "model: slow stream",
+    "model: stalled stream",
+    "model: truncated stream",
+    "newer schema found",
+    "power loss",
+    "power loss inside a transaction, torn pages",
+    "process paused beyond its lease",
+];
+
+/// Seeds from which on every fault must have happened.
+const ENOUGH_SEEDS: u64 = 1_000;
+
+/// Everything that was run.
+pub(crate) struct Report {
+    pub(crate) covered: Vec<Covered>,
+    pub(crate) hunted: Hunted,
+    pub(crate) first_seed: u64,
+    pub(crate) killed: Duration,
+    pub(crate) hunted_for: Duration,
+    pub(crate) cores: usize,
+}
+
+/// The sums over all scenarios.
+struct Sums {
+    points: u64,
+    died: u64,
+    pairs: u64,
+    runs: u64,
+    turns: u64,
+}
+
+impl Report {
+    /// Whether every promise was kept, every point was reached and every fault happened.
+    pub(crate) fn holds(&self) -> bool {
+        let Sums { points, died, .. } = self.sums();
+        self.failures().is_empty() && points == died && self.missing().is_empty()
+    }
+
+    fn sums(&self) -> Sums {
+        let sum = |of: fn(&Covered) -> u64| self.covered.iter().map(of).sum();
+        Sums {
+            points: sum(|one| one.points),
+            died: sum(|one| one.died),
+            pairs: sum(|one| one.pairs),
+            runs: sum(|one| one.runs),
+            turns: sum(|one| one.turns),
+        }
+    }
+
+    fn failures(&self) -> Vec<&String> {
+        self.covered.iter().flat_map(|one| &one.broken).chain(&self.hunted.failures).collect()
+    }
+
+    fn missing(&self) -> Vec<&'static str> {
+        if self.hunted.seeds < ENOUGH_SEEDS {
+            return Vec::new();
+        }
+        FAULTS.iter().filter(|name| !self.hunted.hits.contains_key(*name)).copied().collect()
+    }
+
+    fn turns_per_second(&self) -> f64 {
+        rate(self.sums().turns + self.hunted.turns, self.killed + self.hunted_for, self.cores)
+    }
+
+    /// For a terminal.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.table();
+        for (name, times) in &self.hunted.hits {
+            line(&mut text, format_args!("{times:>8} × {name}"));
+        }
+        for name in self.missing() {
+            line(&mut text, format_args!("MISSING: {name} never happened"));
+        }
+        for failure in self.failures().iter().take(6) {
+            line(&mut text, format_args!("\nBROKEN: {failure}"));
+        }
+        let Sums { points, died, pairs, runs, .. } = self.sums();
+        line(
+            &mut text,
+            format_args!(
+                "\n{} scenarios died at {died} of {points} points and twice at {pairs} pairs of them ({runs} runs, {:.0} s); \
+                 {} seeds played twice, {} lives ({:.0} s)\n{:.0} simulated turns per second and core, {} broken promises",
+                self.covered.len(),
+                self.killed.as_secs_f64(),
+                self.hunted.seeds,
+                self.hunted.lives,
+                self.hunted_for.as_secs_f64(),
+                self.turns_per_second(),
+                self.failures().len(),
+            ),
+        );
+        text
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        line(
+            &mut text,
+            format_args!(
+                "| scenario | transactions | changes of the disk | crash points | died there | died twice | broken |"
+            ),
+        );
+        line(&mut text, format_args!("|---|---:|---:|---:|---:|---:|---:|"));
+        for one in &self.covered {
+            let Covered { scenario, writes, changes, points, died, pairs, broken, .. } = one;
+            line(
+                &mut text,
+                format_args!(
+                    "| {scenario} | {writes} | {changes} | {points} | {died} | {pairs} | {} |",
+                    broken.len()
+                ),
+            );
+        }
+        text
+    }
+
+    /// For a program.
+    pub(crate) fn json(&self) -> String {
+        let value = json!({
+            "scenarios": self.covered,
+            "seeds": self.hunted.seeds,
+            "first_seed": self.first_seed,
+            "seed_runs": self.hunted.runs,
+            "lives": self.hunted.lives,
+            "faults": self.hunted.hits,
+            "faults_missing": self.missing(),
+            "failures": self.hunted.failures,
+            "turns_per_s_and_core": self.turns_per_second(),
+            "exhaustive_s": self.killed.as_secs_f64(),
+            "seeds_s": self.hunted_for.as_secs_f64(),
+        });
+        format!("{value:#}\n")
+    }
+
+    /// As a page of the documentation.
+    pub(crate) fn page(&self, torture: Option<&Path>) -> String {
+        let Sums { points, died, pairs, runs, .. } = self.sums();
+        let mut page = String::from(
+            "# Proof\n\nThis page is written by `cargo xtask proof`, never by hand. What is promised, and which test holds it, is in \
+             [guarantees](guarantees.md).\n\n## Every crash there is\n\n",
+        );
+        line(
+            &mut page,
+            format_args!(
+                "{} scenarios were run on the simulator, and each was killed between any two of its steps, before and after each of its \
+                 transactions, and at each change of the disk inside them, by the death of the process and by the loss of power: \
+                 **{died} of {points} crash points**. The short ones died a second time at every later transaction: {pairs} pairs. \
+                 Each of the {runs} runs had to end as the uninterrupted one, with {} broken promises.\n",
+                self.covered.len(),
+                self.covered.iter().map(|one| one.broken.len()).sum::<usize>(),
+            ),
+        );
+        page += &self.table();
+        line(
+            &mut page,
+            format_args!(
+                "\n## Seeds\n\nSeeds {:#x} to {:#x} ({} of them) drew sessions, workers and faults. Each was played twice, and both had to be \
+                 the same step by step. {} processes lived in them; {} promises were broken.\n\n| fault | times |\n|---|---:|",
+                self.first_seed,
+                self.first_seed + self.hunted.seeds.saturating_sub(1),
+                self.hunted.seeds,
+                self.hunted.lives,
+                self.hunted.failures.len(),
+            ),
+        );
+        for name in FAULTS {
+            line(&mut page, format_args!("| {name} | {} |", self.hunted.hits.get(name).unwrap_or(&0)));
+        }
+        line(
+            &mut page,
+            format_args!("\n{:.0} simulated turns per second and core.", self.turns_per_second()),
+        );
+        page += &tortured(torture);
+        page
+    }
+}
+
+/// What the torture of the real binary came to, if it was run.
+fn tortured(file: Option<&Path>) -> String {
+    let read = file.and_then(|file| std::fs::read_to_string(file).ok());
+    let figures: Option<Value> = read.and_then(|text| serde_json::from_str(&text).ok());
+    let Some(Value::Object(figures)) = figures else {
+        return "\n## The real binary\n\nNot part of this run: `cargo xtask torture`.\n".into();
+    };
+    let mut text = String::from(
+        "\n## The real binary\n\n`cargo xtask torture` on a real SQLite file, counted by a witness process.\n\n| | |\n|---|---:|\n",
+    );
+    for (name, value) in figures.iter().filter(|(_, value)| value.is_number()) {
+        line(&mut text, format_args!("| {} | {value} |", name.replace('_', " ")));
+    }
+    text
+}
+
+fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
+    writeln!(text, "{what}").expect("a string takes everything");
+}
+
+fn rate(count: u64, time: Duration, cores: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss)] // shown as a whole number
+    let (count, cores) = (count as f64, cores as f64);
+    count / time.as_secs_f64().max(0.001) / cores
+}

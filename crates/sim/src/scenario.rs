@@ -1,0 +1,264 @@
+//! The catalogue: what agents and their users do, one small story each.
+//!
+//! A story is told from outside: who says what when. Whoever gets no answer says it again with the same key, as a client
+//! does, so a story is the same however often the system dies in it.
+use outlast_vocab::{Kind, Limits};
+use std::sync::OnceLock;
+
+/// One story of one session.
+pub(crate) struct Scenario {
+    /// Its name; the first message of its session begins with it.
+    pub(crate) name: &'static str,
+    /// What the model says, call by call.
+    pub(crate) lines: Vec<Line>,
+    /// What happens outside.
+    pub(crate) acts: Vec<Act>,
+    /// Bounds it needs.
+    pub(crate) limits: fn(&mut Limits),
+    /// Whether it ends the same whenever its acts fall: if not, only the promises that always hold are checked.
+    pub(crate) settled: bool,
+    /// Whether the worker dies in it by itself.
+    pub(crate) deadly: bool,
+    /// Whether its bounds are its own, so that it shares its worker with no other.
+    pub(crate) alone: bool,
+}
+
+/// What the model does in one call.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    Say(&'static str),
+    /// Asks for tools, each with a text.
+    Call(&'static [(&'static str, &'static str)]),
+    Fail(Kind),
+}
+
+/// Something that happens outside, once its time has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Act {
+    pub(crate) when: When,
+    pub(crate) what: What,
+}
+
+/// When an act's time has come. Acts are named by their place in the list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    AtOnce,
+    /// That act was acknowledged.
+    Acked(usize),
+    /// So many records of this name are durable.
+    Recorded(&'static str, usize),
+    /// A tool acted.
+    Did(&'static str),
+    /// That act was acknowledged so many milliseconds ago.
+    Later(usize, u64),
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// An input.
+    Say(&'static str),
+    /// An input that wants to join the running turn.
+    Steer(&'static str),
+    /// An input on another head.
+    SayOn(&'static str, &'static str),
+    /// Somebody completes what a tool waits for under this name; `false` is a refusal.
+    Resolve(&'static str, bool),
+    /// Somebody wants the turn of that act to stop.
+    Cancel(usize),
+    /// The session is forked into a new one, which is then spoken to.
+    Fork(&'static str),
+    /// A new head is made where the main one stands.
+    Branch(&'static str),
+    /// The main head goes back to where the session began.
+    Rewind,
+    /// A person says that the call of unknown outcome happened.
+    Settle,
+}
+
+const fn at_once(what: What) -> Act {
+    Act { when: When::AtOnce, what }
+}
+
+const fn after(when: When, what: What) -> Act {
+    Act { when, what }
+}
+
+impl Scenario {
+    fn new(name: &'static str, lines: Vec<Line>) -> Self {
+        let acts = vec![at_once(What::Say("go"))];
+        Self { name, lines, acts, limits: |_| {}, settled: true, deadly: false, alone: false }
+    }
+
+    fn then(mut self, when: When, what: What) -> Self {
+        self.acts.push(after(when, what));
+        self
+    }
+
+    /// What comes of it depends on when things happen.
+    fn racing(mut self) -> Self {
+        self.settled = false;
+        self
+    }
+
+    fn deadly(mut self) -> Self {
+        self.deadly = true;
+        self
+    }
+
+    fn with(mut self, limits: fn(&mut Limits)) -> Self {
+        self.limits = limits;
+        self.alone = true;
+        self
+    }
+
+    /// Turns that it must come to: its inputs.
+    pub(crate) fn inputs(&self) -> usize {
+        self.acts.iter().filter(|act| act.what.is_input()).count()
+    }
+}
+
+impl What {
+    /// Whether it is an input, which must be answered by a turn.
+    pub(crate) const fn is_input(self) -> bool {
+        matches!(self, Self::Say(_) | Self::Steer(_) | Self::SayOn(..))
+    }
+}
+
+/// Every scenario.
+pub(crate) fn catalogue() -> &'static [Scenario] {
+    static CATALOGUE: OnceLock<Vec<Scenario>> = OnceLock::new();
+    CATALOGUE.get_or_init(|| {
+        let mut all = turns();
+        all.extend(waits());
+        all.extend(outside());
+        all.extend(trouble());
+        all
+    })
+}
+
+/// Turns that nobody interferes with.
+fn turns() -> Vec<Scenario> {
+    use Line::{Call, Say};
+    const BATCH: Line = Call(&[("look", "a"), ("put", "b"), ("pay", "c"), ("keep", ""), ("book", "d")]);
+    const MANY: Line = Call(&[("put", "x"); 12]);
+    vec![
+        Scenario::new("plain", vec![Say("hello there you")]),
+        Scenario::new("long answer", vec![Say(long())]),
+        Scenario::new("pure tool", vec![Call(&[("look", "a")]), Say("done")]),
+        Scenario::new("idempotent tool", vec![Call(&[("put", "a")]), Say("done")]),
+        Scenario::new("at-most-once tool", vec![Call(&[("pay", "a")]), Say("done")]),
+        Scenario::new("tool with a probe", vec![Call(&[("book", "a")]), Say("done")]),
+        Scenario::new("transactional tool", vec![Call(&[("keep", "")]), Call(&[("keep", "")]), Say("done")]),
+        Scenario::new("parallel tools", vec![BATCH, Say("done")]),
+        Scenario::new("more calls than may run at once", vec![MANY, Say("done")]),
+        Scenario::new(
+            "several rounds",
+            vec![Call(&[("look", "a")]), Call(&[("pay", "b")]), Call(&[("put", "c")]), Say("done")],
+        ),
+        Scenario::new("durable steps", vec![Call(&[("stepped", "x")]), Say("done")]),
+        Scenario::new("steps beside a payment", vec![Call(&[("stepped", "x"), ("pay", "y")]), Say("done")]),
+        Scenario::new("sleep", vec![Call(&[("nap", "")]), Say("done")]),
+    ]
+}
+
+/// Turns that wait for somebody.
+fn waits() -> Vec<Scenario> {
+    use Line::{Call, Say};
+    const WAIT: Line = Call(&[("wait", "k")]);
+    const ASK: Line = Call(&[("ask", "k")]);
+    const PARKED: When = When::Recorded("turn.parked", 1);
+    vec![
+        Scenario::new("pending completion", vec![WAIT, Say("done")]).then(PARKED, What::Resolve("k", true)),
+        Scenario::new("completion that comes early", vec![WAIT, Say("done")])
+            .then(When::Did("wait"), What::Resolve("k", true)),
+        Scenario::new("approval that is denied", vec![WAIT, Say("done")])
+            .then(PARKED, What::Resolve("k", false)),
+        Scenario::new(
+            "two completions",
+            vec![Call(&[("wait", "k"), ("wait", "l"), ("put", "m")]), Say("done")],
+        )
+        .then(When::Did("wait"), What::Resolve("l", true))
+        .then(When::Acked(1), What::Resolve("k", true)),
+        Scenario::new("resolved twice", vec![WAIT, Say("done")])
+            .then(PARKED, What::Resolve("k", true))
+            .then(When::Acked(1), What::Resolve("k", false)),
+        Scenario::new("event", vec![ASK, Say("done")]).then(PARKED, What::Resolve("k", true)),
+        Scenario::new("event that comes early", vec![ASK, Say("done")])
+            .then(When::Did("ask"), What::Resolve("k", true)),
+        Scenario::new("event that never comes", vec![Call(&[("ask", "hurry")]), Say("done")]),
+        Scenario::new("event that comes about too late", vec![Call(&[("ask", "hurry")]), Say("done")])
+            .then(When::Later(0, 9_990), What::Resolve("hurry", true))
+            .racing(),
+    ]
+}
+
+/// Turns that somebody interferes with, and sessions that branch.
+fn outside() -> Vec<Scenario> {
+    use Line::{Call, Say};
+    const WAIT: Line = Call(&[("wait", "k")]);
+    const PARKED: When = When::Recorded("turn.parked", 1);
+    const ENDED: When = When::Recorded("turn.ended", 1);
+    vec![
+        Scenario::new("queued input", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
+            .then(When::Acked(0), What::Say("more")),
+        Scenario::new("three turns", vec![Say("one"), Call(&[("pay", "a")]), Say("two"), Say("three")])
+            .then(ENDED, What::Say("more"))
+            .then(When::Recorded("turn.ended", 2), What::Say("and more")),
+        Scenario::new("steering", vec![WAIT, Say("done")])
+            .then(PARKED, What::Steer("also"))
+            .then(When::Acked(1), What::Resolve("k", true)),
+        Scenario::new("steering at any time", vec![Call(&[("look", "a")]), Say("done"), Say("also done")])
+            .then(When::Acked(0), What::Steer("also"))
+            .racing(),
+        Scenario::new("cancel", vec![WAIT, Say("done")]).then(PARKED, What::Cancel(0)),
+        Scenario::new("cancel at any time", vec![Call(&[("pay", "a"), ("stepped", "b")]), Say("done")])
+            .then(When::Did("step one"), What::Cancel(0))
+            .racing(),
+        Scenario::new("cancel at once", vec![Call(&[("put", "a")]), Say("done")])
+            .then(When::Acked(0), What::Cancel(0))
+            .racing(),
+        Scenario::new("cancel of a queued input", vec![WAIT, Say("done")])
+            .then(PARKED, What::Say("never mind"))
+            .then(When::Acked(1), What::Cancel(1))
+            .then(When::Acked(2), What::Resolve("k", true)),
+        Scenario::new("fork", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
+            .then(ENDED, What::Fork("more")),
+        Scenario::new("branch", vec![Say("one"), Say("two")])
+            .then(ENDED, What::Branch("draft"))
+            .then(When::Acked(1), What::SayOn("draft", "more")),
+        Scenario::new("rewritten history", vec![Call(&[("pay", "a")]), Say("one")])
+            .then(ENDED, What::Rewind)
+            .then(When::Acked(1), What::Say("rewritten history: again")),
+    ]
+}
+
+/// What goes wrong by itself.
+fn trouble() -> Vec<Scenario> {
+    use Line::{Call, Fail, Say};
+    vec![
+        Scenario::new("retries", vec![Call(&[("flaky", "")]), Say("done")]),
+        Scenario::new("unknown tool", vec![Call(&[("nothing", "")]), Say("done")]),
+        Scenario::new("tool that panics", vec![Call(&[("panics", "a")]), Say("done")]),
+        Scenario::new("tool that hangs", vec![Call(&[("hangs", "")]), Say("done")]),
+        Scenario::new("late answer", vec![Call(&[("late", "")]), Say("done")]),
+        Scenario::new("model that refuses", vec![Fail(Kind::ModelRejected)]),
+        Scenario::new(
+            "too many rounds",
+            vec![Call(&[("look", "a")]), Call(&[("look", "b")]), Call(&[("look", "c")]), Say("done")],
+        )
+        .with(|limits| limits.model_calls = 2),
+        Scenario::new("unknown outcome", vec![Call(&[("lost", "a")]), Say("done")])
+            .then(When::Recorded("turn.ended", 1), What::Settle)
+            .deadly(),
+        Scenario::new("poison", vec![Call(&[("poison", "a")]), Say("done")])
+            .with(|limits| limits.claims_without_progress = 3)
+            .deadly(),
+    ]
+}
+
+/// More than fits a row.
+fn long() -> &'static str {
+    static LONG: OnceLock<String> = OnceLock::new();
+    LONG.get_or_init(|| "many words ".repeat(2_000))
+}

@@ -1,0 +1,82 @@
+//! What really happened outside: counted by nobody who can crash.
+use crate::schedule::LifeNo;
+use outlast_vocab::wait::CompletionKey;
+use outlast_vocab::{CallId, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The outside world's own memory.
+#[derive(Default)]
+pub(crate) struct Witness {
+    seen: Mutex<Seen>,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Executions in order.
+    pub(crate) did: Vec<Did>,
+    /// Keys that tools gave out, by session and the name they were asked for.
+    pub(crate) keys: BTreeMap<(SessionId, String), CompletionKey>,
+    /// How often each model call was asked.
+    pub(crate) asked: BTreeMap<String, u64>,
+    /// Model requests so far.
+    pub(crate) requests: u64,
+    /// Lives that a tool took down with it and that are not buried yet.
+    pub(crate) taken_down: BTreeSet<LifeNo>,
+}
+
+/// One execution of a tool.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Did {
+    pub(crate) session: SessionId,
+    pub(crate) tool: String,
+    /// The key it carried towards the outside.
+    pub(crate) call: CallId,
+}
+
+impl Witness {
+    /// What was seen so far.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A tool acts.
+    pub(crate) fn did(&self, session: SessionId, tool: &str, call: CallId) {
+        self.seen().did.push(Did { session, tool: tool.to_owned(), call });
+    }
+
+    /// A tool gives a completion key out.
+    pub(crate) fn gave(&self, session: SessionId, name: &str, key: CompletionKey) {
+        self.seen().keys.insert((session, name.to_owned()), key);
+    }
+
+    /// A tool is the death of its process.
+    pub(crate) fn takes_down(&self, life: LifeNo) {
+        self.seen().taken_down.insert(life);
+    }
+
+    /// A model call arrives; says which request it is, counted from 0.
+    pub(crate) fn asked(&self, call: String) -> u64 {
+        let mut seen = self.seen();
+        *seen.asked.entry(call).or_default() += 1;
+        seen.requests += 1;
+        seen.requests - 1
+    }
+}
+
+impl Seen {
+    /// How often a tool acted in a session.
+    pub(crate) fn count(&self, session: SessionId, tool: &str) -> usize {
+        self.did.iter().filter(|did| did.session == session && did.tool == tool).count()
+    }
+
+    /// How often each call was executed.
+    pub(crate) fn executions(&self) -> BTreeMap<Did, usize> {
+        let mut executions = BTreeMap::new();
+        for did in &self.did {
+            *executions.entry(did.clone()).or_default() += 1;
+        }
+        executions
+    }
+}
