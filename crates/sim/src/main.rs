@@ -17,6 +17,8 @@ mod plan;
 mod report;
 mod scenario;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod time;
 mod tools;
 mod witness;

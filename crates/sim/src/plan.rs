@@ -187,6 +187,14 @@ impl Plan {
         &catalogue()[self.plays[session]]
     }
 
+    /// Whether the file may be damaged, if SQLite or our use of it is wrong.
+    pub(crate) fn hurts_the_disk(&self) -> bool {
+        self.faults.iter().any(|Fault { at, blow }| {
+            let inside = matches!(at, At::InWrite(..) | At::InOpening(..));
+            inside || matches!(blow, Blow::PowerLoss(_) | Blow::SyncFails | Blow::WriteFails | Blow::Full(_))
+        })
+    }
+
     /// Whether every settled story must end as it does without faults.
     pub(crate) fn is_strict(&self) -> bool {
         self.faults.iter().all(|fault| fault.blow.passes()) && self.moods.values().all(|mood| mood.passes())

@@ -282,7 +282,9 @@ impl<'a> World<'a> {
                     left.store(true, Ordering::SeqCst);
                 }));
             }
-            Blow::NewerSchema => self.meet_a_newer_schema(),
+            // Where there is no room, no newer program can have written.
+            Blow::NewerSchema if self.room_until.is_none() => self.meet_a_newer_schema(),
+            Blow::NewerSchema => return,
         }
         self.hit(blow.name(at));
     }
@@ -320,10 +322,15 @@ impl<'a> World<'a> {
             self.kill(no, 0);
         }
         let mount = self.disk.mount();
-        let ours: Result<u32, rusqlite::Error> = set_version(&mount, 99);
+        let ours = set_version(&mount, 99);
         drop(mount);
-        // On a failing disk the newer program did not get far enough.
-        let Ok(ours) = ours else { return };
+        let ours = match ours {
+            Ok(ours) => ours,
+            Err(error) => {
+                self.outcome.broken.push(format!("no other program can write the file: {error}"));
+                return;
+            }
+        };
         let before: Vec<_> = self.disk.names().iter().map(|name| self.disk.read(name)).collect();
         let mount = self.disk.mount();
         match life::open(&mount, None, self.origin.dead.clone()) {

@@ -88,7 +88,24 @@ fn prepare(conn: &mut Connection, place: &Place, options: &Options) -> Result<()
     // Checkpoints are the writer's business, at a time that suits it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(())).map_err(failure)?;
     keep_statements(conn)?;
-    schema::migrate(conn, path)
+    schema::migrate(conn, path)?;
+    begin_log_anew(conn, options.busy_timeout)
+}
+
+/// Moves what an earlier process left in the log into the file, so that ours begins anew.
+///
+/// After a sync that failed the system may show frames of the log that are not on the disk, and a later sync does not
+/// bring them there. SQLite takes them for committed when it recovers the log; whatever we wrote behind them would be
+/// lost with them, acknowledged or not. Another process that lives on the same file knows its own log: then it stays.
+fn begin_log_anew(conn: &Connection, busy_timeout: Duration) -> Result<(), Error> {
+    conn.busy_timeout(Duration::ZERO).map_err(failure)?;
+    let moved = conn.query_one("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failure);
+    conn.busy_timeout(busy_timeout).map_err(failure)?;
+    match moved {
+        // What is there can still be read.
+        Err(error) if matches!(error.kind(), Kind::StoreFull | Kind::StoreBusy) => Ok(()),
+        moved => moved,
+    }
 }
 
 /// Opens the file for a reader. The writer has opened it before, so it exists and has our schema.
