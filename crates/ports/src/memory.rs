@@ -4,14 +4,14 @@
 use crate::BoxFuture;
 use crate::rows::{
     Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
-    TurnNo, TurnRow,
+    TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Hash, Kind, Millis};
+use outlast_vocab::{Error, Hash, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -243,10 +243,6 @@ impl Tables {
             self.set_blob(hash, (uses > 1).then(|| (bytes, uses - 1)));
         }
     }
-}
-
-fn taken(id: impl std::fmt::Display) -> Error {
-    Error::new(Kind::InputKeyReused, format!("the id {id} is taken; ids are never used twice"))
 }
 
 /// A window of at most `limit` rows.

@@ -8,7 +8,13 @@ use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Hash, Millis};
+use outlast_vocab::{Error, Hash, Kind, Millis};
+use std::fmt;
+
+/// What whoever wants to use an id for the second time is told.
+pub fn taken(id: impl fmt::Display) -> Error {
+    Error::new(Kind::InputKeyReused, format!("the id {id} is taken; ids are never used twice"))
+}
 
 /// A session's number in this database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -251,7 +257,7 @@ pub trait ReadRows {
 
 /// Writes rows.
 pub trait Rows: ReadRows {
-    /// Adds a session; its number is given out here, whatever the row says. An id that is taken is refused.
+    /// Adds a session; its number is given out here, whatever the row says. An id that is taken is refused ([`taken`]).
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
@@ -261,7 +267,7 @@ pub trait Rows: ReadRows {
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
     /// Sets a head.
     fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error>;
-    /// Adds a turn; its number is given out here, whatever the row says. An id that is taken is refused.
+    /// Adds a turn; its number is given out here, whatever the row says. An id that is taken is refused ([`taken`]).
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
     /// Replaces a turn.
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;

@@ -13,8 +13,10 @@ pub(crate) use held::Held;
 
 use crate::error::failure;
 use crate::sqlite::Shared;
+use outlast_ports::rows;
 use outlast_vocab::{Error, WorkerId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
+use std::fmt::Display;
 
 /// The tables as one transaction sees them.
 pub(crate) struct Tables<'c> {
@@ -85,14 +87,22 @@ impl<'c> Tables<'c> {
         self.prepared(sql)?.execute(params).map_err(failure)
     }
 
-    /// Adds one row and says its number.
-    fn insert(&self, sql: &str, params: impl Params) -> Result<i64, Error> {
-        self.prepared(sql)?.insert(params).map_err(failure)
+    /// Adds the row of an id and says its number. An id that has a row is refused.
+    fn insert(&self, id: impl Display, sql: &str, params: impl Params) -> Result<i64, Error> {
+        let inserted = self.prepared(sql)?.insert(params);
+        inserted.map_err(|cause| if is_taken(&cause) { rows::taken(id) } else { failure(cause) })
     }
 
     fn prepared(&self, sql: &str) -> Result<CachedStatement<'c>, Error> {
         self.conn.prepare_cached(sql).map_err(failure)
     }
+}
+
+/// Whether a row was refused for its id. That another column has to be unique is for the ledger to know.
+fn is_taken(cause: &rusqlite::Error) -> bool {
+    let rusqlite::Error::SqliteFailure(_, Some(said)) = cause else { return false };
+    let column = said.strip_prefix("UNIQUE constraint failed: ");
+    matches!(column, Some("sessions.id" | "turns.id"))
 }
 
 /// Whether any session is leased to a worker.

@@ -99,9 +99,9 @@ pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &Scene<'_>) -
     let session = s.open(by_key("me"), NOW).await?;
     s.whole_turn(session, "hi").await?;
     let before = s.picture().await?;
-    assert!(s.open(Target::New(session), NOW).await.is_err());
+    refused(s.open(Target::New(session), NOW).await, Kind::InputKeyReused);
     let stolen = Target::Key { key: "you".to_owned(), fresh: session };
-    assert!(s.open(stolen, NOW).await.is_err());
+    refused(s.open(stolen, NOW).await, Kind::InputKeyReused);
     assert_eq!(s.picture().await?, before);
     Ok(())
 }
@@ -110,7 +110,7 @@ pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &Scene<'_>) -> R
     let session = s.fresh_session().await?;
     let turn = s.queue(session, "hi").await?;
     let before = s.picture().await?;
-    assert!(s.accept(Accept { turn, ..input(session, "ho") }).await.is_err());
+    refused(s.accept(Accept { turn, ..input(session, "ho") }).await, Kind::InputKeyReused);
     assert_eq!(s.picture().await?, before);
     Ok(())
 }

@@ -147,7 +147,7 @@ pub(super) async fn a_fork_never_takes_the_id_of_another_session(s: &Scene<'_>) 
     let parent = s.fresh_session().await?;
     let before = s.picture().await?;
     let to = ForkTo::Session { fresh: parent, key: None };
-    assert!(s.fork(Fork { to, ..into_session(parent, None) }).await.is_err());
+    refused(s.fork(Fork { to, ..into_session(parent, None) }).await, Kind::InputKeyReused);
     assert_eq!(s.picture().await?, before);
     Ok(())
 }

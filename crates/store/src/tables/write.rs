@@ -16,6 +16,7 @@ impl Rows for Tables<'_> {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
         let (forked_session, forked_seq) = column::node(row.forked_from);
         let no = self.insert(
+            row.id,
             "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
              last_hash, turns, active, queued, claims, forked_session, forked_seq)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
@@ -110,6 +111,7 @@ impl Rows for Tables<'_> {
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error> {
         let (parent_session, parent_seq) = column::node(row.parent);
         let no = self.insert(
+            row.id,
             "INSERT INTO turns (id, session, place, key, input, delivery, head, state, accepted, last_node,
              parent_session, parent_seq, ended, cancelled)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
