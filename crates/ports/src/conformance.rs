@@ -265,6 +265,8 @@ suite! { $
             a_wait_of_a_turn_that_does_not_exist_is_not_found,
             a_parked_turn_is_claimable_at_its_deadline_and_not_before,
             the_next_wake_is_the_earliest_deadline_of_all_sessions,
+            of_what_is_due_the_longest_due_is_taken_first,
+            one_place_has_one_wait,
             a_deadline_that_has_passed_does_not_park,
             a_deadline_at_the_end_of_time_never_comes,
             a_resolution_does_not_end_a_sleep,

@@ -279,7 +279,10 @@ impl ReadRows for Tables {
     }
 
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
-        Ok(page(self.sessions.values().filter(|row| row.wake_at.is_some_and(|at| at <= now)), limit))
+        let mut due: Vec<&SessionRow> =
+            self.sessions.values().filter(|row| row.wake_at.is_some_and(|at| at <= now)).collect();
+        due.sort_by_key(|row| row.wake_at);
+        Ok(page(due.into_iter(), limit))
     }
 
     fn next_wake(&self) -> Result<Option<Millis>, Error> {
@@ -485,7 +488,10 @@ impl Rows for Tables {
 
     fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error> {
         let mut waits = self.waits.get(&turn).cloned().unwrap_or_default();
-        waits.push(wait.clone());
+        match waits.iter_mut().find(|other| other.key == wait.key) {
+            Some(same) => *same = wait.clone(),
+            None => waits.push(wait.clone()),
+        }
         self.set_waits(turn, Some(waits));
         Ok(())
     }

@@ -204,7 +204,7 @@ pub trait ReadRows {
         after: SessionNo,
         limit: usize,
     ) -> Result<Vec<SessionRow>, Error>;
-    /// Parked sessions that are due.
+    /// Parked sessions that are due, those that were due first before the others.
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error>;
     /// When the next parked session is due.
     fn next_wake(&self) -> Result<Option<Millis>, Error>;
@@ -277,7 +277,7 @@ pub trait Rows: ReadRows {
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;
     /// Removes a claim.
     fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error>;
-    /// Adds a wait of a turn.
+    /// Adds a wait of a turn, or replaces the one with the same key.
     fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error>;
     /// Removes the waits of a turn.
     fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error>;

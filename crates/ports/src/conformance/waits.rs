@@ -154,6 +154,29 @@ pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(s: &S
     Ok(())
 }
 
+pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &Scene<'_>) -> Rule {
+    let mut turns = Vec::new();
+    for deadline in [Millis(UNTIL.0 + 2), UNTIL, Millis(UNTIL.0 + 3), Millis(UNTIL.0 + 1)] {
+        let lease = s.begin("hi").await?.lease;
+        s.park(&lease, vec![wait_until("a", deadline)]).await?;
+        turns.push(lease.turn);
+    }
+    let mut taken = Vec::new();
+    for limit in [1, 2, ALL] {
+        let works = s.claim(s.rival(), Millis(UNTIL.0 + 3), limit).await?;
+        taken.extend(works.into_iter().map(|work| work.lease.turn));
+    }
+    assert_eq!(taken, [1, 3, 0, 2].map(|place: usize| turns[place]));
+    Ok(())
+}
+
+pub(super) async fn one_place_has_one_wait(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    s.park(&lease, vec![wait("a"), wait("b"), wait_until("a", UNTIL)]).await?;
+    assert_eq!(s.session(lease.session).await?.waits, [wait_until("a", UNTIL), wait("b")]);
+    Ok(())
+}
+
 pub(super) async fn a_deadline_that_has_passed_does_not_park(s: &Scene<'_>) -> Rule {
     let lease = s.begin("hi").await?.lease;
     assert!(matches!(s.park(&lease, vec![wait("a"), wait_until("b", NOW)]).await?, After::Ready));
