@@ -11,6 +11,9 @@ use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
 
+/// The latest time that a column of every database can keep. What is due later is never due.
+pub const LATEST: Millis = Millis(i64::MAX.cast_unsigned());
+
 /// What whoever wants to use an id for the second time is told.
 pub fn taken(id: impl fmt::Display) -> Error {
     Error::new(Kind::InputKeyReused, format!("the id {id} is taken; ids are never used twice"))

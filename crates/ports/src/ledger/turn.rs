@@ -1,6 +1,8 @@
 //! Writes that take inputs in and move turns on.
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
-use crate::rows::{ClaimRow, Node, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow};
+use crate::rows::{
+    ClaimRow, LATEST, Node, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow,
+};
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Receipt, Resolved, SessionState, Taker,
     Target, Then, TurnState, Work,
@@ -483,7 +485,7 @@ fn park(
     session.state = SessionState::Parked;
     session.worker = None;
     session.claims = 0;
-    session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min();
+    session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min().filter(|due| *due <= LATEST);
     append(rows, session, Some(turn), Fact::Parked { waits }.into(), now)?;
     Ok(After::Parked)
 }

@@ -213,8 +213,10 @@ async fn a_number_out_of_range_is_damage() {
 #[tokio::test]
 async fn the_end_of_time_stays_in_the_future() {
     let (_folder, store) = store();
-    let accepted = store.accept(input("hi")).await.unwrap();
-    let lease = accepted.work.unwrap().lease;
+    let taker = Taker { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
+    let leased = store.accept(Accept { taker: Some(taker), ..input("hi") }).await.unwrap();
+    let parked = store.accept(input("hi")).await.unwrap();
+    let lease = parked.work.unwrap().lease;
     let deadline = Some(Millis(u64::MAX));
     let wait = Wait { key: ReplayKey::turn(0).sleep(0), kind: WaitKind::Sleep, deadline };
     let then = Then::Park(vec![wait.clone()]);
@@ -222,7 +224,8 @@ async fn the_end_of_time_stays_in_the_future() {
         .commit(Commit { lease, now: NOW, facts: vec![], values: vec![], blobs: vec![], then })
         .await
         .unwrap();
-    let view = store.session(accepted.session).await.unwrap();
-    assert_eq!((view.state, view.waits), (SessionState::Parked, vec![wait]));
-    assert!(view.wake_at > Some(Millis(1 << 60)));
+    let view = store.session(parked.session).await.unwrap();
+    assert_eq!((view.state, view.waits, view.wake_at), (SessionState::Parked, vec![wait], None));
+    assert_eq!(store.session(leased.session).await.unwrap().state, SessionState::Leased);
+    assert!(!store.has_work(WorkerId::from_u128(2), Millis(1 << 60)).await.unwrap());
 }
