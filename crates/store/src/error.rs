@@ -1,6 +1,6 @@
 //! The one table from what SQLite says to what Outlast says.
 use outlast_vocab::{Error, Failure, Kind};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,6 +15,10 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
     match cause {
         Cause::SqliteFailure(code, _) => match code.code {
             ErrorCode::DiskFull => (Kind::StoreFull, "the database cannot grow"),
+            // The index of the log is made anew by whoever opens the database first, and grows with the log.
+            _ if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
+                (Kind::StoreFull, "there is no room for the index of the database's log")
+            }
             ErrorCode::SystemIoFailure => (Kind::StoreFailed, "the disk did not do what it was told"),
             ErrorCode::DatabaseCorrupt => (Kind::StoreCorrupt, "the database is damaged"),
             ErrorCode::NotADatabase => (Kind::StoreCorrupt, "the file is no SQLite database"),
@@ -63,12 +67,12 @@ pub(crate) fn gone() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rusqlite::ffi;
 
     #[test]
     fn what_sqlite_says_has_one_meaning() {
         let says = |code| failure(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
         assert_eq!(says(ffi::SQLITE_FULL), Kind::StoreFull);
+        assert_eq!(says(ffi::SQLITE_IOERR_SHMSIZE), Kind::StoreFull);
         assert_eq!(says(ffi::SQLITE_IOERR), Kind::StoreFailed);
         assert_eq!(says(ffi::SQLITE_IOERR_FSYNC), Kind::StoreFailed);
         assert_eq!(says(ffi::SQLITE_IOERR_SHORT_READ), Kind::StoreFailed);
