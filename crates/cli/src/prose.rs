@@ -58,7 +58,8 @@ impl Prose {
                 terminal::note(&format!("! {} was interrupted before it answered", self.name(key)));
             }
             LiveKind::Progress { key, note } => terminal::note(&format!("· {}: {note}", self.name(key))),
-            LiveKind::Running { .. } | LiveKind::Replayed { .. } => {}
+            // Whoever follows the turn says what becomes of it.
+            LiveKind::Running { .. } | LiveKind::Replayed { .. } | LiveKind::Held { .. } => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! The host that keeps everything in a store, and answers from there after a crash.
 use crate::cancel::Canceller;
 use crate::host::{Driven, Host, Tier};
+use crate::model::backoff;
 use crate::outfit::{Outfit, World};
 use crate::recent::{Conversation, Recent, Standing};
 use outlast_kernel::replay::{History, Interrupted, interrupted};
@@ -8,11 +9,13 @@ use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_kernel::transcript::{self, Transcript};
 use outlast_ports::store::{After, Commit, Lease, Receipt, Store, Then, ValueWrite};
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Place, ToolOutcome};
+use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, Seq, Started};
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Failure, Kind};
+use outlast_vocab::{Error, Failure, Kind, Limits};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Keeps the facts of one turn in a store, under one lease.
 pub struct Journaled {
@@ -22,6 +25,7 @@ pub struct Journaled {
     lease: Lease,
     history: Arc<History>,
     canceller: Arc<Canceller>,
+    stopping: watch::Receiver<bool>,
     /// What the first write says of the turn's beginning, if it was not said before.
     begin: Option<Begin>,
     parent: Option<NodeRef>,
@@ -56,6 +60,8 @@ pub struct Opening {
     pub history: History,
     /// Who tells the turn that it is cancelled.
     pub canceller: Arc<Canceller>,
+    /// Whether the worker shuts down.
+    pub stopping: watch::Receiver<bool>,
     /// The head the turn appends to.
     pub head: String,
     /// The message it follows.
@@ -69,8 +75,19 @@ pub struct Opening {
 impl Journaled {
     /// Opens the journal of a turn. A turn that was begun before keeps what was pinned then.
     pub fn open(opening: Opening, outfit: &Arc<Outfit>) -> Self {
-        let Opening { world, store, secret, lease, history, canceller, head, parent, recent, first } =
-            opening;
+        let Opening {
+            world,
+            store,
+            secret,
+            lease,
+            history,
+            canceller,
+            stopping,
+            head,
+            parent,
+            recent,
+            first,
+        } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let begin = (!resumed).then(|| Begin {
@@ -86,6 +103,7 @@ impl Journaled {
             lease,
             history,
             canceller,
+            stopping,
             begin,
             parent,
             noted: Vec::new(),
@@ -137,6 +155,32 @@ impl Journaled {
         }
     }
 
+    /// Writes it as soon as the disk has room and nobody else keeps the database locked, however long that takes; only
+    /// a worker that shuts down gives up. Driving the turn again from its journal would be wrong here: the model would be
+    /// asked for what it has said, and a call that is done would be taken for one whose outcome nobody knows.
+    async fn write(&mut self, commit: Commit) -> Result<Receipt, Error> {
+        let Limits { backoff_first, backoff_most, .. } = self.world.limits;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let now = self.world.clock.now();
+            let error = match self.store.commit(Commit { now, ..commit.clone() }).await {
+                Err(error) if matches!(error.kind(), Kind::StoreFull | Kind::StoreBusy) => error,
+                written => return written,
+            };
+            tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
+            let Lease { session, turn, .. } = self.lease;
+            let held = || LiveKind::Held { failure: Failure::from(&error) };
+            self.world.hub.tell(session, || Live { turn, what: held() });
+            let again = now.after(backoff(backoff_first, backoff_most, tries));
+            tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => return Err(error),
+                () = self.world.clock.sleep_until(again) => {}
+            }
+        }
+    }
+
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
         let mut facts = std::mem::take(&mut self.noted);
         let mut blobs = Vec::new();
@@ -149,7 +193,7 @@ impl Journaled {
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
         let values = std::mem::take(&mut self.values);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
-        let receipt = self.store.commit(Commit { lease, now, facts, values, blobs, then }).await?;
+        let receipt = self.write(Commit { lease, now, facts, values, blobs, then }).await?;
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }

@@ -405,6 +405,7 @@ impl Drive<'_> {
                 lease: lease.clone(),
                 history,
                 canceller: self.wish.canceller.clone(),
+                stopping: self.inner.stopping.subscribe(),
                 head: head.clone(),
                 parent,
                 recent: self.inner.recent.clone(),
@@ -421,7 +422,8 @@ impl Drive<'_> {
                 Err(error) => error,
             };
             tries += 1;
-            if error.class() == Class::Retry && tries >= DRIVES_PER_LEASE {
+            let enough = tries >= DRIVES_PER_LEASE || *self.inner.stopping.borrow();
+            if error.class() == Class::Retry && enough {
                 return Err(error);
             }
             records = self.inner.store.turn_records(lease.turn).await?;
@@ -561,8 +563,9 @@ impl Keeper {
         let now = inner.world.clock.now();
         let third = inner.world.limits.lease / 3;
         if self.renewed.after(third) <= now {
-            self.renewed = now;
+            // Where leases cannot be renewed, nothing is taken: it might be a session that is driven here.
             self.renew(inner, now).await?;
+            self.renewed = now;
         }
         if !self.must_look(inner, now, third).await? {
             return Ok(());

@@ -4,6 +4,7 @@
 //! same frames (R3.13, R14.1). Live frames have no number of their own: they never make a gap.
 use crate::Millis;
 use crate::effect::Place;
+use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::record::{Fact, Record, Seq};
@@ -79,6 +80,11 @@ pub enum LiveKind {
     Interrupted {
         /// Which call.
         key: ReplayKey,
+    },
+    /// The turn cannot be written now. It holds what it knows and writes it when that is possible.
+    Held {
+        /// Why.
+        failure: Failure,
     },
 }
 

@@ -168,7 +168,10 @@ impl Watcher {
             LiveKind::Running { key, attempt } | LiveKind::Text { key, attempt, offset: 0, .. } => {
                 Some(Progress::Begun { step: self.step(&key), attempt })
             }
-            LiveKind::Text { .. } | LiveKind::Retracted { .. } | LiveKind::Progress { .. } => None,
+            LiveKind::Text { .. }
+            | LiveKind::Retracted { .. }
+            | LiveKind::Progress { .. }
+            | LiveKind::Held { .. } => None,
         }
     }
 

@@ -1,0 +1,96 @@
+//! A full disk holds a turn up, and that is all it does.
+use crate::common::*;
+use outlast_ports::BoxFuture;
+use outlast_ports::memory::Memory;
+use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ports::store::{Backend, Status};
+use outlast_vocab::event::{Event, LiveKind};
+use outlast_vocab::record::{End, Seq};
+use outlast_vocab::{Error, Kind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A store with room for so many writes.
+#[derive(Clone)]
+struct Narrow {
+    inner: Memory,
+    room: Arc<AtomicU64>,
+}
+
+impl Backend for Narrow {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        let less = |room: u64| room.checked_sub(1);
+        match self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => self.inner.write(unit),
+            Err(_) => Box::pin(async { Err(Error::new(Kind::StoreFull, "no room")) }),
+        }
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.inner.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.inner)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.inner)
+    }
+}
+
+async fn with_room_for(writes: u64) -> (Arc<AtomicU64>, Life) {
+    let room = Arc::new(AtomicU64::new(writes));
+    let store = Narrow { inner: Memory::new(), room: room.clone() };
+    let lines = vec![call("pay", "ann"), Line::Say("done")];
+    (room, live(Arc::new(store), lines, Arc::default(), 1).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_finds_no_room_is_refused_and_leaves_nothing() {
+    let (room, life) = with_room_for(0).await;
+    assert_eq!(life.runtime.submit(input("go")).await.unwrap_err().kind(), Kind::StoreFull);
+    assert!(life.runtime.store().sessions(None, 10).await.unwrap().is_empty());
+    room.store(u64::MAX, Ordering::SeqCst);
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+}
+
+/// However long it takes and wherever it happens, what the turn has done by then is neither lost nor repeated.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is_some() {
+    // Its input, its claim, its answer; from there on only the last reply is missing.
+    for writes in 1..=3 {
+        let (room, life) = with_room_for(writes).await;
+        let mut events = life.runtime.events(SESSION, Seq(0));
+        let turn = life.send("go").await;
+        let held = async {
+            loop {
+                if let Event::Live(live) = events.next().await.unwrap()
+                    && let LiveKind::Held { failure } = live.what
+                {
+                    return (live.turn, failure.code);
+                }
+            }
+        };
+        let told = tokio::time::timeout(Duration::from_mins(10), held).await.expect("it is held");
+        assert_eq!(told, (turn, Kind::StoreFull));
+        // Longer than a lease, which cannot be renewed either: the worker must not take its own session for one that
+        // was left. It looks after sessions once a second, so the room comes between two looks.
+        tokio::time::sleep(Duration::from_millis(600_500)).await;
+        room.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.witness.count("pay"), 1);
+        assert_eq!(life.script.calls.load(Ordering::SeqCst), 2, "the model is asked once for each reply");
+        assert!(life.runtime.store().unknown(10).await.unwrap().is_empty());
+    }
+}
