@@ -16,8 +16,10 @@ mod work;
 use crate::data::Data;
 use clap::Subcommand;
 use outlast::{Error, Kind};
+use rustix::process::Signal;
 use std::future::Future;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What the binary can do.
 #[derive(Subcommand)]
@@ -87,7 +89,14 @@ fn complete_alone<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, 
 }
 
 fn start(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {
-    builder.enable_all().build().map_err(|cause| {
+    let failed = |cause: std::io::Error| {
         Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
-    })
+    };
+    let runtime = builder.enable_all().build().map_err(failed)?;
+    let inside = runtime.enter();
+    // A file that has reached the limit on its size is an error of that write, and not the death of the process, which
+    // is what this signal would be if nobody took it. Taken once, it stays taken.
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop).map_err(failed)?;
+    drop(inside);
+    Ok(runtime)
 }

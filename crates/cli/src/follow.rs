@@ -5,10 +5,10 @@ use crate::terminal;
 use crate::words;
 use outlast::store::SessionState;
 use outlast::vocab::At;
-use outlast::vocab::event::Event;
+use outlast::vocab::event::{Event, Live, LiveKind};
 use outlast::vocab::record::Fact;
 use outlast::vocab::wait::{Wait, WaitKind};
-use outlast::{Error, Outlast, Turn};
+use outlast::{Error, Kind, Outlast, Turn};
 
 /// What a shell expects of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -89,6 +89,14 @@ pub(crate) async fn follow(
             }
         };
         view.show(turn, &event);
+        if let Some(full) = full(&event) {
+            view.end_line();
+            if at_wait == AtWait::Leave {
+                terminal::note("· the input is kept; `outlast work` goes on with it when there is room");
+                return Err(full);
+            }
+            terminal::note("· the disk is full; the turn goes on when there is room");
+        }
         let Event::Durable(record) = &event else { continue };
         let ours = record.turn == Some(turn.id());
         match &record.fact {
@@ -109,6 +117,18 @@ pub(crate) async fn follow(
             }
             _ => {}
         }
+    }
+}
+
+/// Why the session cannot go on, if that is a disk without room, which somebody has to make. A turn that comes before
+/// ours holds ours up as well.
+fn full(event: &Event) -> Option<Error> {
+    match event {
+        Event::Live(Live { turn, what: LiveKind::Held { failure } }) if failure.code == Kind::StoreFull => {
+            let at = At { turn: Some(*turn), ..At::default() };
+            Some(Error::from(failure.clone()).at(at))
+        }
+        _ => None,
     }
 }
 

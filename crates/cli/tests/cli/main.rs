@@ -5,6 +5,7 @@ mod bad_input;
 mod chat;
 mod demo;
 mod explain;
+mod full;
 mod output;
 mod place;
 mod run;

@@ -1,0 +1,208 @@
+//! A disk without room, and a limit on the size of files: a clear error, and nothing that was acknowledged is lost.
+use crate::place::Place;
+use expect_test::{Expect, expect};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const SMALL_DISK: &str = "OUTLAST_TEST_SMALL_DISK";
+
+/// Runs a test of this file again where it may mount a disk of its own, which goes with it: in a name space that needs no
+/// administrator. Where the system allows none (a container without that right), there is no small disk to fill; then
+/// the limit on the size of files is all that is tested, and this says so.
+fn with_a_small_disk(test: &str) {
+    let apart = ["--user", "--map-root-user", "--mount"];
+    let may_mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"];
+    let tried = Command::new("unshare").args(apart).args(may_mount).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("no disk can be mounted here, so none can be filled");
+        return;
+    }
+    let mut again = Command::new("unshare");
+    again.args(apart).arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    let output = again.env(SMALL_DISK, "").output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A disk of one megabyte with a place on it.
+struct SmallDisk(Place);
+
+impl SmallDisk {
+    fn new() -> Self {
+        let place = Place::new();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(place.path());
+        assert!(mount.status().unwrap().success());
+        Self(place)
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.path().join("filler")
+    }
+
+    /// Fills the disk up to so many kibibytes.
+    fn leave(&self, kib: usize) {
+        self.empty();
+        let mut filler = OpenOptions::new().append(true).create(true).open(self.filler()).unwrap();
+        let mut bytes = 0;
+        while let Ok(more) = filler.write(&[0; 1 << 10]) {
+            bytes += more;
+        }
+        filler.set_len((bytes - (kib << 10)) as u64).unwrap();
+    }
+
+    fn empty(&self) {
+        let _there_was_one = fs::remove_file(self.filler());
+    }
+
+    #[track_caller]
+    fn check(&self, commands: &str, want: &Expect) {
+        self.0.check(commands, want);
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A disk that stays mounted goes with the name space; only its empty directory would be left.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// What was told beside the output, and how it ended.
+fn told(place: &Place, output: Output) -> String {
+    place.show(&Output { stdout: Vec::new(), ..output })
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
+    if std::env::var(SMALL_DISK).is_err() {
+        return with_a_small_disk(
+            "full::a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room",
+        );
+    }
+    let disk = SmallDisk::new();
+    let long = "L".repeat(100 << 10);
+    disk.0.set_script(&format!("when three\nsay {long}\nany\nsay Fine."));
+    disk.check(
+        "run one --session ann --script script.txt",
+        &expect![[r#"
+            $ run one --session ann --script script.txt
+            Fine.
+        "#]],
+    );
+    disk.leave(0);
+    disk.check(
+        "run two --session ann --script script.txt",
+        &expect![[r#"
+            $ run two --session ann --script script.txt
+            | error[store.full]: there is no room for the index of the database's log: disk I/O error
+            |   read on with: outlast explain store.full
+            exit 1
+        "#]],
+    );
+    // Room for a part of what a start and an input need.
+    for kib in [4, 12, 20, 32, 40, 48] {
+        disk.leave(kib);
+        let refused = disk.0.output(&["run", "two", "--session", "ann", "--script", "script.txt"]);
+        let code = String::from_utf8_lossy(&refused.stderr).starts_with("error[store.full]: ");
+        assert!(code && refused.status.code() == Some(1), "{kib} KiB: {}", disk.0.show(&refused));
+    }
+    // Nothing of those inputs is there, and all of the first one is.
+    disk.empty();
+    disk.check(
+        "verify ann
+         sessions show ann",
+        &expect![[r#"
+            $ verify ann
+            ses_1 whole: 5 records
+            $ sessions show ann
+            ses_1 `ann` idle, 1 turn, updated TIME
+            head main at #4 of ses_1
+            trn_1 answered
+            #2    user one
+            #4    assistant Fine.
+        "#]],
+    );
+
+    // Room for the input, but not for the answer: the input is kept.
+    disk.leave(160);
+    let cut = disk.0.output(&["run", "three", "--session", "ann", "--script", "script.txt"]);
+    expect![[r#"
+        | · the input is kept; `outlast work` goes on with it when there is room
+        | error[store.full]: the database cannot grow: database or disk is full (in trn_2)
+        |   read on with: outlast explain store.full
+        exit 1
+    "#]]
+    .assert_eq(&told(&disk.0, cut));
+    disk.check(
+        "verify ann",
+        &expect![[r#"
+            $ verify ann
+            ses_1 whole: 6 records
+        "#]],
+    );
+    disk.empty();
+    disk.check(
+        "work --script script.txt
+         run four --session ann --script script.txt
+         verify ann",
+        &expect![[r#"
+            $ work --script script.txt
+            ses_1 #9 turn.ended answered: "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL…"
+            | · nothing is left that could be driven now
+            $ run four --session ann --script script.txt
+            Fine.
+            $ verify ann
+            ses_1 whole: 13 records
+        "#]],
+    );
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_not_the_death_of_the_program() {
+    let place = Place::with_script("any\nsay Fine.");
+    place.check(
+        "run one --session ann --script script.txt",
+        &expect![[r#"
+        $ run one --session ann --script script.txt
+        Fine.
+    "#]],
+    );
+    fs::write(place.path().join("long.txt"), "long ".repeat(40_000)).unwrap();
+    let mut limited = Command::new("sh");
+    let run = "ulimit -f 80; exec \"$0\" run - --session ann --script script.txt < long.txt";
+    limited.args(["-c", run, env!("CARGO_BIN_EXE_outlast")]).current_dir(place.path());
+    let output = limited.env_remove("OUTLAST_DATA").output().unwrap();
+    expect![[r#"
+        | error[store.failed]: the disk did not do what it was told: disk I/O error
+        |   read on with: outlast explain store.failed
+        exit 1
+    "#]]
+    .assert_eq(&place.show(&output));
+    place.check(
+        "run two --session ann --script script.txt
+         sessions show ann
+         verify ann",
+        &expect![[r#"
+            $ run two --session ann --script script.txt
+            Fine.
+            $ sessions show ann
+            ses_1 `ann` idle, 2 turns, updated TIME
+            head main at #8 of ses_1
+            trn_1 answered
+            #2    user one
+            #4    assistant Fine.
+            trn_2 answered
+            #6    user two
+            #8    assistant Fine.
+            $ verify ann
+            ses_1 whole: 9 records
+        "#]],
+    );
+}
