@@ -232,6 +232,7 @@ suite! { $
             a_fence_counts_only_with_its_worker_and_its_turn,
             an_expired_lease_still_writes_until_somebody_takes_it,
             a_refused_fact_takes_the_whole_write_with_it,
+            a_commit_says_nothing_that_is_for_the_store_to_say,
         }
         calls {
             a_batch_claims_every_call_that_will_run,

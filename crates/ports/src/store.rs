@@ -125,7 +125,8 @@ pub struct Commit {
     pub lease: Lease,
     /// Now.
     pub now: Millis,
-    /// What became true, in order.
+    /// What became true, in order. Only what a worker does: what another write says (an input, an end, a wait, a
+    /// cancel, a resolution, a head, an operator's word) is refused.
     pub facts: Vec<Fact>,
     /// Values of the session that change with it.
     pub values: Vec<ValueWrite>,

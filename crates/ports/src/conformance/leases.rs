@@ -1,13 +1,14 @@
 //! Who may write: claims of sessions, leases, fences (R3.6, R4.4, R4.5).
 use super::Rule;
 use super::scene::{
-    ALL, LATER, NOW, Scene, UNTIL, answer, asked, call, commit, next, reclaimed, refused, reply, settled,
-    started, wait, wait_until,
+    ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, commit, next, place, reclaimed, refused,
+    reply, settled, started, wait, wait_until, yes,
 };
 use crate::store::{Commit, Fence, Lease, SessionState, Taker, Then, ValueWrite};
 use futures_util::future::join;
+use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::TurnId;
-use outlast_vocab::record::{ClaimRef, Seq};
+use outlast_vocab::record::{ClaimRef, Fact, Seq, Settled, Verdict};
 use outlast_vocab::{Hash, Kind, Millis};
 use serde_json::json;
 
@@ -284,6 +285,30 @@ pub(super) async fn a_refused_fact_takes_the_whole_write_with_it(s: &Scene<'_>) 
     refused(s.commit(write).await, Kind::ClaimMismatch);
     assert_eq!(s.picture().await?, before);
     refused(s.blob(Hash::of(b"kept?")).await, Kind::BlobNotFound);
+    s.end(&lease).await?;
+    Ok(())
+}
+
+pub(super) async fn a_commit_says_nothing_that_is_for_the_store_to_say(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
+    let before = s.picture().await?;
+    let input = s.turn_records(lease.turn).await?.remove(0).fact;
+    let others = [
+        input,
+        Fact::Opened { key: Some("mine".to_owned()), forked_from: None },
+        Fact::HeadMoved { head: "main".to_owned(), to: None },
+        Fact::Parked { waits: vec![wait("a")] },
+        Fact::Resolved { key: place("a"), resolution: yes() },
+        Fact::CancelRequested { reason: "enough".to_owned() },
+        Fact::Settled(Settled { claim, verdict: Verdict::DidNotHappen }),
+        Fact::Ended { end: answer("bye") },
+    ];
+    for fact in others {
+        refused(s.add(&lease, vec![reply("kept?"), fact]).await, Kind::Internal);
+        assert_eq!(s.picture().await?, before);
+    }
     s.end(&lease).await?;
     Ok(())
 }

@@ -333,8 +333,22 @@ fn project(
             }
             Ok(())
         }
-        _ => Ok(()),
+        Fact::Started(_) | Fact::Performed(_) | Fact::Stuck { .. } | Fact::Repaired { .. } => Ok(()),
+        Fact::Opened { .. }
+        | Fact::HeadMoved { .. }
+        | Fact::Accepted(_)
+        | Fact::Parked { .. }
+        | Fact::Resolved { .. }
+        | Fact::CancelRequested { .. }
+        | Fact::Settled(_)
+        | Fact::Ended { .. } => Err(not_a_workers(fact)),
     }
+}
+
+/// Facts that are true only together with rows that another write changes. In a commit they would be a lie.
+fn not_a_workers(fact: &Fact) -> Error {
+    let detail = format!("a commit cannot say `{}`: that is for the store to say", fact.name());
+    Error::new(Kind::Internal, detail)
 }
 
 fn claim_batch(
