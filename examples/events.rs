@@ -40,8 +40,9 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         .builtin_tools()
         .start()
         .await?;
-    let turn = outlast.new_session().send("what time is it?").await?;
-    let live = follow(turn.events()).await?;
+    // Watched from before it begins, so that no word is missed; `Turn::events` joins later.
+    let (turn, events) = outlast.new_session().send("what time is it?").watched().await?;
+    let live = follow(events).await?;
     println!();
     let again = follow(outlast.runtime().events(turn.session(), Seq(1))).await?;
     outlast.shut_down().await;

@@ -10,10 +10,11 @@
 //! # }
 //! ```
 //!
-//! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end. Tools are
-//! written against [`tool`], models against [`model`].
+//! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
+//! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
 
 mod builder;
+mod sending;
 mod session;
 
 pub use builder::{Builder, Outlast};
@@ -26,6 +27,7 @@ pub use outlast_store as sqlite;
 pub use outlast_tools as tools;
 pub use outlast_vocab as vocab;
 pub use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
+pub use sending::Sending;
 pub use session::{Session, Turn};
 
 // Tools derive their arguments' schema; a program that embeds Outlast should not have to pick versions of these.

@@ -1,7 +1,8 @@
 //! A session as a program holds it, and a turn on its way to its end.
+use crate::Sending;
 use outlast_ports::store::{Accepted, Cancelled, Target};
+use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
-use outlast_runtime::{Input, Runtime};
 use outlast_vocab::effect::Place;
 use outlast_vocab::record::{Delivery, End, Seq};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
@@ -21,31 +22,35 @@ impl Session {
         Self { runtime, target, opened: Arc::default() }
     }
 
-    /// Sends a text. When this returns, the input is durable and will be answered, whatever happens to this process.
-    pub async fn send(&self, text: impl Into<String>) -> Result<Turn, Error> {
-        self.submit(Input::text(self.target(), text)).await
+    /// Sends a text.
+    pub fn send(&self, text: impl Into<String>) -> Sending {
+        Sending { session: self.clone(), text: text.into(), key: None, delivery: Delivery::Next }
     }
 
     /// Sends a text under an idempotency key: sending it again gives the same turn.
-    pub async fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Result<Turn, Error> {
-        let input = Input::text(self.target(), text);
-        self.submit(Input { key: Some(key.into()), ..input }).await
+    pub fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Sending {
+        Sending { key: Some(key.into()), ..self.send(text) }
     }
 
     /// Sends a text that joins the turn under way at its next checkpoint, or starts a turn if there is none.
-    pub async fn steer(&self, text: impl Into<String>) -> Result<Turn, Error> {
-        let input = Input::text(self.target(), text);
-        self.submit(Input { delivery: Delivery::Join, ..input }).await
+    pub fn steer(&self, text: impl Into<String>) -> Sending {
+        Sending { delivery: Delivery::Join, ..self.send(text) }
     }
 
-    fn target(&self) -> Target {
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Which session an input is for.
+    pub(crate) fn target(&self) -> Target {
         self.opened.get().map_or_else(|| self.target.clone(), |id| Target::Id(*id))
     }
 
-    async fn submit(&self, input: Input) -> Result<Turn, Error> {
-        let Accepted { session, turn, duplicate, place, .. } = self.runtime.submit(input).await?;
+    /// The turn that an accepted input is. From here on it is known which session this is.
+    pub(crate) fn turn(self, accepted: &Accepted) -> Turn {
+        let Accepted { session, turn, duplicate, place, .. } = *accepted;
         self.opened.get_or_init(|| session);
-        Ok(Turn { runtime: self.runtime.clone(), session, id: turn, duplicate, place })
+        Turn { runtime: self.runtime, session, id: turn, duplicate, place }
     }
 }
 
@@ -92,7 +97,8 @@ impl Turn {
         self.place
     }
 
-    /// The session's events from this input on.
+    /// The session's events from this input on. What the model said before this was called is in its record, but not
+    /// told word by word; for that see [`Sending::watched`].
     pub fn events(&self) -> Events {
         self.runtime.events(self.session, Seq(self.place.seq.0.saturating_sub(1)))
     }

@@ -1,7 +1,7 @@
 //! Follows a session from a cursor: what is durable from the store, what happens right now from the line (R14.1–R14.3).
 use crate::live::{Listener, Signal};
 use crate::outfit::World;
-use outlast_ports::store::Store;
+use outlast_ports::store::{Accepted, Store};
 use outlast_vocab::event::Event;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, SessionId};
@@ -31,6 +31,21 @@ impl Events {
     pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let line = Listener::new(world.clone(), session);
         Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto: Seq(u64::MAX) }
+    }
+
+    /// Reads from an input on, over a line that was joined before its turn could begin. What is said in the turn stands
+    /// on the line, so records are given out as the line tells of them, however late the reader comes.
+    pub(crate) fn of_input(
+        world: Arc<World>,
+        store: Arc<dyn Store>,
+        line: Listener,
+        accepted: &Accepted,
+    ) -> Self {
+        let Accepted { session, place, .. } = *accepted;
+        // Of a turn that may have ended long ago the line tells nothing.
+        let upto = if accepted.duplicate { Seq(u64::MAX) } else { place.seq };
+        let after = Seq(place.seq.0.saturating_sub(1));
+        Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto }
     }
 
     /// The next event. Waits for one if there is none yet.

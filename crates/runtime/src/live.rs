@@ -141,6 +141,11 @@ impl Listener {
         Self { world, session, line }
     }
 
+    /// The session that is watched.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// The next thing to know; waits for one.
     pub async fn next(&self) -> Signal {
         loop {

@@ -5,7 +5,7 @@ use crate::drive::{Turn, drive};
 use crate::events::Events;
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
-use crate::live::Hub;
+use crate::live::{Hub, Listener};
 use crate::model::backoff;
 use crate::outfit::{Outfit, World};
 use crate::recent::Recent;
@@ -165,6 +165,40 @@ impl Runtime {
     /// Takes an input in. When this returns, the input is durable and its turn will be driven, here or by whoever holds
     /// the session.
     pub async fn submit(&self, input: Input) -> Result<Accepted, Error> {
+        self.take_in(input, |_| ()).await.map(|(accepted, ())| accepted)
+    }
+
+    /// Takes an input in and follows its session from there. The line is joined before anybody can drive the turn, so
+    /// nothing that is said in it is missed.
+    pub async fn submit_watched(&self, input: Input) -> Result<(Accepted, Events), Error> {
+        let listen = |session| Listener::new(self.inner.world.clone(), session);
+        let line = listen(self.session_of(&input.target).await?);
+        self.take_in(input, |accepted| {
+            // Unless somebody else opened the session under its key a moment ago, this is the one that was looked up.
+            let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
+            Events::of_input(self.inner.world.clone(), self.inner.store.clone(), line, accepted)
+        })
+        .await
+    }
+
+    /// The session that is meant, be it there or not.
+    async fn session_of(&self, target: &Target) -> Result<SessionId, Error> {
+        match target {
+            Target::New(id) | Target::Id(id) => Ok(*id),
+            Target::Key { key, fresh } => match self.inner.store.session_by_key(key.clone()).await {
+                Ok(found) => Ok(found.id),
+                Err(error) if error.kind() == Kind::SessionNotFound => Ok(*fresh),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Takes an input in. What is to happen between that and the beginning of its turn happens in `before`.
+    async fn take_in<T>(
+        &self,
+        input: Input,
+        before: impl FnOnce(&Accepted) -> T,
+    ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits)?;
         let Input { target, parts, key, delivery, head } = input;
@@ -187,13 +221,14 @@ impl Runtime {
             })
             .await?;
         inner.outfit.was_stored();
+        let made = before(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
         let Accepted { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
             None => inner.wake.notify_one(),
         }
-        Ok(Accepted { session, turn, duplicate, place, work: None })
+        Ok((Accepted { session, turn, duplicate, place, work: None }, made))
     }
 
     /// How a turn ended; waits until it has. An input that joined another turn ends as that one does.

@@ -111,6 +111,53 @@ async fn following_a_session_and_reading_it_later_give_the_same_events() {
     assert_eq!(outlast.store().records(turn.session(), cursor, 100).await.unwrap(), live[2..]);
 }
 
+/// Everything that is told of a turn, to a reader who begins when it is over.
+async fn told((turn, mut events): (Turn, outlast::Events)) -> Vec<String> {
+    turn.answer().await.unwrap();
+    let mut told = Vec::new();
+    loop {
+        match events.next().await.unwrap() {
+            Event::Live(Live { what: LiveKind::Text { text, .. }, .. }) => told.push(text),
+            Event::Live(_) => {}
+            Event::Missed { frames } => told.push(format!("{frames} missed")),
+            Event::Durable(record) => {
+                told.push(record.fact.name().to_owned());
+                if matches!(record.fact, Fact::Ended { .. }) {
+                    return told;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_watched_is_heard_from_its_first_word_however_its_session_is_named() {
+    let outlast = saying("any\nsay one two").start().await.unwrap();
+    let heard = ["turn.accepted", "one ", "two", "turn.started", "effect.performed", "turn.ended"];
+    let watched = outlast.session("ann").send("a new key").watched().await.unwrap();
+    let id = watched.0.session();
+    assert_eq!(told(watched).await, heard);
+    let watched = outlast.session("ann").send("a key that is there").watched().await.unwrap();
+    assert_eq!(told(watched).await, heard);
+    let watched = outlast.session_by_id(id).send("an id").watched().await.unwrap();
+    assert_eq!(told(watched).await, heard);
+    let watched = outlast.new_session().steer("a new session").watched().await.unwrap();
+    assert_eq!(told(watched).await, heard);
+}
+
+#[tokio::test]
+async fn watching_an_input_that_was_there_before_shows_what_became_of_it() {
+    let outlast = saying("any\nsay one two").start().await.unwrap();
+    let session = outlast.session("ann");
+    let first = session.send_once("k", "hi").await.unwrap();
+    first.answer().await.unwrap();
+    session.send("more").await.unwrap().answer().await.unwrap();
+    let again = session.send_once("k", "hi").watched().await.unwrap();
+    assert_eq!((again.0.id(), again.0.duplicate()), (first.id(), true));
+    let facts = ["turn.accepted", "turn.started", "effect.performed", "turn.ended"];
+    assert_eq!(told(again).await, facts);
+}
+
 #[tokio::test]
 async fn what_is_missing_is_found_at_start_up() {
     let start = |builder: Builder| async { builder.start().await.err().map(|error| error.kind()) };
@@ -137,8 +184,8 @@ async fn a_session_at_rest_says_so() {
 async fn a_new_session_takes_more_than_one_input() {
     let outlast = saying("any\nsay {{input}}").start().await.unwrap();
     let session = outlast.new_session();
-    let first = session.send("one").await.unwrap();
-    let second = session.send("two").await.unwrap();
+    let (first, second) = (session.send("one"), session.send("two"));
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
     assert_eq!(first.session(), second.session());
     assert_eq!(second.answer().await.unwrap(), "two");
 }
@@ -166,13 +213,7 @@ impl Tool for Paint {
 #[tokio::test]
 async fn a_note_of_a_tool_reaches_those_who_watch() {
     let outlast = saying("any\ncall paint {}\n---\nsay {{result paint}}").tool(Paint).start().await.unwrap();
-    let session = outlast.session("ann");
-    let first = session.send("paint").await.unwrap();
-    assert_eq!(first.answer().await.unwrap(), "painted");
-    // Watched from before the input, so nothing of its turn can be missed.
-    let last = outlast.store().session(first.session()).await.unwrap().last.seq;
-    let mut events = outlast.runtime().events(first.session(), last);
-    let second = session.send("again").await.unwrap();
+    let (turn, mut events) = outlast.session("ann").send("paint").watched().await.unwrap();
     let mut notes = Vec::new();
     loop {
         match events.next().await.unwrap() {
@@ -183,5 +224,5 @@ async fn a_note_of_a_tool_reaches_those_who_watch() {
             _ => {}
         }
     }
-    assert_eq!(notes, [(second.id(), "turn/1/tools/0/child:0:call_1".into(), "half of it".into())]);
+    assert_eq!(notes, [(turn.id(), "turn/0/tools/0/child:0:call_0".into(), "half of it".into())]);
 }

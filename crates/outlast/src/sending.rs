@@ -1,0 +1,49 @@
+//! An input that is about to be sent.
+use crate::{Session, Turn};
+use outlast_ports::BoxFuture;
+use outlast_runtime::Input;
+use outlast_runtime::events::Events;
+use outlast_vocab::Error;
+use outlast_vocab::record::Delivery;
+
+/// An input that is about to be sent. When awaiting it returns, the input is durable and will be answered, whatever
+/// happens to this process.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Sending {
+    pub(crate) session: Session,
+    pub(crate) text: String,
+    pub(crate) key: Option<String>,
+    pub(crate) delivery: Delivery,
+}
+
+impl Sending {
+    /// Sends it and follows its session from there. Watching begins before the turn does, so no word of a streamed answer
+    /// is missed; [`Turn::events`] joins a turn that runs already.
+    pub async fn watched(self) -> Result<(Turn, Events), Error> {
+        let (session, input) = self.addressed();
+        let (accepted, events) = session.runtime().submit_watched(input).await?;
+        Ok((session.turn(&accepted), events))
+    }
+
+    async fn send(self) -> Result<Turn, Error> {
+        let (session, input) = self.addressed();
+        let accepted = session.runtime().submit(input).await?;
+        Ok(session.turn(&accepted))
+    }
+
+    /// The input with the session it is for, which may have been opened since this was made.
+    fn addressed(self) -> (Session, Input) {
+        let Self { session, text, key, delivery } = self;
+        let input = Input { key, delivery, ..Input::text(session.target(), text) };
+        (session, input)
+    }
+}
+
+impl IntoFuture for Sending {
+    type Output = Result<Turn, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
