@@ -62,7 +62,7 @@ impl Outlast {
         Builder::new(Place::Memory(Memory::new()))
     }
 
-    /// The session with this key; it is opened with its first input.
+    /// The session with this key, on its main head; it is opened with its first input.
     pub fn session(&self, key: impl Into<String>) -> Session {
         let fresh = self.runtime.fresh_session();
         Session::new(self.runtime.clone(), Target::Key { key: key.into(), fresh })

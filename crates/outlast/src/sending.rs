@@ -34,7 +34,8 @@ impl Sending {
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
         let Self { session, text, key, delivery } = self;
-        let input = Input { key, delivery, ..Input::text(session.target(), text) };
+        let head = session.head().to_owned();
+        let input = Input { key, delivery, head, ..Input::text(session.target(), text) };
         (session, input)
     }
 }

@@ -1,6 +1,6 @@
 //! A session as a program holds it, and a turn on its way to its end.
 use crate::Sending;
-use outlast_ports::store::{Accepted, Cancelled, Target};
+use outlast_ports::store::{Accepted, Cancelled, MAIN, Target};
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
 use outlast_vocab::effect::Place;
@@ -8,18 +8,26 @@ use outlast_vocab::record::{Delivery, End, Seq};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use std::sync::{Arc, OnceLock};
 
-/// Takes inputs for one session.
+/// Takes inputs for one session, on one of its heads.
 #[derive(Clone)]
 pub struct Session {
     runtime: Runtime,
     target: Target,
+    head: String,
     /// Which session it is, once an input was accepted: a new session is new only once.
     opened: Arc<OnceLock<SessionId>>,
 }
 
 impl Session {
     pub(crate) fn new(runtime: Runtime, target: Target) -> Self {
-        Self { runtime, target, opened: Arc::default() }
+        Self { runtime, target, head: MAIN.to_owned(), opened: Arc::default() }
+    }
+
+    /// The same session, with its inputs on another head. A fork within the session makes one; an input for a head that
+    /// is not there is refused.
+    #[must_use]
+    pub fn on_head(&self, name: impl Into<String>) -> Self {
+        Self { head: name.into(), ..self.clone() }
     }
 
     /// Sends a text.
@@ -39,6 +47,11 @@ impl Session {
 
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// Which head an input is for.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
     }
 
     /// Which session an input is for.

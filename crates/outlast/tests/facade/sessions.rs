@@ -1,9 +1,9 @@
 //! Sessions and turns as a program holds them.
 use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::prelude::*;
-use outlast::store::{Cancelled, SessionState};
+use outlast::store::{Cancelled, Fork, ForkTo, SessionState};
 use outlast::vocab::event::{Event, Live, LiveKind};
-use outlast::vocab::record::{End, Fact, Seq};
+use outlast::vocab::record::{End, Fact, NodeRef, Seq};
 use outlast::{Builder, Kind};
 
 fn saying(script: &str) -> Builder {
@@ -188,6 +188,28 @@ async fn a_new_session_takes_more_than_one_input() {
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     assert_eq!(first.session(), second.session());
     assert_eq!(second.answer().await.unwrap(), "two");
+}
+
+#[tokio::test]
+async fn inputs_on_another_head_go_on_apart_from_the_main_one() {
+    let outlast = saying("any\nsay {{input}}").start().await.unwrap();
+    let session = outlast.session("ann");
+    let first = session.send("one").await.unwrap();
+    first.answer().await.unwrap();
+    let draft = session.on_head("draft");
+    let refused = draft.send("two").await.err().unwrap();
+    assert_eq!(refused.kind(), Kind::NodeNotFound);
+    let (from, now) = (first.session(), outlast.runtime().now());
+    let fork = Fork { from, at: None, to: ForkTo::Head("draft".into()), now };
+    outlast.store().fork(fork).await.unwrap();
+    let second = draft.send("two").await.unwrap();
+    assert_eq!(second.answer().await.unwrap(), "two");
+    session.send("three").await.unwrap().answer().await.unwrap();
+    draft.send_once("k", "four").await.unwrap().answer().await.unwrap();
+    let turns = outlast.store().turns(from, 0, 10).await.unwrap();
+    let last = |turn: usize| NodeRef { session: from, seq: turns[turn].span.1 };
+    let follows: Vec<_> = turns.iter().map(|turn| turn.parent).collect();
+    assert_eq!(follows, [None, Some(last(0)), Some(last(0)), Some(last(1))]);
 }
 
 /// Says how far it is.
