@@ -1,6 +1,6 @@
 //! Finds what a person names: a session by its id or key, a turn by its id.
 use outlast::store::{SessionView, Store};
-use outlast::{Error, Kind, SessionId};
+use outlast::{Error, Kind, Outlast, Session, SessionId};
 
 /// A session as a person names it.
 #[derive(Clone)]
@@ -15,6 +15,15 @@ impl Named {
     /// What looks like an id is one, and an error if it is of another kind; everything else is a key.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         if looks_like_an_id(text) { Ok(Self::Id(text.parse()?)) } else { Ok(Self::Key(text.to_owned())) }
+    }
+
+    /// The session for inputs; a new one if none is named.
+    pub(crate) fn session(named: Option<Self>, outlast: &Outlast) -> Session {
+        match named {
+            Some(Self::Id(id)) => outlast.session_by_id(id),
+            Some(Self::Key(key)) => outlast.session(key),
+            None => outlast.new_session(),
+        }
     }
 
     /// The session, if it is there. A key may be new, an id may not.

@@ -1,6 +1,5 @@
 //! Follows a turn to its end, or to where it waits for somebody. Ctrl-C cancels the turn; a second one ends the program.
 use crate::prose::Prose;
-use crate::send::Sent;
 use crate::terminal;
 use crate::words;
 use outlast::store::SessionState;
@@ -8,7 +7,7 @@ use outlast::vocab::At;
 use outlast::vocab::event::{Event, Live, LiveKind};
 use outlast::vocab::record::Fact;
 use outlast::vocab::wait::{Wait, WaitKind};
-use outlast::{Error, Kind, Outlast, Turn};
+use outlast::{Error, Events, Kind, Outlast, Turn};
 
 /// What a shell expects of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -56,14 +55,14 @@ pub(crate) enum AtWait {
     Stay,
 }
 
-/// Follows a turn. An end other than an answer is an error; a wait is none.
+/// Follows a turn over its events. An end other than an answer is an error; a wait is none.
 pub(crate) async fn follow(
     outlast: &Outlast,
-    sent: Sent,
+    (turn, mut events): (Turn, Events),
     view: &mut View,
     at_wait: AtWait,
 ) -> Result<(), Error> {
-    let Sent { ref turn, mut watch } = sent;
+    let turn = &turn;
     let mut stop = Box::pin(interrupt());
     let mut asked_to_stop = false;
     let mut stuck = None;
@@ -75,7 +74,7 @@ pub(crate) async fn follow(
     }
     loop {
         let event = tokio::select! {
-            event = watch.next() => event?,
+            event = events.next() => event?,
             () = &mut stop => {
                 if asked_to_stop {
                     std::process::exit(INTERRUPTED);

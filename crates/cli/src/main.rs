@@ -1,7 +1,7 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
-//! [`send`], [`watch`] and [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod command;
 mod data;
@@ -9,9 +9,7 @@ mod find;
 mod follow;
 mod input;
 mod prose;
-mod send;
 mod terminal;
-mod watch;
 mod words;
 
 use clap::Parser;

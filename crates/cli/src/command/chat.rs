@@ -8,13 +8,12 @@ use crate::data::Data;
 use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
 use crate::prose::Prose;
-use crate::send::Message;
 use crate::terminal;
 use crate::words;
 use clap::Args;
 use outlast::clock::{Clock, Entropy};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::store::{Fork, ForkTo, MAIN};
+use outlast::store::{Fork, ForkTo};
 use outlast::vocab::record::Seq;
 use outlast::{Error, Kind, Limits, Outlast, SessionId};
 use rustyline::completion::Completer;
@@ -106,15 +105,13 @@ async fn act(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Resu
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         _ => {
-            let head = MAIN.to_owned();
-            let message = Message { to: session.clone(), key: None, head, text: line.to_owned() };
-            let sent = message.send(outlast).await?;
+            let (turn, events) = Named::session(session.clone(), outlast).send(line).watched().await?;
             let is_new = session.is_none();
             if is_new {
-                terminal::note(&format!("· session {}", sent.turn.session()));
+                terminal::note(&format!("· session {}", turn.session()));
             }
-            *session = Some(Named::Id(sent.turn.session()));
-            follow(outlast, sent, &mut View::Prose(Prose::default()), AtWait::Leave).await?;
+            *session = Some(Named::Id(turn.session()));
+            follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await?;
         }
     }
     Ok(Then::GoOn)

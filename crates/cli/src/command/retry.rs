@@ -3,8 +3,6 @@ use crate::agent::Agent;
 use crate::data::Data;
 use crate::follow::{AtWait, View, follow};
 use crate::prose::Prose;
-use crate::send::Sent;
-use crate::watch::Watch;
 use clap::Args;
 use outlast::{Error, Outlast, TurnId};
 
@@ -33,6 +31,6 @@ impl Retry {
 async fn again(outlast: &Outlast, turn: TurnId) -> Result<(), Error> {
     outlast.runtime().retry(turn).await?;
     let turn = outlast.turn(turn).await?;
-    let watch = Watch::of(outlast, &turn);
-    follow(outlast, Sent { turn, watch }, &mut View::Prose(Prose::default()), AtWait::Leave).await
+    let events = turn.events();
+    follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await
 }

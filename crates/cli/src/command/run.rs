@@ -5,7 +5,6 @@ use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
 use crate::input;
 use crate::prose::Prose;
-use crate::send::Message;
 use crate::terminal;
 use clap::Args;
 use outlast::store::MAIN;
@@ -48,13 +47,17 @@ impl Run {
 
     async fn turn(&self, outlast: &Outlast, named: Option<Named>, text: String) -> Result<(), Error> {
         let is_new = named.is_none();
-        let (key, head) = (self.key.clone(), self.head.clone());
-        let sent = Message { to: named, key, head, text }.send(outlast).await?;
+        let session = Named::session(named, outlast).on_head(&self.head);
+        let sending = match &self.key {
+            Some(key) => session.send_once(key, text),
+            None => session.send(text),
+        };
+        let (turn, events) = sending.watched().await?;
         if is_new {
-            terminal::note(&format!("· session {}", sent.turn.session()));
+            terminal::note(&format!("· session {}", turn.session()));
         }
         let mut view = if self.json { View::Frames } else { View::Prose(Prose::default()) };
         let at_wait = if self.wait { AtWait::Stay } else { AtWait::Leave };
-        follow(outlast, sent, &mut view, at_wait).await
+        follow(outlast, (turn, events), &mut view, at_wait).await
     }
 }

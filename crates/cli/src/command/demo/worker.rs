@@ -6,7 +6,6 @@ use super::progress::{Order, Progress, Step};
 use super::tools::{ACTIONS, Pace};
 use super::witness::Witness;
 use crate::terminal;
-use crate::watch::Watch;
 use crate::words;
 use clap::Args;
 use outlast::clock::{Clock, Entropy};
@@ -19,7 +18,7 @@ use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::event::{Event, LiveKind};
 use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
-use outlast::{Error, Kind, Limits, Outlast, SessionId, TurnId};
+use outlast::{Error, Events, Kind, Limits, Outlast, SessionId, TurnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -60,9 +59,9 @@ impl Stage {
         let (to_us, mut ended) = mpsc::unbounded_channel();
         let mut watchers = tokio::task::JoinSet::new();
         for (id, past) in sessions.values() {
-            let watch = Watch::new(&outlast, *id, Seq(0));
+            let events = outlast.runtime().events(*id, Seq(0));
             let watcher = Watcher::new(outlast.clone(), *id, *past, to_us.clone());
-            watchers.spawn(watcher.tell(watch));
+            watchers.spawn(watcher.tell(events));
         }
         let mut open = BTreeSet::new();
         for Order { session, key, text } in orders {
@@ -148,9 +147,9 @@ impl Watcher {
         Self { outlast, session, past, ended, names: BTreeMap::new(), claims: BTreeMap::new() }
     }
 
-    async fn tell(mut self, mut watch: Watch) -> Result<(), Error> {
+    async fn tell(mut self, mut events: Events) -> Result<(), Error> {
         loop {
-            let progress = match watch.next().await? {
+            let progress = match events.next().await? {
                 Event::Durable(record) => self.became_true(&record).await?,
                 Event::Live(live) => self.happens(live.what),
                 Event::Missed { .. } => None,
