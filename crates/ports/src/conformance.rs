@@ -347,6 +347,8 @@ suite! { $
             a_value_reads_back_as_it_was_set,
             values_belong_to_their_session,
             values_outlive_the_turn_that_set_them,
+            a_fork_where_a_head_stands_begins_with_the_values_as_they_are,
+            a_fork_before_that_begins_without_values,
             values_are_listed_by_prefix_and_name,
             the_store_says_what_it_is,
         }

@@ -471,7 +471,8 @@ pub trait Queries: Send + Sync {
 
 /// Branches of sessions.
 pub trait Trees: Send + Sync {
-    /// Makes a new head or a new session at a message. Nothing is copied.
+    /// Makes a new head or a new session at a message. No message is copied. A session that begins where a head of its
+    /// parent stands gets the parent's values as they are now; one that begins earlier gets none.
     fn fork(&self, fork: Fork) -> Answer<'_, SessionId>;
 
     /// Moves a head to an earlier message, or to where the session began: before its first message, or at the message

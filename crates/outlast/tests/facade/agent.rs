@@ -3,6 +3,7 @@ use outlast::clock::VirtualClock;
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
+use outlast::store::{Fork, ForkTo};
 use outlast::tools::{FileRoot, WallClock};
 use outlast::vocab::Millis;
 use outlast::vocab::effect::Command;
@@ -68,6 +69,21 @@ async fn what_it_remembers_it_knows_in_the_next_turn_and_after_the_file_is_opene
 
     let outlast = agent(&path).start().await.unwrap();
     assert_eq!(ask(&outlast, "what is my name?").await, "I do not remember your name.");
+    outlast.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_fork_of_a_session_as_it_is_remembers_what_the_session_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let outlast = agent(&dir.path().join("outlast.db")).start().await.unwrap();
+    assert_eq!(ask(&outlast, "remember my name is Ann").await, "I will remember that your name is Ann.");
+    let from = outlast.store().session_by_key("ann".into()).await.unwrap().id;
+    let (fresh, now) = (outlast.runtime().fresh_session(), outlast.runtime().now());
+    let fork = Fork { from, at: None, to: ForkTo::Session { fresh, key: Some("fork".into()) }, now };
+    outlast.store().fork(fork).await.unwrap();
+    assert_eq!(ask(&outlast, "forget my name").await, "I have forgotten your name.");
+    let forked = outlast.session("fork").send("what is my name?").await.unwrap();
+    assert_eq!(forked.answer().await.unwrap(), "Your name is Ann.");
     outlast.shut_down().await;
 }
 

@@ -2,6 +2,7 @@
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
 use crate::store::{Commit, Fork, ForkTo, Lease, Then, ValueWrite};
+use outlast_vocab::id::SessionId;
 use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{ClaimRef, Fact, Seq};
@@ -150,6 +151,57 @@ pub(super) async fn values_outlive_the_turn_that_set_them(s: &Scene<'_>) -> Rule
     s.commit(values(&lease, vec![put("a", json!(1))])).await?;
     s.end(&lease).await?;
     assert_eq!(value(s, &lease, "a").await?, Some(json!(1)));
+    Ok(())
+}
+
+/// All values of a session.
+async fn all_values(s: &Scene<'_>, session: SessionId) -> Result<Vec<(String, Value)>, Error> {
+    let mut all = Vec::new();
+    for name in s.value_names(session, String::new(), ALL).await? {
+        let value = s.value(session, name.clone()).await?;
+        all.push((name, value.expect("it was listed")));
+    }
+    Ok(all)
+}
+
+fn fork(from: SessionId, at: Option<Seq>) -> Fork {
+    Fork { from, at, to: ForkTo::Session { fresh: session_id(), key: None }, now: NOW }
+}
+
+pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_are(s: &Scene<'_>) -> Rule {
+    let parent = s.fresh_session().await?;
+    let early = s.whole_turn(parent, "one").await?;
+    s.fork(Fork { to: ForkTo::Head("draft".to_owned()), ..fork(parent, None) }).await?;
+    let work = s.begin_in(parent, "two").await?;
+    let set = vec![put("a", json!({ "n": 1 })), put("' % é", json!(null)), put("b", json!(2))];
+    s.commit(values(&work.lease, set)).await?;
+    s.commit(values(&work.lease, vec![remove("b")])).await?;
+    s.end(&work.lease).await?;
+    let kept = vec![("' % é".to_owned(), json!(null)), ("a".to_owned(), json!({ "n": 1 }))];
+    let tip = s.session(parent).await?.heads.into_iter().find(|(name, _)| name == "main");
+    let tip = tip.and_then(|(_, node)| node).expect("main has moved").seq;
+    // Values belong to the session and not to a head of it.
+    for at in [None, Some(tip), Some(early.seq)] {
+        let child = s.fork(fork(parent, at)).await?;
+        assert_eq!(all_values(s, child).await?, kept);
+        let work = s.begin_in(child, "three").await?;
+        s.commit(values(&work.lease, vec![put("a", json!("mine")), remove("' % é")])).await?;
+        s.end(&work.lease).await?;
+        assert_eq!(all_values(s, parent).await?, kept);
+        let grandchild = s.fork(fork(child, None)).await?;
+        assert_eq!(all_values(s, grandchild).await?, [("a".to_owned(), json!("mine"))]);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_fork_before_that_begins_without_values(s: &Scene<'_>) -> Rule {
+    let parent = s.fresh_session().await?;
+    let early = s.whole_turn(parent, "one").await?;
+    let work = s.begin_in(parent, "two").await?;
+    s.commit(values(&work.lease, vec![put("a", json!(1))])).await?;
+    s.end(&work.lease).await?;
+    let child = s.fork(fork(parent, Some(early.seq))).await?;
+    assert_eq!(all_values(s, child).await?, []);
     Ok(())
 }
 

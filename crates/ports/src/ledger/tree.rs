@@ -1,13 +1,14 @@
 //! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
-use crate::rows::{Node, Rows, SessionRow};
+use crate::rows::{Node, Rows, SessionNo, SessionRow};
 use crate::store::{Fork, ForkTo, MAIN, SessionState};
 use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
 use outlast_vocab::{Error, Kind, Millis};
 
-/// Makes a new head or a new session at a message. Nothing is copied: the branch refers to the message it follows.
-/// Claims do not fork, so no call can run twice because of it.
+/// Makes a new head or a new session at a message. No message is copied: the branch refers to the one it follows.
+/// Claims do not fork, so no call can run twice because of it. Values are not versioned, so a session begins with those
+/// of its parent only where the parent itself would go on.
 pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     let Fork { from, at, to, now } = fork;
     let mut parent = session_row(rows, from)?;
@@ -39,9 +40,20 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
             append(rows, &mut session, None, Fact::Opened { key, forked_from }.into(), now)?;
             rows.put_session(&session)?;
+            if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
+                copy_values(rows, parent.no, session.no)?;
+            }
             Ok(session.id)
         }
     }
+}
+
+fn copy_values(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
+    for name in rows.value_names(from, "", usize::MAX)? {
+        let json = rows.value(from, &name)?;
+        rows.put_value(to, &name, json.as_deref())?;
+    }
+    Ok(())
 }
 
 /// Moves a head to an earlier message, or to where the session began. What it leaves stays.
