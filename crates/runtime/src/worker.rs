@@ -571,7 +571,8 @@ async fn keep(inner: Arc<Inner>) {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
         }
         let now = inner.world.clock.now();
-        let mut next = now.after(LOOK_AGAIN);
+        // A short lease is renewed more often than anything else is looked at.
+        let mut next = now.after(LOOK_AGAIN.min(inner.world.limits.lease / 3));
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
             next = next.min(wake);
         }

@@ -36,6 +36,24 @@ async fn a_silent_worker_loses_its_session_after_its_lease_and_its_writes_change
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_lease_is() {
+    let memory = Memory::new();
+    let clock = PausedClock::new();
+    let short = |config: &mut outlast_runtime::Config| {
+        config.limits = Limits { lease: Duration::from_millis(300), ..Limits::default() };
+        config.clock = clock.clone();
+    };
+    let lines = || vec![call("hangs", "for five seconds"), Line::Say("done")];
+    let first = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 1, short).await.unwrap();
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let second = live_with(Arc::new(memory), lines(), first.witness.clone(), 2, short).await.unwrap();
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    // Whoever lost a session has left a claim that another took over.
+    assert!(!first.names().await.contains(&"effect.reclaimed"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_claimed_again_and_again_without_progress_is_sealed_and_says_so() {
     let memory = Memory::new();
     let mut witness: Arc<Witness> = Arc::default();
