@@ -13,7 +13,9 @@ use crate::tasks::Tasks;
 use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::ModelProvider;
-use outlast_ports::store::{Accept, Accepted, Cancelled, Lease, MAIN, Resolved, Store, Taker, Target, Work};
+use outlast_ports::store::{
+    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
+};
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::message::Part;
@@ -24,6 +26,7 @@ use outlast_vocab::{
     Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -107,6 +110,7 @@ struct Inner {
 /// A session that this worker drives.
 struct Driving {
     turn: TurnId,
+    fence: Fence,
     canceller: Arc<Canceller>,
 }
 
@@ -366,8 +370,24 @@ impl Inner {
         let (canceller, wish) = cancel();
         let canceller = Arc::new(canceller);
         self.world.hub.begins(lease.turn);
-        lock(&self.driving).insert(lease.session, Driving { turn: lease.turn, canceller: canceller.clone() });
+        let driving = Driving { turn: lease.turn, fence: lease.fence, canceller: canceller.clone() };
+        lock(&self.driving).insert(lease.session, driving);
         Wish { canceller, wish }
+    }
+
+    /// Whether a session is still driven under this lease. A worker that lost a session may have got it back, and drives
+    /// it anew before the first drive has noticed.
+    fn drives(&self, lease: &Lease) -> bool {
+        lock(&self.driving).get(&lease.session).is_some_and(|driving| driving.fence == lease.fence)
+    }
+
+    /// Notes that a session is not driven under this lease any more.
+    fn stop_driving(&self, lease: &Lease) {
+        if let Entry::Occupied(driving) = lock(&self.driving).entry(lease.session)
+            && driving.get().fence == lease.fence
+        {
+            driving.remove();
+        }
     }
 }
 
@@ -382,7 +402,9 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
     loop {
         let lease = work.lease.clone();
         let driven = Drive { inner: &inner, wish }.turn(work).await;
-        inner.world.hub.leaves(lease.turn);
+        if inner.drives(&lease) {
+            inner.world.hub.leaves(lease.turn);
+        }
         match driven {
             Ok(Driven::Next(_, next)) => {
                 work = *next;
@@ -401,7 +423,7 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
             }
         }
         let full = inner.room() == 0;
-        lock(&inner.driving).remove(&lease.session);
+        inner.stop_driving(&lease);
         if full {
             // Sessions may wait for the room that is free now.
             inner.wake.notify_one();

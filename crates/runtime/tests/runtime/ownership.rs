@@ -1,10 +1,10 @@
 //! Who drives a session: leases, fences, recovery, the poison guard (R4.4, R4.5, R4.12).
 use crate::common::*;
 use outlast_ports::memory::Memory;
-use outlast_ports::store::SessionState;
+use outlast_ports::store::{SessionState, Taker, Turns};
 use outlast_vocab::record::{End, Fact};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Kind, Limits};
+use outlast_vocab::{Kind, Limits, WorkerId};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,23 @@ async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_le
     assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
     // Whoever lost a session has left a claim that another took over.
     assert!(!first.names().await.contains(&"effect.reclaimed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
+    let (memory, life) =
+        fresh(vec![call("hangs", "once"), call("hangs", "once more"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    // As if it had been stopped for an hour: another takes the session and gives it back before this one notices.
+    let later = life.runtime.now().after(Duration::from_hours(1));
+    let other = Taker { worker: WorkerId::from_u128(2), until: later };
+    let work = memory.claim(other, later, 1).await.unwrap().remove(0);
+    memory.hand_back(work.lease, life.runtime.now()).await.unwrap();
+    // Its first drive ends five seconds in, when its tool does; the second one must not be forgotten with it.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    life.runtime.idle().await.unwrap();
+    assert!(life.runtime.store().turn(turn).await.unwrap().end.is_some());
 }
 
 #[tokio::test(start_paused = true)]
