@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod ledger;
 pub mod memory;
 pub mod model;
+pub mod mortal;
 pub mod rows;
 pub mod service;
 pub mod store;

@@ -4,9 +4,9 @@ use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Counted};
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::rows::{ReadRows, Rows};
+pub(crate) use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values};
-use outlast_ports::store::{Backend, Status, Store, Target};
+use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
 use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::effect::{StopReason, Usage};
@@ -264,67 +264,6 @@ impl Tool for Booked {
         } else {
             Probe::DidNotHappen
         })
-    }
-}
-
-/// A store that dies at a write: before it happens, or after it happened but before anybody knows.
-#[derive(Clone)]
-pub(crate) struct Mortal {
-    pub(crate) inner: Memory,
-    pub(crate) writes: Arc<AtomicU64>,
-    pub(crate) died: Arc<tokio::sync::Notify>,
-    pub(crate) dies: Death,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
-    Never,
-    Before(u64),
-    After(u64),
-}
-
-impl Mortal {
-    pub(crate) fn new(inner: &Memory, dies: Death) -> Self {
-        Self { inner: inner.clone(), writes: Arc::default(), died: Arc::default(), dies }
-    }
-}
-
-impl Backend for Mortal {
-    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
-    {
-        let number = self.writes.fetch_add(1, Ordering::SeqCst);
-        let last = match self.dies {
-            Death::Never => return self.inner.write(unit),
-            Death::Before(at) | Death::After(at) if number < at => return self.inner.write(unit),
-            Death::After(at) if number == at => Some(self.inner.write(unit)),
-            Death::Before(_) | Death::After(_) => None,
-        };
-        Box::pin(async move {
-            if let Some(last) = last {
-                drop(last.await);
-            }
-            self.died.notify_one();
-            std::future::pending().await
-        })
-    }
-
-    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
-    {
-        self.inner.read(query)
-    }
-
-    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
-        Backend::changes(&self.inner)
-    }
-
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
-        Backend::status(&self.inner)
     }
 }
 

@@ -10,7 +10,6 @@ use outlast_vocab::{Kind, Limits, TurnId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What happens in a scenario beside the turn itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,12 +66,12 @@ struct Left {
 async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witness>, u64) {
     let memory = Memory::new();
     let witness: Arc<Witness> = Arc::default();
-    let mortal = Mortal::new(&memory, death);
-    let (writes, died) = (mortal.writes.clone(), mortal.died.clone());
+    let mortal = Mortal::new(memory.clone(), death);
+    let pulse = mortal.pulse();
     let first = live(Arc::new(mortal), lines.to_vec(), witness.clone(), 1).await;
     let done = tokio::select! {
         () = act(&first, outside) => true,
-        () = died.notified() => false,
+        () = pulse.stopped() => false,
     };
     let witness = first.die(&memory).await;
     if !done {
@@ -87,7 +86,7 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     let reader = live(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 3).await;
     let left = look(&reader).await;
     check_oracles(&reader, &witness).await;
-    (left, witness, writes.load(Ordering::SeqCst))
+    (left, witness, pulse.writes())
 }
 
 /// The outside world: idempotent, because whoever dies before an answer asks again.

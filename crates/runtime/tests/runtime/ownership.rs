@@ -12,7 +12,7 @@ use std::time::Duration;
 #[tokio::test(start_paused = true)]
 async fn an_accepted_turn_goes_on_by_itself_when_a_worker_starts() {
     let memory = Memory::new();
-    let dies = Mortal::new(&memory, Death::After(1));
+    let dies = Mortal::new(memory.clone(), Death::After(1));
     let first = live(Arc::new(dies), vec![call("put", "a"), Line::Say("done")], Arc::default(), 1).await;
     let turn = first.send("go").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -24,7 +24,7 @@ async fn an_accepted_turn_goes_on_by_itself_when_a_worker_starts() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_worker_loses_its_session_after_its_lease_and_its_writes_change_nothing() {
     let memory = Memory::new();
-    let stops = Mortal::new(&memory, Death::Before(1));
+    let stops = Mortal::new(memory.clone(), Death::Before(1));
     let lines = || vec![Line::Say("hello")];
     let first = live(Arc::new(stops), lines(), Arc::default(), 1).await;
     let turn = first.send("go").await;
@@ -78,7 +78,7 @@ async fn a_turn_claimed_again_and_again_without_progress_is_sealed_and_says_so()
     let mut turn = None;
     // Every life dies at its first write after the claim.
     for number in 0..u128::from(Limits::default().claims_without_progress) {
-        let dies = Mortal::new(&memory, Death::Before(1));
+        let dies = Mortal::new(memory.clone(), Death::Before(1));
         let life = live(Arc::new(dies), lines(), witness, number + 1).await;
         if turn.is_none() {
             turn = Some(life.send("go").await);
@@ -192,7 +192,7 @@ async fn a_stuck_turn_looks_again_by_itself_once_its_program_is_back() {
 #[tokio::test(start_paused = true)]
 async fn an_input_is_answered_under_the_configuration_of_whoever_took_it_in() {
     let memory = Memory::new();
-    let dies = Mortal::new(&memory, Death::After(0));
+    let dies = Mortal::new(memory.clone(), Death::After(0));
     let first = live(Arc::new(dies), vec![Line::Say("mine")], Arc::default(), 1).await;
     tokio::select! {
         _ = first.send("go") => panic!("the worker died before it could say so"),

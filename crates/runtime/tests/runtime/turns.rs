@@ -18,16 +18,16 @@ fn answered(text: &str) -> End {
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_model_tool_model_commits_four_times_and_a_plain_one_twice() {
     let memory = outlast_ports::memory::Memory::new();
-    let store = Mortal::new(&memory, Death::Never);
-    let writes = store.writes.clone();
+    let store = Mortal::new(memory, Death::Never);
+    let pulse = store.pulse();
     let lines = vec![Line::Say("hello"), call("pay", "5"), Line::Say("done")];
     let life = live(Arc::new(store), lines, Arc::default(), 1).await;
     let turn = life.send("hi").await;
     assert_eq!(life.end(turn).await, answered("hello"));
-    assert_eq!(writes.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!(pulse.writes(), 2);
     let turn = life.send("pay").await;
     assert_eq!(life.end(turn).await, answered("done"));
-    assert_eq!(writes.load(std::sync::atomic::Ordering::SeqCst), 6);
+    assert_eq!(pulse.writes(), 6);
 }
 
 #[tokio::test(start_paused = true)]

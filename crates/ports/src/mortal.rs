@@ -1,0 +1,204 @@
+//! A store that dies at a write: for tests that ask what is left when a process goes away there.
+//!
+//! [`Mortal`] is the store of one life. It dies before a write happens, or after it happened and before anybody knows;
+//! from then on no write is ever answered. [`Pulse`] stays with the test: it counts the writes, knows what each of them
+//! wrote, and tells of the death.
+use crate::BoxFuture;
+use crate::ledger;
+use crate::rows::{ReadRows, Rows};
+use crate::store::{Backend, FeedCursor, Status};
+use outlast_vocab::record::Record;
+use outlast_vocab::{Error, Kind};
+use std::collections::BTreeMap;
+use std::future::{pending, poll_fn};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Records that are read at a time.
+const PAGE: usize = 1_000;
+
+/// When a life ends. Writes are counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// It does not, unless [`Pulse::stop`] ends it.
+    Never,
+    /// Before this write happens.
+    Before(u64),
+    /// After this write happened, before anybody knows.
+    After(u64),
+}
+
+/// A store that dies on command, over any other.
+pub struct Mortal<B> {
+    inner: B,
+    pulse: Arc<Pulse>,
+}
+
+/// One life as it is seen from outside.
+pub struct Pulse {
+    dies: Death,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    writes: u64,
+    written: BTreeMap<u64, Vec<Record>>,
+    /// Where the journal ended when it was last looked at.
+    end: FeedCursor,
+    dead: bool,
+    waiting: Vec<Waker>,
+}
+
+/// What becomes of the life at a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    GoesOn,
+    DiesBefore,
+    DiesAfter,
+}
+
+impl<B: Backend> Mortal<B> {
+    /// A life on this store.
+    pub fn new(inner: B, dies: Death) -> Self {
+        Self { inner, pulse: Arc::new(Pulse { dies, state: Mutex::default() }) }
+    }
+
+    /// What tells of this life.
+    pub fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
+    }
+}
+
+impl Pulse {
+    /// How many writes were begun.
+    pub fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// What each write that was begun wrote, in order, or would have written if the life ended before it. A write that
+    /// only moved a lease has no records.
+    pub fn written(&self) -> Vec<Vec<Record>> {
+        let state = self.lock();
+        (0..state.writes).map(|number| state.written.get(&number).cloned().unwrap_or_default()).collect()
+    }
+
+    /// Ends the life now.
+    pub fn stop(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            state.dead = true;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Comes back when the life is over.
+    pub async fn stopped(&self) {
+        poll_fn(|task| {
+            let mut state = self.lock();
+            if state.dead {
+                return Poll::Ready(());
+            }
+            if !state.waiting.iter().any(|waker| waker.will_wake(task.waker())) {
+                state.waiting.push(task.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Counts a write and says what becomes of it; none once the life is over.
+    fn begin(&self) -> Option<(u64, Fate)> {
+        let mut state = self.lock();
+        if state.dead {
+            return None;
+        }
+        let number = state.writes;
+        let fate = match self.dies {
+            Death::Before(at) if number == at => Fate::DiesBefore,
+            Death::After(at) if number == at => Fate::DiesAfter,
+            Death::Before(at) | Death::After(at) if number > at => return None,
+            Death::Never | Death::Before(_) | Death::After(_) => Fate::GoesOn,
+        };
+        state.writes += 1;
+        Some((number, fate))
+    }
+
+    /// Runs a unit and keeps what it wrote.
+    fn note<T>(
+        &self,
+        number: u64,
+        rows: &mut dyn Rows,
+        unit: impl FnOnce(&mut dyn Rows) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let before = self.lock().end;
+        let (before, _) = rest(rows, before)?;
+        let answer = unit(rows)?;
+        let (end, records) = rest(rows, before)?;
+        let mut state = self.lock();
+        state.end = end;
+        state.written.insert(number, records);
+        Ok(answer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The records after a cursor, and where they end.
+fn rest(rows: &dyn ReadRows, after: FeedCursor) -> Result<(FeedCursor, Vec<Record>), Error> {
+    let (mut end, mut records) = (after, Vec::new());
+    loop {
+        let page = ledger::feed(rows, end, PAGE)?;
+        let Some(last) = page.last() else { return Ok((end, records)) };
+        end = last.cursor;
+        records.extend(page.into_iter().map(|fed| fed.record));
+    }
+}
+
+impl<B: Backend> Backend for Mortal<B> {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        let Some((number, fate)) = self.pulse.begin() else { return Box::pin(pending()) };
+        let pulse = self.pulse.clone();
+        let written = self.inner.write(move |rows| {
+            let answer = pulse.note(number, rows, unit)?;
+            match fate {
+                Fate::GoesOn | Fate::DiesAfter => Ok(answer),
+                // The transaction is undone, and nobody will hear of this error.
+                Fate::DiesBefore => Err(Error::new(Kind::Internal, "the life ended before this write")),
+            }
+        });
+        Box::pin(async move {
+            let answer = written.await;
+            if fate != Fate::GoesOn {
+                self.pulse.stop();
+            }
+            if self.pulse.lock().dead {
+                return pending().await;
+            }
+            answer
+        })
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.inner.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.inner)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.inner)
+    }
+}
