@@ -204,19 +204,25 @@ impl Builder {
     }
 
     /// Starts a worker: from here on it resumes what was left unfinished and takes new inputs.
-    pub async fn start(mut self) -> Result<Outlast, Error> {
+    pub async fn start(self) -> Result<Outlast, Error> {
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
-        let store: Arc<dyn Store> = match self.place {
+        let store: Arc<dyn Store> = match &self.place {
             Place::File(path) => {
                 let options = Options {
                     worker: Some(worker),
                     unsafe_durability: self.unsafe_durability,
                     ..Options::default()
                 };
-                Arc::new(Sqlite::open_with(&path, options)?)
+                Arc::new(Sqlite::open_with(path, options)?)
             }
-            Place::Memory(memory) => Arc::new(memory),
+            Place::Memory(memory) => Arc::new(memory.clone()),
         };
+        let runtime = Runtime::start(self.config(store, worker)?).await?;
+        Ok(Outlast { runtime })
+    }
+
+    /// Everything the runtime is made of, on this store.
+    pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
         if self.models.is_empty() {
             self.models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
         }
@@ -235,7 +241,7 @@ impl Builder {
             tools: names,
             model_calls: self.limits.model_calls,
         };
-        let runtime = Runtime::start(Config {
+        Ok(Config {
             store,
             models: self.models,
             tools,
@@ -246,7 +252,5 @@ impl Builder {
             limits: self.limits,
             worker,
         })
-        .await?;
-        Ok(Outlast { runtime })
     }
 }

@@ -12,10 +12,13 @@
 //!
 //! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
 //! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
+//! [`trial`] kills an agent at every effect and looks what is left.
 
 mod builder;
 mod sending;
 mod session;
+#[cfg(feature = "trial")]
+pub mod trial;
 
 pub use builder::{Builder, Outlast};
 pub use outlast_ports::memory::Memory;

@@ -1,0 +1,199 @@
+//! Whoever talks to the agent. Does the same in every life: a client that dies without an answer asks again.
+use super::clock::Ahead;
+use super::promise::{Broken, Promise};
+use outlast_ports::clock::Clock;
+use outlast_ports::store::{SessionState, SessionView, Target};
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::record::{Delivery, Fact};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Kind, ReplayKey};
+use std::time::Duration;
+
+/// The session of a trial.
+pub(super) const SESSION: &str = "trial";
+
+/// How often the client looks whether the session rests.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What the client does next.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Say(String),
+    Steer(String),
+    Resolve(Resolution),
+    Cancel(String),
+}
+
+impl Step {
+    /// Whether it is an input that has to be answered.
+    pub(super) fn is_input(&self) -> bool {
+        matches!(self, Self::Say(_) | Self::Steer(_))
+    }
+}
+
+/// What a step hit in the run without a crash; it must hit the same in every other.
+#[derive(Clone, Debug)]
+pub(super) enum Aim {
+    Session,
+    Turn(u32),
+    Wait(u32, ReplayKey),
+}
+
+/// The client of one life.
+pub(super) struct Client<'a> {
+    pub(super) runtime: &'a Runtime,
+    pub(super) clock: &'a Ahead,
+    pub(super) steps: &'a [Step],
+    /// What the steps hit in the run without a crash; none during that run.
+    pub(super) aims: Option<&'a [Aim]>,
+}
+
+/// What may still come from the client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum More {
+    Steps,
+    Nothing,
+}
+
+impl Client<'_> {
+    /// Takes every step once the session rests, then waits until everything is over. Gives what the steps hit.
+    pub(super) async fn act(&self) -> Result<Vec<Aim>, Broken> {
+        let mut aims = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            let session = self.rest(More::Steps).await?;
+            let aim = match step {
+                Step::Say(text) => self.send(number, text, Delivery::Next).await?,
+                Step::Steer(text) => self.send(number, text, Delivery::Join).await?,
+                Step::Resolve(resolution) => {
+                    let aim = self.aim(number, || first_wait(session.as_ref())).await?;
+                    self.resolve(session.as_ref(), &aim, resolution).await?;
+                    aim
+                }
+                Step::Cancel(reason) => {
+                    let aim = self
+                        .aim(number, || session.as_ref().and_then(|view| Some((view.active?, None))))
+                        .await?;
+                    self.cancel(session.as_ref(), &aim, reason).await?;
+                    aim
+                }
+            };
+            aims.push(aim);
+        }
+        self.rest(More::Nothing).await?;
+        Ok(aims)
+    }
+
+    async fn send(&self, number: usize, text: &str, delivery: Delivery) -> Result<Aim, Error> {
+        let target = Target::Key { key: SESSION.to_owned(), fresh: self.runtime.fresh_session() };
+        // The key makes the input that is sent again the same one.
+        let key = Some(format!("step {}", number + 1));
+        self.runtime.submit(Input { key, delivery, ..Input::text(target, text) }).await?;
+        Ok(Aim::Session)
+    }
+
+    /// What the step is for: as it was without a crash, or as it is found now.
+    async fn aim(
+        &self,
+        number: usize,
+        find: impl FnOnce() -> Option<(outlast_vocab::TurnId, Option<ReplayKey>)>,
+    ) -> Result<Aim, Error> {
+        if let Some(aims) = self.aims {
+            return Ok(aims[number].clone());
+        }
+        let Some((turn, wait)) = find() else {
+            let detail = format!(
+                "step {} of the trial answers or cancels a turn that waits for somebody outside, but none does then",
+                number + 1
+            );
+            return Err(Error::new(Kind::InputInvalid, detail));
+        };
+        let index = self.runtime.store().turn(turn).await?.index;
+        Ok(wait.map_or(Aim::Turn(index), |wait| Aim::Wait(index, wait)))
+    }
+
+    /// Resolves the wait, if the turn is there. It may not be: the resolution may have been kept before the crash, or
+    /// the call that waited has an unknown outcome.
+    async fn resolve(
+        &self,
+        session: Option<&SessionView>,
+        aim: &Aim,
+        resolution: &Resolution,
+    ) -> Result<(), Error> {
+        let (Some(view), Aim::Wait(index, key)) = (session, aim) else { return Ok(()) };
+        let waits = view.waits.iter().any(|wait| wait.key == *key);
+        let Some(turn) = view.active.filter(|_| waits) else { return Ok(()) };
+        if self.runtime.store().turn(turn).await?.index == *index {
+            self.runtime.resolve(&self.runtime.key_of(turn, key), resolution.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn cancel(&self, session: Option<&SessionView>, aim: &Aim, reason: &str) -> Result<(), Error> {
+        let (Some(view), Aim::Turn(index)) = (session, aim) else { return Ok(()) };
+        for turn in self.runtime.store().turns(view.id, *index, 1).await? {
+            self.runtime.cancel(turn.id, reason).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing happens by itself any more. Nobody waits for time: the clock is put forward.
+    async fn rest(&self, more: More) -> Result<Option<SessionView>, Broken> {
+        loop {
+            let view = match self.runtime.store().session_by_key(SESSION.to_owned()).await {
+                Err(error) if error.kind() == Kind::SessionNotFound => return Ok(None),
+                view => view?,
+            };
+            match view.state {
+                SessionState::Idle => return Ok(Some(view)),
+                SessionState::Parked if view.waits.iter().any(is_stuck) => {
+                    return Err(self.stuck(&view).await?);
+                }
+                SessionState::Parked if more == More::Steps && view.waits.iter().any(is_outside) => {
+                    return Ok(Some(view));
+                }
+                SessionState::Parked => match view.wake_at {
+                    Some(wake) if wake > self.clock.now() => self.clock.skip_to(wake),
+                    Some(_) => {}
+                    None => return Err(nobody_comes(&view)),
+                },
+                SessionState::Ready | SessionState::Leased => {}
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn stuck(&self, view: &SessionView) -> Result<Broken, Error> {
+        let records = match view.active {
+            Some(turn) => self.runtime.store().turn_records(turn).await?,
+            None => Vec::new(),
+        };
+        let why = records.into_iter().rev().find_map(|record| match record.fact {
+            Fact::Stuck { failure } => Some(failure.to_string()),
+            _ => None,
+        });
+        Ok(Broken::new(Promise::Ends, format!("the turn is stuck: {}", why.unwrap_or_default())))
+    }
+}
+
+fn first_wait(session: Option<&SessionView>) -> Option<(outlast_vocab::TurnId, Option<ReplayKey>)> {
+    let view = session?;
+    let wait = view.waits.iter().find(|wait| is_outside(wait))?;
+    Some((view.active?, Some(wait.key.clone())))
+}
+
+fn nobody_comes(view: &SessionView) -> Broken {
+    let waits: Vec<String> =
+        view.waits.iter().map(|wait| format!("{} at {}", wait.kind.name(), wait.key)).collect();
+    let detail =
+        format!("the turn waits for {}, and the trial has no step left that moves it", waits.join(", "));
+    Broken::new(Promise::Ends, detail)
+}
+
+fn is_outside(wait: &Wait) -> bool {
+    wait.kind != WaitKind::Sleep
+}
+
+fn is_stuck(wait: &Wait) -> bool {
+    let place = wait.key.as_str().rsplit('/').next();
+    wait.kind == WaitKind::Event && place.is_some_and(|place| place.starts_with("stuck:"))
+}

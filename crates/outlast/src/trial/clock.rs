@@ -1,0 +1,70 @@
+//! A clock that can be put forward, so that nobody waits for a turn that only sleeps.
+use outlast_ports::BoxFuture;
+use outlast_ports::clock::Clock;
+use outlast_runtime::system::SystemClock;
+use outlast_vocab::Millis;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The machine's time, so much later. All lives of a run share it: time does not go back at a crash.
+pub(super) struct Ahead {
+    by: AtomicU64,
+    moved: watch::Sender<()>,
+}
+
+impl Ahead {
+    pub(super) fn by(ahead: Duration) -> Self {
+        let by = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
+        Self { by: AtomicU64::new(by), moved: watch::Sender::new(()) }
+    }
+
+    /// Puts the clock forward to this time, unless it is later already.
+    pub(super) fn skip_to(&self, time: Millis) {
+        let left = self.now().until(time).as_millis();
+        self.by.fetch_add(u64::try_from(left).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.moved.send_replace(());
+    }
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Millis {
+        SystemClock.now().after(Duration::from_millis(self.by.load(Ordering::SeqCst)))
+    }
+
+    fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // Listens before it looks, so that no move falls between.
+            let mut moved = self.moved.subscribe();
+            while self.now() < until {
+                tokio::select! {
+                    () = tokio::time::sleep(self.now().until(until)) => {}
+                    _ = moved.changed() => {}
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleeper_wakes_when_the_clock_is_put_forward_and_not_before() {
+        let clock = Ahead::by(Duration::ZERO);
+        let (hour, day) =
+            (clock.now().after(Duration::from_hours(1)), clock.now().after(Duration::from_hours(24)));
+        let mut sleeper = clock.sleep_until(day);
+        clock.skip_to(hour);
+        tokio::select! {
+            biased;
+            () = &mut sleeper => panic!("it woke a day too early"),
+            () = tokio::task::yield_now() => {}
+        }
+        clock.skip_to(day);
+        clock.skip_to(hour);
+        sleeper.await;
+        assert!(clock.now() >= day);
+    }
+}

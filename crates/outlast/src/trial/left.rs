@@ -1,0 +1,161 @@
+//! What is left of a run in the database, once everything rests.
+use super::client::SESSION;
+use outlast_kernel::transcript;
+use outlast_ports::store::{HistoryTurn, MAIN, SessionState, Store};
+use outlast_vocab::effect::{BatchCall, Command};
+use outlast_vocab::message::Message;
+use outlast_vocab::record::{Asked, End, Fact, Record, Seq};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{CallId, Error, ReplayKey};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rows that are read at a time.
+const PAGE: usize = 1_000;
+
+/// Everything a run left.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// Whether the hash chain fits.
+    pub(super) verified: Result<u64, Error>,
+    pub(super) state: SessionState,
+    /// How each input ended; none has not.
+    pub(super) ends: Vec<Option<End>>,
+    /// The same in words that do not differ from run to run.
+    pub(super) told: Vec<String>,
+    pub(super) transcript: Vec<Message>,
+    pub(super) values: BTreeMap<String, Value>,
+    /// The calls that were claimed, in order.
+    pub(super) claimed: Vec<Claimed>,
+    /// The calls that a person is shown as unknown.
+    pub(super) unknown: BTreeSet<CallId>,
+}
+
+/// A call as the journal knows it.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) call: PreparedCall,
+    /// How often it held still and went on from its start.
+    pub(super) parked: usize,
+}
+
+impl Left {
+    /// Reads it all.
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, Error> {
+        let view = store.session_by_key(SESSION.to_owned()).await?;
+        let turns = store.turns(view.id, 0, PAGE).await?;
+        let told = |end: &Option<End>| match end {
+            Some(End::Joined { into }) => {
+                let into = turns.iter().position(|turn| turn.id == *into);
+                format!("joined input {}", into.map_or(0, |index| index + 1))
+            }
+            Some(end) => format!("{end:?}"),
+            None => "has no end".to_owned(),
+        };
+        let ends: Vec<Option<End>> = turns.iter().map(|turn| turn.end.clone()).collect();
+        let head = view.heads.iter().find(|(name, _)| name == MAIN).and_then(|(_, node)| *node);
+        let history = match head {
+            Some(node) => store.history(node, usize::MAX).await?,
+            None => Vec::new(),
+        };
+        let messages = |turn: &HistoryTurn| transcript::of_turn(&turn.records, turn.cut).messages;
+        let mut values = BTreeMap::new();
+        for name in store.value_names(view.id, String::new(), usize::MAX).await? {
+            if let Some(value) = store.value(view.id, name.clone()).await? {
+                values.insert(name, value);
+            }
+        }
+        Ok(Self {
+            verified: store.verify(view.id).await,
+            state: view.state,
+            told: ends.iter().map(told).collect(),
+            ends,
+            transcript: history.iter().rev().flat_map(messages).collect(),
+            values,
+            claimed: claimed(&records(store, view.id).await?),
+            unknown: store.unknown(usize::MAX).await?.into_iter().map(|call| call.call).collect(),
+        })
+    }
+}
+
+async fn records(store: &dyn Store, session: outlast_vocab::SessionId) -> Result<Vec<Record>, Error> {
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        let after = records.last().map_or(Seq(0), |record| record.seq);
+        let mut page = store.records(session, after, PAGE).await?;
+        if page.is_empty() {
+            return Ok(records);
+        }
+        records.append(&mut page);
+    }
+}
+
+fn claimed(records: &[Record]) -> Vec<Claimed> {
+    let parked: Vec<&ReplayKey> = records
+        .iter()
+        .filter_map(|record| match &record.fact {
+            Fact::Parked { waits } => Some(waits.iter().map(|wait| &wait.key)),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let mut claimed = Vec::new();
+    for record in records {
+        let Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) = &record.fact else { continue };
+        for (index, call) in batch.calls.iter().enumerate() {
+            if let BatchCall::Run(call) = call {
+                let place = key.child(index, call.model_id.as_str());
+                let parked = parked.iter().filter(|wait| wait.is_under(&place)).count();
+                claimed.push(Claimed { call: call.clone(), parked });
+            }
+        }
+    }
+    claimed
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use outlast_vocab::message::{Part, ToolResult, ToolUse};
+    use outlast_vocab::tool::EffectClass;
+    use outlast_vocab::{Failure, Kind};
+
+    /// The id of the only call in [`left`].
+    pub(in super::super) const CALL: CallId = CallId::from_u128(7);
+
+    /// A run that asked for one call of this class, was told this and answered; everything holds.
+    pub(in super::super) fn left(class: EffectClass, result: ToolResult) -> Left {
+        let model_id: outlast_vocab::message::ModelCallId = "call_0".parse().unwrap();
+        let tool: outlast_vocab::message::ToolName = "pay".parse().unwrap();
+        let arguments = outlast_vocab::message::Arguments::Json(Value::Null);
+        let ask = ToolUse { id: model_id.clone(), tool: tool.clone(), arguments };
+        let unknown = matches!(&result, ToolResult::Err(Failure { code: Kind::ToolOutcomeUnknown, .. }));
+        let end = End::Answered { text: "done".to_owned() };
+        Left {
+            verified: Ok(1),
+            state: SessionState::Idle,
+            told: vec![format!("{end:?}")],
+            ends: vec![Some(end)],
+            transcript: vec![
+                Message::user("pay"),
+                Message::Assistant { parts: vec![], calls: vec![ask] },
+                Message::Tool { call: model_id.clone(), tool: tool.clone(), result },
+                Message::Assistant { parts: vec![Part::text("done")], calls: vec![] },
+            ],
+            values: BTreeMap::from([("paid".to_owned(), Value::from(5))]),
+            claimed: vec![Claimed {
+                call: PreparedCall { id: CALL, model_id, tool, class, arguments: Value::Null, payload: None },
+                parked: 0,
+            }],
+            unknown: unknown.then_some(CALL).into_iter().collect(),
+        }
+    }
+
+    pub(in super::super) fn paid() -> ToolResult {
+        ToolResult::Ok(Value::from("paid"))
+    }
+
+    pub(in super::super) fn nobody_knows() -> ToolResult {
+        ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, "nobody knows"))
+    }
+}

@@ -1,0 +1,151 @@
+//! Where a run is made to crash, and how that is written.
+use outlast_ports::mortal::Death;
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A place in one life of the agent's process. Everything is counted from 1, anew in every life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    /// Before this write happens: `7:before`.
+    Before(u64),
+    /// After this write happened, before anybody knows: `7:after`.
+    After(u64),
+    /// While a tool runs: `call-2:during`, or `call-2:during-3` for the third time that it waits for something.
+    During {
+        /// Which run of a tool.
+        call: u64,
+        /// Which of the places where it waits.
+        pause: u64,
+    },
+}
+
+/// Where the lives of a run end, one after the other; the life after the last of these is left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Crash(Vec<Point>);
+
+impl Point {
+    /// The write at which the store dies.
+    pub(super) fn death(self) -> Death {
+        match self {
+            Self::Before(write) => Death::Before(write.saturating_sub(1)),
+            Self::After(write) => Death::After(write.saturating_sub(1)),
+            Self::During { .. } => Death::Never,
+        }
+    }
+}
+
+impl Crash {
+    /// Where each life ends.
+    pub fn points(&self) -> &[Point] {
+        &self.0
+    }
+
+    /// The same crash, and one more in the life after it.
+    pub(super) fn then(&self, point: Point) -> Self {
+        Self(self.0.iter().copied().chain([point]).collect())
+    }
+}
+
+impl From<Point> for Crash {
+    fn from(point: Point) -> Self {
+        Self(vec![point])
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Before(write) => write!(f, "{write}:before"),
+            Self::After(write) => write!(f, "{write}:after"),
+            Self::During { call, pause: 1 } => write!(f, "call-{call}:during"),
+            Self::During { call, pause } => write!(f, "call-{call}:during-{pause}"),
+        }
+    }
+}
+
+impl fmt::Display for Crash {
+    /// The points with a `+` between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no crash");
+        }
+        for (index, point) in self.0.iter().enumerate() {
+            write!(f, "{}{point}", if index == 0 { "" } else { "+" })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Point {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text).ok_or_else(|| {
+            let detail = format!(
+                "expected a point like `7:before`, `7:after` or `call-2:during`, counted from 1, got `{}`",
+                shown(text)
+            );
+            Error::new(Kind::InputInvalid, detail)
+        })
+    }
+}
+
+impl FromStr for Crash {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.split('+').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Serialize for Crash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+fn parse(text: &str) -> Option<Point> {
+    let number = |text: &str| text.parse().ok().filter(|number: &u64| *number > 0);
+    let (what, when) = text.split_once(':')?;
+    match (what.strip_prefix("call-"), when) {
+        (None, "before") => number(what).map(Point::Before),
+        (None, "after") => number(what).map(Point::After),
+        (Some(call), "during") => Some(Point::During { call: number(call)?, pause: 1 }),
+        (Some(call), when) => {
+            Some(Point::During { call: number(call)?, pause: number(when.strip_prefix("during-")?)? })
+        }
+        (None, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_reads_back_as_it_is_written() {
+        for text in ["7:before", "1:after", "call-2:during", "call-2:during-3", "7:after+2:before"] {
+            assert_eq!(text.parse::<Crash>().unwrap().to_string(), text);
+        }
+        assert_eq!("call-2:during-1".parse::<Crash>().unwrap().to_string(), "call-2:during");
+    }
+
+    #[test]
+    fn what_is_no_point_is_refused_with_what_was_expected() {
+        for text in
+            ["", "7", "0:before", "7:during", "call-2:after", "call-0:during", "call-1:during-0", "1:after+"]
+        {
+            let wrong = text.rsplit('+').next().unwrap_or(text);
+            assert_eq!(
+                text.parse::<Crash>().unwrap_err().to_string(),
+                format!(
+                    "input.invalid: expected a point like `7:before`, `7:after` or `call-2:during`, counted from 1, got \
+                     `{wrong}`"
+                )
+            );
+        }
+    }
+}

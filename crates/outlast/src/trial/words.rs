@@ -1,0 +1,66 @@
+//! What a write wrote, in a few words.
+use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
+use outlast_vocab::record::{ClaimRef, Fact, Performed, Record, Seq};
+use std::collections::BTreeMap;
+
+/// Describes writes in the order they happened. Remembers which tool a claim is for.
+#[derive(Default)]
+pub(super) struct Words {
+    tools: BTreeMap<(Seq, u32), String>,
+}
+
+impl Words {
+    /// One write. Without a record it moved a lease, or found an input that was there already.
+    pub(super) fn of(&mut self, write: &[Record]) -> String {
+        let words: Vec<String> = write.iter().filter_map(|record| self.fact(record)).collect();
+        if words.is_empty() { "no record".to_owned() } else { words.join(", ") }
+    }
+
+    fn fact(&mut self, record: &Record) -> Option<String> {
+        Some(match &record.fact {
+            Fact::Opened { .. } => "session opened".to_owned(),
+            Fact::Accepted(_) => "input accepted".to_owned(),
+            Fact::Started(_) => return None,
+            Fact::Asked(asked) => match &asked.command {
+                Command::ToolBatch(batch) => format!("{} claimed", self.claims(record.seq, &batch.calls)),
+                command => format!("{} asked", command.kind()),
+            },
+            Fact::Answered(answered) => format!("{} answered", self.tool(answered.claim)),
+            Fact::Performed(performed) => self::performed(performed),
+            Fact::Reclaimed(reclaimed) => format!("{} taken over", self.tool(reclaimed.claim)),
+            Fact::Parked { .. } => "turn parked".to_owned(),
+            Fact::Stuck { .. } => "turn stuck".to_owned(),
+            Fact::Resolved { .. } => "wait resolved".to_owned(),
+            Fact::CancelRequested { .. } => "cancel requested".to_owned(),
+            Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
+            fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {
+                fact.name().to_owned()
+            }
+        })
+    }
+
+    fn claims(&mut self, asked: Seq, calls: &[BatchCall]) -> String {
+        let mut names = Vec::new();
+        for (child, call) in (0..).zip(calls) {
+            self.tools.insert((asked, child), call.tool().to_string());
+            names.push(call.tool().as_str());
+        }
+        names.join(", ")
+    }
+
+    fn tool(&self, claim: ClaimRef) -> &str {
+        self.tools.get(&(claim.asked, claim.child)).map_or("a call", String::as_str)
+    }
+}
+
+fn performed(performed: &Performed) -> String {
+    match (&performed.command, &performed.outcome) {
+        (_, Outcome::ModelCall(ModelOutcome::Reply(_))) => "reply".to_owned(),
+        (_, Outcome::ModelCall(ModelOutcome::Failed(_))) => "model failed".to_owned(),
+        (Command::DurableStep(step), _) => format!("step `{}`", step.name),
+        (_, Outcome::Checkpoint(_)) => "input joined".to_owned(),
+        (_, Outcome::Sleep(_)) => "sleep over".to_owned(),
+        (_, Outcome::AwaitEvent(_)) => "wait over".to_owned(),
+        (command, _) => command.kind().to_string(),
+    }
+}

@@ -1,0 +1,208 @@
+//! What a trial finds, and how it says so.
+use crate::stage::{Block, Careless, Charge, Clingy, Fickle, Hang, Shop, shop, with};
+use expect_test::{Expect, expect};
+use outlast::trial::{Outcome, Promise, Report, Seen, Trial};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const CHARGE: &str = "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}";
+
+fn charged_once(_: &Seen, shop: &Shop) -> Result<(), String> {
+    match shop.did("charged") {
+        1 => Ok(()),
+        times => Err(format!("charged {times} times")),
+    }
+}
+
+async fn check(trial: Trial<Shop>, want: &Expect) -> Report {
+    let report = trial.kill_every_effect().await.unwrap();
+    want.assert_eq(&report.to_string());
+    report
+}
+
+#[tokio::test]
+async fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once);
+    let report = check(
+        trial,
+        &expect![[r#"
+            write  what is written                 before  after
+            1      session opened, input accepted  kept    kept
+            2      reply, charge claimed           kept    kept
+            3      charge answered                 BROKEN  kept
+            4      reply, turn answered            kept    kept
+
+            while a tool runs  which   during
+            call-1:during      charge  BROKEN
+
+            broken at 3:before (charge answered)
+              your invariant: charged 2 times
+              only this one: .only("3:before")
+
+            broken at call-1:during (charge)
+              your invariant: charged 2 times
+              only this one: .only("call-1:during")
+
+            9 crash points, 11 runs, 2 broken promises"#]],
+    )
+    .await;
+    assert!(report.broken.iter().all(|broken| broken.promise == Promise::Invariant));
+}
+
+#[tokio::test]
+async fn one_crash_is_repeated_by_its_name() {
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only("3:before").only("3:after");
+    check(
+        trial,
+        &expect![[r#"
+            write  what is written  before  after
+            3      charge answered  BROKEN  kept
+
+            broken at 3:before (charge answered)
+              your invariant: charged 2 times
+              only this one: .only("3:before")
+
+            2 crash points, 4 runs, 1 broken promise"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_invariant_may_panic() {
+    let trial = with(Careless, CHARGE).say("cake").only("3:before");
+    let trial = trial.invariant(|_: &Seen, shop| assert!(shop.did("charged") == 1, "charged twice"));
+    let report = trial.kill_every_effect().await.unwrap();
+    let told: Vec<&str> = report.broken.iter().map(|broken| broken.detail.as_str()).collect();
+    assert_eq!(told, ["charged twice"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_other_steps_after_a_crash_is_found_stuck() {
+    let trial = with(Fickle, "call fickle {}\n---\nsay done").say("go").only("3:after");
+    check(trial, &expect![[r#"
+        write  what is written  before  after
+        3      step `step`              BROKEN
+
+        broken at 3:after (step `step`)
+          what was begun comes to its end by itself: the turn is stuck: journal.diverged: effect turn/0/tools/0/child:0:call_0/step:step was recorded as durable_step, but this run asks for another durable_step; first difference at /durable_step/input: recorded 0, asked 1
+          only this one: .only("3:after")
+
+        1 crash point, 3 runs, 1 broken promise"#]]).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_without_a_crash_is_said_before_anything_is_killed() {
+    let trial = with(Charge, CHARGE).say("cake").invariant(|_: &Seen, _| Err("it is Monday"));
+    check(
+        trial,
+        &expect![[r#"
+        broken without a crash
+          your invariant: it is Monday
+
+        0 crash points, 1 run, 1 broken promise"#]],
+    )
+    .await;
+    let once = with(Charge, CHARGE).say("cake").invariant(|_: &Seen, _| Err("it is Monday"));
+    let report = once.run_once().await.unwrap();
+    assert_eq!(report.summary(), "0 crash points, 1 run, 1 broken promise");
+}
+
+#[tokio::test]
+async fn a_tool_that_never_comes_back_is_named() {
+    let trial = with(Hang, "call hang {}").say("go").patience(Duration::from_secs(1));
+    check(trial, &expect![[r#"
+        broken without a crash
+          what was begun comes to its end by itself: the turn did not rest within 1 s; the last tool that ran is `hang`
+
+        0 crash points, 1 run, 1 broken promise"#]]).await;
+}
+
+#[tokio::test]
+async fn a_tool_that_blocks_its_thread_is_left_behind() {
+    let trial = with(Block, "call block {}").say("go").patience(Duration::from_millis(100));
+    check(
+        trial,
+        &expect![[r#"
+        broken without a crash
+          what was begun comes to its end by itself: a tool blocked its thread and could not be stopped
+
+        0 crash points, 1 run, 1 broken promise"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_tool_that_holds_on_to_its_process_is_found() {
+    let trial = with(Clingy, "call clingy {}\n---\nsay done").say("go");
+    check(trial, &expect![[r#"
+        broken without a crash
+          what was begun comes to its end by itself: a tool holds on to its process on a thread of its own, so that no other process can begin
+
+        0 crash points, 1 run, 1 broken promise"#]]).await;
+}
+
+#[tokio::test]
+async fn a_crash_that_never_comes_is_said_to_be_missed() {
+    let trial = with(Charge, CHARGE).say("cake").only("99:before").only("call-7:during");
+    let report = check(
+        trial,
+        &expect![[r#"
+        write  what is written  before       after
+        99     was not reached  not reached
+
+        while a tool runs  which            during
+        call-7:during      was not reached  not reached
+
+        2 crash points (2 not reached), 4 runs, 0 broken promises"#]],
+    )
+    .await;
+    assert!(report.tried.iter().all(|tried| tried.outcome == Outcome::NotReached));
+}
+
+#[tokio::test]
+async fn the_database_of_a_broken_run_is_kept_where_it_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).keep_broken(dir.path());
+    let report = trial.only("3:before").only("3:after").kill_every_effect().await.unwrap();
+    let kept = report.broken[0].dir.as_ref().unwrap();
+    assert!(kept.starts_with(dir.path()) && kept.join("outlast.db").exists());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "runs without fault leave nothing");
+    let line = format!("  its database: {}\n", kept.join("outlast.db").display());
+    assert!(report.to_string().contains(&line), "{report}");
+}
+
+#[tokio::test]
+async fn a_trial_tells_how_far_it_is() {
+    let told: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let watched = told.clone();
+    let trial = shop("say hello").say("hi");
+    let trial = trial.watch(move |progress| watched.lock().unwrap().push((progress.done, progress.of)));
+    trial.kill_every_effect().await.unwrap().assert_kept();
+    assert_eq!(*told.lock().unwrap(), [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
+}
+
+#[tokio::test]
+async fn a_report_is_json_for_programs() {
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only("3:before");
+    let report = trial.kill_every_effect().await.unwrap();
+    expect![[r#"
+        {
+          "tried": [
+            {
+              "crash": "3:before",
+              "what": "charge answered",
+              "outcome": "broken"
+            }
+          ],
+          "runs": 3,
+          "broken": [
+            {
+              "crash": "3:before",
+              "what": "charge answered",
+              "promise": "invariant",
+              "detail": "charged 2 times"
+            }
+          ]
+        }"#]]
+    .assert_eq(&outlast::serde_json::to_string_pretty(&report).unwrap());
+}

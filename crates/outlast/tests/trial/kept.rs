@@ -1,0 +1,124 @@
+//! Agents that keep their word, killed everywhere.
+use crate::stage::{Charge, shop, with};
+use outlast::serde_json::json;
+use outlast::trial::{Outcome, Seen, Trial};
+use outlast::vocab::record::End;
+
+/// Kills it everywhere; every crash is reached and nothing is broken. Gives the number of crashes.
+async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
+    let report = trial.kill_every_effect().await.unwrap();
+    report.assert_kept();
+    assert!(report.tried.iter().all(|tried| tried.outcome == Outcome::Kept), "{report}");
+    assert_eq!(report.runs, report.tried.len() + 2);
+    report.tried.len()
+}
+
+#[tokio::test]
+async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
+    let trial = with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake");
+    let trial = trial.invariant(|seen: &Seen, shop| {
+        assert_eq!(seen.answer(), "charged cake");
+        assert_eq!(shop.did("charged"), 1);
+    });
+    // Accepted; reply and claim; answer; reply and end: each before and after. The tool waits once.
+    assert_eq!(kept(trial).await, 9);
+}
+
+#[tokio::test]
+async fn an_at_most_once_call_happens_at_most_once_and_its_loss_is_seen() {
+    let trial = shop("call ship {\"item\": \"cake\"}\n---\nsay {{result ship}}").say("cake");
+    let trial = trial.invariant(|seen: &Seen, shop| {
+        let [ship] = seen.calls_of("ship").collect::<Vec<_>>()[..] else { panic!("one call") };
+        assert!(ship.runs <= 1);
+        if seen.has_unknown() {
+            assert!(shop.did("shipped") <= 1);
+        } else {
+            assert_eq!((seen.answer(), shop.did("shipped")), ("shipped cake", 1));
+        }
+    });
+    assert_eq!(kept(trial).await, 9);
+}
+
+#[tokio::test]
+async fn a_batch_of_every_class_ends_the_same_wherever_the_process_dies() {
+    let script = "\
+        call look {\"item\": \"cake\"}
+        call charge {\"item\": \"cake\"}
+        call ship {\"item\": \"cake\"}
+        call book {\"item\": \"table\"}
+        call count {}
+        ---
+        call flaky {}
+        call count {}
+        ---
+        say Done.";
+    let trial = shop(script).say("everything").invariant(|seen: &Seen, shop| {
+        assert_eq!(shop.did("charged"), 1);
+        assert!(shop.did("shipped") <= 1 && shop.did("booked") <= 1);
+        assert_eq!(seen.values["count"], json!(2));
+    });
+    kept(trial).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_turn_that_sleeps_for_a_day() {
+    let trial = shop("call bake {\"item\": \"cake\"}\n---\nsay {{result bake}}").say("bake");
+    kept(trial.invariant(|seen: &Seen, _| assert_eq!(seen.answer(), "cake from dough for cake"))).await;
+}
+
+#[tokio::test]
+async fn what_somebody_outside_does_is_done_in_every_life() {
+    let script = "call ask {}\n---\nsay {{result ask}}\nwhen hurry\nsay Hurrying: {{result ask}}";
+    let resolved = shop(script).say("may I?").resolve("yes");
+    kept(resolved.invariant(|seen: &Seen, _| assert_eq!(seen.answer(), "yes"))).await;
+    let steered = shop(script).say("may I?").steer("hurry").resolve("yes");
+    kept(steered.invariant(|seen: &Seen, _| assert!(matches!(seen.ends[1], End::Joined { .. })))).await;
+    let cancelled = shop(script).say("may I?").cancel("enough");
+    kept(cancelled.invariant(|seen: &Seen, _| assert!(matches!(seen.ends[0], End::Cancelled { .. })))).await;
+}
+
+#[tokio::test]
+async fn an_input_behind_a_turn_that_waits_is_answered_after_it() {
+    let trial = shop("call ask {}\n---\nsay {{result ask}}\nturn\nsay two").say("may I?").say("and?");
+    kept(
+        trial
+            .resolve("yes")
+            .invariant(|seen: &Seen, _| assert_eq!((seen.ends.len(), seen.answer()), (2, "two"))),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_wait_inside_an_at_most_once_call_is_no_second_run() {
+    let script = "call deliver {\"item\": \"cake\"}\n---\nsay {{result deliver}}";
+    kept(
+        shop(script)
+            .say("deliver")
+            .resolve(7)
+            .invariant(|_: &Seen, shop| assert!(shop.did("delivered") <= 1)),
+    )
+    .await;
+    // Nobody comes: the wait ends at its deadline, a day later.
+    kept(shop(script).say("deliver")).await;
+}
+
+#[tokio::test]
+async fn what_differs_without_a_crash_is_not_compared() {
+    let script = "call clock {}\ncall dice {}\n---\nsay It is {{result clock}}, {{result dice}}.";
+    kept(shop(script).say("time?")).await;
+}
+
+#[tokio::test]
+async fn two_crashes_in_one_run_change_nothing_either() {
+    let trial =
+        with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake").twice();
+    let report = trial
+        .invariant(|_: &Seen, shop| assert_eq!(shop.did("charged"), 1))
+        .kill_every_effect()
+        .await
+        .unwrap();
+    report.assert_kept();
+    let doubles = report.tried.iter().filter(|tried| tried.crash.points().len() == 2).count();
+    assert!(doubles > 20, "{report}");
+    assert_eq!(report.tried.len(), doubles + 9);
+}
