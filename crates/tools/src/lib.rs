@@ -1,4 +1,4 @@
-//! Built-in tools.
+//! Built-in tools, and programs as tools.
 //!
 //! | name | class | what it does | needs |
 //! |---|---|---|---|
@@ -8,10 +8,14 @@
 //! | `file_read`, `file_list` | pure | reads and lists files below a directory | [`FileRoot`] |
 //! | `file_write` | idempotent | writes files below it | [`FileRoot`] |
 //!
+//! Tools of other languages are programs: [`command`].
+//!
 //! [`builtin`] adds those that need nothing but a clock, [`files`] the rest. Tools do not know turns or stores: they
 //! name the services they need, and the runtime hands them over.
 mod calculator;
 mod clock;
+#[cfg(unix)]
+pub mod command;
 mod files;
 mod values;
 

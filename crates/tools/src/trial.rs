@@ -62,7 +62,7 @@ impl Trial {
 
 /// Values in memory; built-in tools ask for nothing else.
 #[derive(Default)]
-struct Scope(Mutex<BTreeMap<String, Value>>);
+pub(crate) struct Scope(Mutex<BTreeMap<String, Value>>);
 
 impl CallScope for Scope {
     fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {

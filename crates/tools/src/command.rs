@@ -1,0 +1,116 @@
+//! Tools that are programs: arguments as JSON on standard input, the result as JSON on standard output.
+//!
+//! | what the program does | what the call gives |
+//! |---|---|
+//! | ends with 0 | what it printed, which must be JSON; nothing printed is `null` |
+//! | ends with 75 (`EX_TEMPFAIL`) | `tool.unavailable`: nothing happened, it may be tried again |
+//! | ends with anything else, or is killed | `tool.failed`, with the end of what it wrote to standard error |
+//! | takes too long, or the turn is cancelled | it is killed with everything it started |
+//!
+//! In its environment it finds [`KEY`], the idempotency key of the call: the same on every attempt, in every process.
+//! [`ATTEMPT`], [`SESSION`] and [`TURN`] say the rest.
+mod program;
+#[cfg(test)]
+mod tests;
+
+pub use program::{Finished, OUTPUT_BYTES, Program};
+
+use outlast_ports::Answer;
+use outlast_ports::service::CallScope;
+use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
+use outlast_vocab::message::{ToolName, shown};
+use outlast_vocab::tool::{Contract, Manifest, PreparedCall};
+use outlast_vocab::{Error, Kind, SessionId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+
+/// The variable with the call's idempotency key.
+pub const KEY: &str = "OUTLAST_IDEMPOTENCY_KEY";
+/// The variable with the number of the attempt, counted from 1.
+pub const ATTEMPT: &str = "OUTLAST_ATTEMPT";
+/// The variable with the session's id.
+pub const SESSION: &str = "OUTLAST_SESSION";
+/// The variable with the turn's id.
+pub const TURN: &str = "OUTLAST_TURN";
+
+/// The exit code that says that nothing happened and that it may be tried again.
+const TRY_AGAIN: i32 = 75;
+
+/// A set of tools that are programs.
+#[derive(Debug, Default)]
+pub struct Commands {
+    tools: BTreeMap<ToolName, (Contract, Program)>,
+}
+
+impl Commands {
+    /// Adds a tool. Its name must be new.
+    pub fn add(&mut self, contract: Contract, program: Program) -> Result<(), Error> {
+        if self.tools.contains_key(&contract.name) {
+            let detail = format!("two tools are called `{}`; names must be unique", contract.name);
+            return Err(Error::new(Kind::ToolDuplicate, detail));
+        }
+        self.tools.insert(contract.name.clone(), (contract, program));
+        Ok(())
+    }
+
+    fn find(&self, tool: &ToolName) -> Result<&Program, Error> {
+        let found = self.tools.get(tool).map(|(_, program)| program);
+        found.ok_or_else(|| Error::new(Kind::ToolUnknown, format!("no command is called `{tool}`")))
+    }
+}
+
+impl ToolProvider for Commands {
+    fn manifests(&self) -> Vec<Manifest> {
+        self.tools.values().map(|(contract, _)| contract.manifest()).collect()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        self.tools.get(tool).map(|(contract, _)| contract)
+    }
+
+    fn prepare<'a>(&'a self, _: SessionId, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+        Box::pin(ready(self.find(tool).map(|_| None)))
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        _: Arc<dyn CallScope>,
+    ) -> Answer<'a, Ran> {
+        Box::pin(async move {
+            let program = self.find(&prepared.tool)?;
+            let variables = [
+                (KEY, call.id.to_string()),
+                (ATTEMPT, call.attempt.to_string()),
+                (SESSION, call.session.to_string()),
+                (TURN, call.turn.to_string()),
+            ];
+            let finished = program.run(prepared.arguments.to_string().into_bytes(), &variables).await?;
+            result(&finished).map(Ran::Done)
+        })
+    }
+
+    /// A program that was interrupted cannot be asked.
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+        Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    }
+}
+
+fn result(finished: &Finished) -> Result<Value, Error> {
+    let Finished { status, printed, complained } = finished;
+    let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+    match status.code() {
+        Some(0) if printed.iter().all(u8::is_ascii_whitespace) => Ok(Value::Null),
+        Some(0) => serde_json::from_slice(printed).map_err(|cause| {
+            let text = String::from_utf8_lossy(printed);
+            failed(format!("expected JSON on standard output, got `{}`: {cause}", shown(text.trim())))
+        }),
+        Some(TRY_AGAIN) => Err(Error::new(Kind::ToolUnavailable, format!("exit code {TRY_AGAIN}: {why}"))),
+        Some(code) => Err(failed(format!("exit code {code}: {why}"))),
+        None => Err(failed(format!("ended by signal {}: {why}", status.signal().unwrap_or(0)))),
+    }
+}

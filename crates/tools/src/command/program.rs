@@ -1,0 +1,145 @@
+//! Runs a program to its end: text in, text out, bounded, and gone with everything it started when nobody waits for it.
+use outlast_vocab::{Error, Kind};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+/// The most that a program may print, in bytes.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// How much of its complaints is kept, in bytes: the end of them.
+const COMPLAINT_BYTES: usize = 4 << 10;
+
+/// What a program finds in its environment without being given it. Secrets of the agent are not among it.
+const INHERITED: &[&str] = &["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+
+/// A program with its arguments and the directory it works in. No shell reads them.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What is started, found on the path unless it has a slash.
+    pub program: OsString,
+    /// What it is passed.
+    pub args: Vec<OsString>,
+    /// Where it works.
+    pub dir: PathBuf,
+    /// Variables of our environment that it finds in its own, beside a few that every program needs.
+    pub passed_on: Vec<String>,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// How.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub printed: Vec<u8>,
+    /// What it complained about last, on standard error.
+    pub complained: String,
+}
+
+impl Program {
+    /// Runs it with this on standard input and these variables in its environment. It has ended when its process has
+    /// and nothing it started holds its output open. Dropping the future kills all of them.
+    pub async fn run(&self, input: Vec<u8>, variables: &[(&str, String)]) -> Result<Finished, Error> {
+        let mut group = Group(self.start(variables)?);
+        let (stdin, stdout, stderr) = group.pipes();
+        let fed = async {
+            // A program need not read what it is given.
+            if let Some(mut stdin) = stdin {
+                let _fed = stdin.write_all(&input).await;
+            }
+            Ok(())
+        };
+        let ((), printed, complained) =
+            tokio::try_join!(fed, all(stdout), end(stderr)).map_err(|error| self.named(&error))?;
+        // Its process is waited for last: until then its number stands for its group.
+        let status = group.0.wait().await.map_err(|cause| self.lost(cause))?;
+        Ok(Finished { status, printed, complained })
+    }
+
+    fn start(&self, variables: &[(&str, String)]) -> Result<Child, Error> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).current_dir(&self.dir).env_clear().process_group(0);
+        let inherited = INHERITED.iter().copied().chain(self.passed_on.iter().map(String::as_str));
+        command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|cause| {
+            let detail = format!("`{}` cannot be started: {cause}", self.program.display());
+            Error::new(Kind::ToolUnavailable, detail).because(cause)
+        })
+    }
+
+    fn named(&self, error: &Error) -> Error {
+        Error::new(error.kind(), format!("`{}` {}", self.program.display(), error.detail()))
+    }
+
+    fn lost(&self, cause: std::io::Error) -> Error {
+        let detail = format!("how `{}` ended cannot be found out: {cause}", self.program.display());
+        Error::new(Kind::ToolFailed, detail).because(cause)
+    }
+}
+
+/// A process and everything it started that stayed in its group.
+struct Group(Child);
+
+type Pipes = (
+    Option<tokio::process::ChildStdin>,
+    Option<tokio::process::ChildStdout>,
+    Option<tokio::process::ChildStderr>,
+);
+
+impl Group {
+    fn pipes(&mut self) -> Pipes {
+        (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Without a number it has been waited for, and the number may be somebody else's by now.
+        let number = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(number) = number {
+            // Only a group that is gone already cannot be killed.
+            let _killed = kill_process_group(number, Signal::KILL);
+        }
+    }
+}
+
+/// Everything that is printed, up to the bound.
+async fn all(from: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        from.take(OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(unread)?;
+    }
+    if bytes.len() > OUTPUT_BYTES {
+        let detail = format!("printed more than the {OUTPUT_BYTES} bytes it may");
+        return Err(Error::new(Kind::ToolFailed, detail));
+    }
+    Ok(bytes)
+}
+
+/// The end of what is printed, however much it is.
+async fn end(from: Option<impl AsyncRead + Unpin>) -> Result<String, Error> {
+    let mut kept: Vec<u8> = Vec::new();
+    if let Some(mut from) = from {
+        let mut piece = [0; 4 << 10];
+        loop {
+            let read = from.read(&mut piece).await.map_err(unread)?;
+            if read == 0 {
+                break;
+            }
+            kept.extend_from_slice(&piece[..read]);
+            let over = kept.len().saturating_sub(COMPLAINT_BYTES);
+            kept.drain(..over);
+        }
+    }
+    Ok(String::from_utf8_lossy(&kept).trim().to_owned())
+}
+
+fn unread(cause: std::io::Error) -> Error {
+    Error::new(Kind::ToolFailed, format!("cannot be listened to: {cause}")).because(cause)
+}

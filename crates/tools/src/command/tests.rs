@@ -1,0 +1,193 @@
+//! Real programs, as calls of tools.
+use super::*;
+use crate::trial::Scope;
+use expect_test::{Expect, expect};
+use outlast_ports::conformance::ToolFixture;
+use outlast_vocab::tool::{EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::{CallId, TurnId};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A tool that is this shell script.
+fn tool(name: &str, script: &str, dir: &Path) -> (Contract, Program) {
+    let contract = Contract {
+        name: name.parse().unwrap(),
+        description: "Does what its script says.".to_owned(),
+        input: json!({"type": "object"}),
+        output: None,
+        class: EffectClass::AtMostOnce,
+        scheduling: Scheduling::default(),
+        retry: RetryPolicy::default(),
+        deadline: None,
+        durable: false,
+    };
+    let args = ["-c", script].map(Into::into).to_vec();
+    let program = Program { program: "sh".into(), args, dir: dir.to_owned(), passed_on: Vec::new() };
+    (contract, program)
+}
+
+fn commands((contract, program): (Contract, Program)) -> Commands {
+    let mut commands = Commands::default();
+    commands.add(contract, program).unwrap();
+    commands
+}
+
+/// Runs a call of the only tool.
+async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
+    let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
+    let tool = commands.manifests()[0].name.clone();
+    let model_id = "call_0".parse().unwrap();
+    let prepared =
+        PreparedCall { id, model_id, tool, class: EffectClass::AtMostOnce, arguments, payload: None };
+    let call = Call { id, session, turn, attempt: 2, attempts: 3, payload: None };
+    let ran = commands.execute(&prepared, call, Arc::new(Scope::default())).await?;
+    let Ran::Done(value) = ran else { panic!("a program does not answer later") };
+    Ok(value)
+}
+
+async fn check(script: &str, want: &Expect) {
+    let dir = TempDir::new().unwrap();
+    let came = match call(&commands(tool("script", script, dir.path())), json!({"to": "ann"})).await {
+        Ok(value) => value.to_string(),
+        Err(error) => error.to_string(),
+    };
+    want.assert_eq(&came);
+}
+
+#[tokio::test]
+async fn arguments_come_on_standard_input_and_the_result_is_what_is_printed() {
+    check("printf '{\"given\": %s}' \"$(cat)\"", &expect![[r#"{"given":{"to":"ann"}}"#]]).await;
+    check("echo; echo '\"two words\"'; echo", &expect![[r#""two words""#]]).await;
+    check(":", &expect!["null"]).await;
+    check(
+        "echo done",
+        &expect![
+            "tool.failed: expected JSON on standard output, got `done`: expected value at line 1 column 1"
+        ],
+    )
+    .await;
+    check("echo '{} {}'", &expect!["tool.failed: expected JSON on standard output, got `{} {}`: trailing characters at line 1 column 4"]).await;
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_told_with_the_end_of_its_complaints() {
+    check("echo no such card >&2; exit 3", &expect!["tool.failed: exit code 3: no such card"]).await;
+    check("exit 1", &expect!["tool.failed: exit code 1: it says nothing on standard error"]).await;
+    check(
+        "echo '{\"ok\": true}'; exit 1",
+        &expect!["tool.failed: exit code 1: it says nothing on standard error"],
+    )
+    .await;
+    check("echo the line is busy >&2; exit 75", &expect!["tool.unavailable: exit code 75: the line is busy"])
+        .await;
+    check("kill -9 $$", &expect!["tool.failed: ended by signal 9: it says nothing on standard error"]).await;
+    let dir = TempDir::new().unwrap();
+    let chatty = tool("chatty", "seq -f 'line %g' 2000 >&2; exit 1", dir.path());
+    let error = call(&commands(chatty), json!({})).await.unwrap_err();
+    assert!(error.detail().ends_with("\nline 1999\nline 2000") && error.detail().len() < 5_000, "{error}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_did_nothing() {
+    let dir = TempDir::new().unwrap();
+    let (contract, program) = tool("gone", "", dir.path());
+    let gone = commands((contract, Program { program: "./gone.sh".into(), ..program }));
+    let error = call(&gone, json!({})).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::ToolUnavailable);
+    assert!(error.detail().starts_with("`./gone.sh` cannot be started: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_sees_its_key_and_only_what_it_was_given_of_our_environment() {
+    let dir = TempDir::new().unwrap();
+    let (contract, program) = tool(
+        "env",
+        "env | grep -v '^PWD=\\|^OLDPWD=\\|^SHLVL=\\|^_=' | sort | sed 's/=.*//' | tr '\\n' ' ' | sed 's/.*/\"&\"/'",
+        dir.path(),
+    );
+    let bare = call(&commands((contract.clone(), program.clone())), json!({})).await.unwrap();
+    let bare = bare.as_str().unwrap();
+    let known = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", KEY, ATTEMPT, SESSION, TURN];
+    assert!(bare.split_whitespace().all(|name| known.contains(&name)), "{bare}");
+    assert!([KEY, ATTEMPT, SESSION, TURN, "PATH"].iter().all(|name| bare.contains(name)), "{bare}");
+    // Cargo sets this one for every test; a program gets it only when it is named.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let given = Program { passed_on: vec!["CARGO_MANIFEST_DIR".to_owned()], ..program };
+    let given = call(&commands((contract, given)), json!({})).await.unwrap();
+    assert!(given.as_str().unwrap().contains("CARGO_MANIFEST_DIR"), "{given}");
+    check(&format!("echo \"\\\"${KEY} ${ATTEMPT} ${SESSION} ${TURN}\\\"\""), &expect![[r#""cal_00000000000000000000000000000001 2 ses_00000000000000000000000000000002 trn_00000000000000000000000000000003""#]]).await;
+}
+
+#[tokio::test]
+async fn a_program_works_in_its_directory() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("price"), "5").unwrap();
+    assert_eq!(call(&commands(tool("cat", "cat price", dir.path())), json!({})).await.unwrap(), json!(5));
+}
+
+#[tokio::test]
+async fn a_program_that_prints_too_much_is_stopped() {
+    check("yes", &expect!["tool.failed: `sh` printed more than the 1048576 bytes it may"]).await;
+}
+
+#[tokio::test]
+async fn a_program_need_not_read_what_it_is_given() {
+    let dir = TempDir::new().unwrap();
+    let deaf = commands(tool("deaf", "exec <&-; echo 1", dir.path()));
+    let much = json!({"text": "x".repeat(1 << 20)});
+    assert_eq!(call(&deaf, much).await.unwrap(), json!(1));
+}
+
+/// Whether a process that wrote its number to this file is there.
+fn is_alive(file: &Path) -> bool {
+    let number = std::fs::read_to_string(file).unwrap();
+    if let Ok(state) = std::fs::read_to_string(format!("/proc/{}/stat", number.trim())) {
+        // What nobody has waited for is dead all the same.
+        return !state.contains(") Z ");
+    }
+    std::process::Command::new("kill").args(["-0", number.trim()]).output().unwrap().status.success()
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_kills_the_program_and_what_it_started() {
+    let dir = TempDir::new().unwrap();
+    let script = "sleep 1000 & echo $! > child; echo $$ > own; mv own started; wait";
+    let commands = commands(tool("slow", script, dir.path()));
+    let started = dir.path().join("started");
+    let begun = async {
+        while !started.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        ran = call(&commands, json!({})) => panic!("it ended: {ran:?}"),
+        () = begun => {}
+    }
+    let since = Instant::now();
+    // The system takes a moment to let them go.
+    while is_alive(&started) || is_alive(&dir.path().join("child")) {
+        assert!(since.elapsed() < Duration::from_secs(20), "they are still there");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn two_commands_of_one_name_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let mut commands = commands(tool("pay", "true", dir.path()));
+    let (contract, program) = tool("pay", "true", dir.path());
+    let error = commands.add(contract, program).unwrap_err();
+    assert_eq!(error.to_string(), "tool.duplicate: two tools are called `pay`; names must be unique");
+}
+
+struct OneCommand(Commands);
+
+impl ToolFixture for OneCommand {
+    fn tools(&self) -> &dyn ToolProvider {
+        &self.0
+    }
+}
+
+outlast_ports::tool_conformance!(|| OneCommand(commands(tool("pay", "true", Path::new(".")))));
