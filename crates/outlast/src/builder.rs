@@ -10,6 +10,7 @@ use outlast_providers::Rehearsal;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
+use outlast_tools::{Builtin, FileRoot, WallClock};
 use outlast_vocab::package::Package;
 use outlast_vocab::{Error, Limits, SessionId, TurnId, WorkerId};
 use std::path::{Path, PathBuf};
@@ -161,15 +162,23 @@ impl Builder {
 
     /// Adds clock, calculator and values. Files need a root: [`Builder::files`].
     #[must_use]
-    pub fn builtin_tools(mut self) -> Self {
-        self.services = self.services.grant(outlast_tools::WallClock(self.clock.clone()));
-        self.tools.push(Box::new(outlast_tools::builtin));
+    pub fn builtin_tools(self) -> Self {
+        Builtin::ALL.iter().fold(self, |builder, group| builder.builtin(*group))
+    }
+
+    /// Adds one group of built-in tools.
+    #[must_use]
+    pub fn builtin(mut self, group: Builtin) -> Self {
+        if group == Builtin::Clock {
+            self.services = self.services.grant(WallClock(self.clock.clone()));
+        }
+        self.tools.push(Box::new(move |toolbox| group.add_to(toolbox)));
         self
     }
 
     /// Adds tools that read, write and list files below a directory.
     #[must_use]
-    pub fn files(mut self, root: outlast_tools::FileRoot) -> Self {
+    pub fn files(mut self, root: FileRoot) -> Self {
         self.services = self.services.grant(root);
         self.tools.push(Box::new(outlast_tools::files));
         self

@@ -10,7 +10,7 @@
 //!
 //! Tools of other languages are programs: [`command`].
 //!
-//! [`builtin`] adds those that need nothing but a clock, [`files`] the rest. Tools do not know turns or stores: they
+//! [`Builtin`] names those that need nothing but a clock, [`files`] adds the rest. Tools do not know turns or stores: they
 //! name the services they need, and the runtime hands them over.
 mod calculator;
 mod clock;
@@ -30,14 +30,36 @@ pub use values::{ValueGet, ValueList, ValueSet};
 
 use outlast_ports::tool::Toolbox;
 use outlast_vocab::Error;
+use serde::Deserialize;
 
-/// Adds clock, calculator and values. A [`WallClock`] must be granted.
-pub fn builtin(toolbox: &mut Toolbox) -> Result<(), Error> {
-    toolbox.add(Clock)?;
-    toolbox.add(Calculator)?;
-    toolbox.add(ValueSet)?;
-    toolbox.add(ValueGet)?;
-    toolbox.add(ValueList)
+/// A group of tools that need nothing but a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Builtin {
+    /// `clock`. A [`WallClock`] must be granted.
+    Clock,
+    /// `calculator`.
+    Calculator,
+    /// `value_set`, `value_get` and `value_list`.
+    Values,
+}
+
+impl Builtin {
+    /// All groups.
+    pub const ALL: &'static [Self] = &[Self::Clock, Self::Calculator, Self::Values];
+
+    /// Adds the tools of the group.
+    pub fn add_to(self, toolbox: &mut Toolbox) -> Result<(), Error> {
+        match self {
+            Self::Clock => toolbox.add(Clock),
+            Self::Calculator => toolbox.add(Calculator),
+            Self::Values => {
+                toolbox.add(ValueSet)?;
+                toolbox.add(ValueGet)?;
+                toolbox.add(ValueList)
+            }
+        }
+    }
 }
 
 /// Adds the tools for files. A [`FileRoot`] must be granted.

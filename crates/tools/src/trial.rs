@@ -26,7 +26,7 @@ impl Trial {
         let clock = Arc::new(VirtualClock::at(Millis(1_783_074_030_456)));
         let services = Services::default().grant(WallClock(clock)).grant(FileRoot::open(root).unwrap());
         let mut toolbox = Toolbox::new(services);
-        crate::builtin(&mut toolbox).unwrap();
+        crate::Builtin::ALL.iter().try_for_each(|group| group.add_to(&mut toolbox)).unwrap();
         crate::files(&mut toolbox).unwrap();
         Self { toolbox, scope: Arc::default() }
     }
