@@ -3,6 +3,7 @@ use crate::BoxFuture;
 use outlast_vocab::Millis;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 /// What time it is.
 pub trait Clock: Send + Sync {
@@ -11,6 +12,12 @@ pub trait Clock: Send + Sync {
 
     /// Comes back at this time or later, never earlier.
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()>;
+
+    /// Comes back after this much time, whatever the clock is set to meanwhile. For pauses and patience; only what is
+    /// written down and read by others is a point in time.
+    fn sleep(&self, time: Duration) -> BoxFuture<'_, ()> {
+        self.sleep_until(self.now().after(time))
+    }
 }
 
 /// Where random bits come from.
@@ -38,7 +45,7 @@ impl VirtualClock {
     }
 
     /// Moves the clock and wakes who slept until then.
-    pub fn advance(&self, by: std::time::Duration) {
+    pub fn advance(&self, by: Duration) {
         let due = {
             let mut state = self.lock();
             state.0 = state.0.after(by);

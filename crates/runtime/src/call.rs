@@ -56,7 +56,7 @@ pub(crate) async fn perform(
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
         let longest = turn.world.limits.backoff_most;
         let pause = error.pause().unwrap_or_else(|| backoff(policy.backoff, longest, attempt));
-        turn.world.clock.sleep_until(turn.world.clock.now().after(pause)).await;
+        turn.world.clock.sleep(pause).await;
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
     }
@@ -94,8 +94,7 @@ async fn within_deadline<T>(
 ) -> Result<T, Error> {
     let deadline = contract(turn, prepared).and_then(|contract| contract.deadline);
     let deadline = deadline.unwrap_or(turn.world.limits.tool_deadline);
-    let until = turn.world.clock.now().after(deadline);
-    match select(run, turn.world.clock.sleep_until(until)).await {
+    match select(run, turn.world.clock.sleep(deadline)).await {
         Either::Left((ran, _)) => Ok(ran),
         Either::Right(_) if scope.holds_still() => std::future::pending().await,
         Either::Right(_) => {

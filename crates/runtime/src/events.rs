@@ -54,11 +54,10 @@ impl Events {
             if let Some(event) = self.past().await? {
                 return Ok(event);
             }
-            let again = self.world.clock.now().after(LOOK_AGAIN);
             let signal = tokio::select! {
                 biased;
                 signal = self.line.next() => signal,
-                () = self.world.clock.sleep_until(again) => Signal::Committed(Seq(u64::MAX)),
+                () = self.world.clock.sleep(LOOK_AGAIN) => Signal::Committed(Seq(u64::MAX)),
             };
             match signal {
                 Signal::Live(live) => return Ok(Event::Live(live)),

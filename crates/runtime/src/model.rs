@@ -11,7 +11,7 @@ use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Class, Error, Failure, Kind, Millis, ReplayKey};
+use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use std::time::Duration;
 
 /// Answers the step: recorded, or asked now.
@@ -89,12 +89,12 @@ async fn with_retries<'a, H: Host>(
         tracing::warn!(%error, attempt, "the model call is tried again");
         let pause = error.pause();
         let pause = pause.unwrap_or_else(|| backoff(limits.backoff_first, limits.backoff_most, tried));
-        let until = turn.world.clock.now().after(pause);
         if pause > limits.wait_in_memory && host.tier() == Tier::Durable {
             let key = key.backoff(tried);
+            let until = turn.world.clock.now().after(pause);
             return Asked::Wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) });
         }
-        turn.world.clock.sleep_until(until).await;
+        turn.world.clock.sleep(pause).await;
     }
 }
 
@@ -139,8 +139,7 @@ async fn next_or_stalled(
         return Ok(next);
     }
     let patience = turn.world.limits.model_stall;
-    let until: Millis = turn.world.clock.now().after(patience);
-    match select(stream.next(), turn.world.clock.sleep_until(until)).await {
+    match select(stream.next(), turn.world.clock.sleep(patience)).await {
         Either::Left((next, _)) => Ok(next),
         Either::Right(_) => {
             let detail = format!("the stream was silent for {} ms", patience.as_millis());

@@ -3,7 +3,7 @@ use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::task::Spawner;
 use outlast_vocab::Millis;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The machine's clock.
 #[derive(Debug, Default, Clone, Copy)]
@@ -23,6 +23,10 @@ impl Clock for SystemClock {
                 tokio::time::sleep(self.now().until(until)).await;
             }
         })
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
     }
 }
 

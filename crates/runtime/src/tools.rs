@@ -222,8 +222,7 @@ async fn work<H: Host>(turn: &Turn<'_>, slots: &mut [Slot], host: &mut H) -> Res
             }
             came = running.next() => came,
             reason = turn.cancel.requested() => {
-                let grace = turn.world.clock.now().after(turn.world.limits.cancel_grace);
-                let mut patience = turn.world.clock.sleep_until(grace);
+                let mut patience = turn.world.clock.sleep(turn.world.limits.cancel_grace);
                 while running.len() > waiting.len() {
                     tokio::select! {
                         biased;

@@ -248,10 +248,7 @@ impl Runtime {
             match end {
                 Some(End::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => {
-                    let again = self.now().after(LOOK_FOR_END);
-                    self.inner.world.clock.sleep_until(again).await;
-                }
+                None => self.inner.world.clock.sleep(LOOK_FOR_END).await,
             }
         }
     }
@@ -309,8 +306,7 @@ impl Runtime {
                 return Ok(());
             }
             self.inner.wake.notify_one();
-            let soon = self.now().after(Duration::from_millis(10));
-            self.inner.world.clock.sleep_until(soon).await;
+            self.inner.world.clock.sleep(Duration::from_millis(10)).await;
         }
     }
 
@@ -318,11 +314,10 @@ impl Runtime {
     /// `patience` is dropped; its lease runs out or is found dead.
     pub async fn shut_down(self, patience: Duration) {
         self.inner.stopping.send_replace(true);
-        let until = self.now().after(patience);
         tokio::select! {
             biased;
             () = self.inner.tasks.ended() => {}
-            () = self.inner.world.clock.sleep_until(until) => self.inner.tasks.drop_all().await,
+            () = self.inner.world.clock.sleep(patience) => self.inner.tasks.drop_all().await,
         }
     }
 }
@@ -434,8 +429,7 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
 
 async fn hand_back(inner: &Inner, lease: Lease) {
     // If this fails too, the lease runs out by itself: leases without a driver are not renewed.
-    let pause = inner.world.clock.now().after(inner.world.limits.backoff_first);
-    inner.world.clock.sleep_until(pause).await;
+    inner.world.clock.sleep(inner.world.limits.backoff_first).await;
     if let Err(error) = inner.store.hand_back(lease, inner.world.clock.now()).await {
         tracing::warn!(%error, "a session could not be handed back");
     }
@@ -487,8 +481,7 @@ impl Drive<'_> {
             if error.class() == Class::Retry {
                 tracing::warn!(%error, tries, "the turn is driven again from its journal");
                 let Limits { backoff_first, backoff_most, .. } = self.inner.world.limits;
-                let until = self.inner.world.clock.now().after(backoff(backoff_first, backoff_most, tries));
-                self.inner.world.clock.sleep_until(until).await;
+                self.inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
             }
             match self.give_up(&error, records, index, &opening).await? {
@@ -594,17 +587,22 @@ async fn keep(inner: Arc<Inner>) {
         }
         let now = inner.world.clock.now();
         // A short lease is renewed more often than anything else is looked at.
-        let mut next = now.after(LOOK_AGAIN.min(inner.world.limits.lease / 3));
+        let mut pause = LOOK_AGAIN.min(inner.world.limits.lease / 3);
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
-            next = next.min(wake);
+            pause = pause.min(now.until(wake));
         }
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = inner.wake.notified() => keeper.looked = None,
-            () = inner.world.clock.sleep_until(next) => {}
+            () = inner.world.clock.sleep(pause) => {}
         }
     }
+}
+
+/// Whether so much time has passed. A clock that was set back cannot tell, so it counts as passed.
+fn has_passed(since: Millis, time: Duration, now: Millis) -> bool {
+    now < since || since.after(time) <= now
 }
 
 struct Keeper {
@@ -620,7 +618,7 @@ impl Keeper {
     async fn tend(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let now = inner.world.clock.now();
         let third = inner.world.limits.lease / 3;
-        if self.renewed.after(third) <= now {
+        if has_passed(self.renewed, third, now) {
             // Where leases cannot be renewed, nothing is taken: it might be a session that is driven here.
             self.renew(inner, now).await?;
             self.renewed = now;
@@ -641,7 +639,7 @@ impl Keeper {
     /// Whether there may be something to do. An idle worker finds out with one cheap look at the store.
     async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
         // A dead worker changes nothing, so leases that may have been left are looked at now and then.
-        let long_ago = self.looked.is_none_or(|looked| looked.after(third) <= now);
+        let long_ago = self.looked.is_none_or(|looked| has_passed(looked, third, now));
         if long_ago || self.next_wake.is_some_and(|wake| wake <= now) {
             return Ok(true);
         }

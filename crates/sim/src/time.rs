@@ -100,6 +100,19 @@ impl Clock for ProcessClock {
             Poll::Pending
         }))
     }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'_, ()> {
+        let until = self.time.now().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2));
+        let mut sleeper = Sleeper { time: &self.time, place: None };
+        Box::pin(poll_fn(move |task| {
+            sleeper.leave();
+            if self.time.now() >= until {
+                return Poll::Ready(());
+            }
+            sleeper.lie_down(until, task.waker().clone());
+            Poll::Pending
+        }))
+    }
 }
 
 /// Somebody who sleeps. One that is dropped is not waited for.

@@ -66,7 +66,7 @@ impl Player<'_> {
 
     async fn pause(&self, pause: Duration) {
         if !pause.is_zero() {
-            self.clock.sleep_until(self.clock.now().after(pause)).await;
+            self.clock.sleep(pause).await;
         }
     }
 }
