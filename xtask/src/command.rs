@@ -14,6 +14,13 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// A program of the workspace, built in a profile; arguments may follow.
+pub(crate) fn program(root: &Path, package: &str, profile: &str) -> Command {
+    let mut command = cargo(root);
+    command.args(["run", "--profile", profile, "--locked", "--package", package, "--"]);
+    command
+}
+
 /// What a program printed on both of its outputs, and whether it was content.
 pub(crate) struct Finished {
     pub(crate) succeeded: bool,

@@ -46,12 +46,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds a program of the workspace in a profile and runs it.
+/// Runs a program of the workspace.
 fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
-    let ran = command::cargo(&root())
-        .args(["run", "--profile", profile, "--locked", "--package", package, "--"])
-        .args(args)
-        .status();
+    let ran = command::program(&root(), package, profile).args(args).status();
     match ran {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

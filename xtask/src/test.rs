@@ -30,6 +30,8 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     if filters.is_empty() {
         let doc_tests = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(doc_tests));
+        // Every scenario dies at every point there is, then 2,000 seeds.
+        report.check(&mut command::program(root, "outlast-sim", "sim"));
     }
     report.close()
 }
