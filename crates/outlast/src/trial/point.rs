@@ -103,7 +103,7 @@ impl FromStr for Crash {
 
 impl Serialize for Crash {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+        if self.0.is_empty() { to.serialize_none() } else { to.collect_str(self) }
     }
 }
 

@@ -155,6 +155,11 @@ impl BrokenPromise {
         }
         format!("at {} ({})", self.crash, self.what)
     }
+
+    /// The run's database, if it was kept.
+    pub fn database(&self) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join(super::DATABASE))
+    }
 }
 
 impl fmt::Display for Report {
@@ -165,8 +170,8 @@ impl fmt::Display for Report {
         }
         for broken in &self.broken {
             writeln!(f, "broken {}\n  {}: {}", broken.place(), broken.promise, broken.detail)?;
-            if let Some(dir) = &broken.dir {
-                writeln!(f, "  its database: {}", dir.join(super::DATABASE).display())?;
+            if let Some(database) = broken.database() {
+                writeln!(f, "  its database: {}", database.display())?;
             }
             if !broken.crash.points().is_empty() {
                 writeln!(f, "  only this one: .only(\"{}\")", broken.crash)?;
