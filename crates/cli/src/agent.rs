@@ -1,6 +1,10 @@
-//! Who answers: the model, what it is told to play, and where its file tools may look.
+//! Who answers: the model, what it is told to play, its tools. [`file`] reads an agent from a file.
+pub(crate) mod file;
+pub(crate) mod program;
+
 use crate::data::Data;
 use clap::Args;
+use file::AgentFile;
 use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -17,6 +21,9 @@ const RULES: &str = "rehearsal/agent";
 /// The agent of a command that drives turns.
 #[derive(Args)]
 pub(crate) struct Agent {
+    /// The agent, as a TOML file; an assistant with the built-in tools without it
+    #[arg(long = "agent", value_name = "FILE", conflicts_with = "files")]
+    file: Option<PathBuf>,
     /// The model that answers; `rehearsal/agent`, or the script's own name
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
@@ -29,8 +36,9 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts a worker with this agent. A script that cannot be read is found before the database is touched.
+    /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+        let file = self.file.as_deref().map(AgentFile::read).transpose()?;
         let clock = Arc::new(SystemClock);
         let (own, rehearsal) = match &self.script {
             Some(path) => {
@@ -40,15 +48,24 @@ impl Agent {
             None => (RULES.parse()?, Rehearsal::agent(clock.clone())),
         };
         let model = self.model.clone().unwrap_or(own);
-        data.builder()
+        let builder = data
+            .builder()
             .model(model.as_str())
             .provider(Only { model, rehearsal })
-            .provider(Only { model: RULES.parse()?, rehearsal: Rehearsal::agent(clock) })
-            .builtin_tools()
-            .files(FileRoot::open(&self.files)?)
-            .start()
-            .await
+            .provider(Only { model: RULES.parse()?, rehearsal: Rehearsal::agent(clock) });
+        let builder = match file {
+            Some(file) => file.build(builder, &here()?)?,
+            None => builder.builtin_tools().files(FileRoot::open(&self.files)?),
+        };
+        builder.start().await
     }
+}
+
+/// Where an agent works: where the person who starts it is.
+pub(crate) fn here() -> Result<PathBuf, Error> {
+    std::env::current_dir().map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("there is no current directory: {cause}")).because(cause)
+    })
 }
 
 /// The name of a script's model: a turn that began with a script goes on with that script or not at all.

@@ -1,6 +1,7 @@
 //! The real binary, as a person uses it.
 #![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a program")]
 
+mod agent;
 mod bad_input;
 mod chat;
 mod demo;

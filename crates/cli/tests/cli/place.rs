@@ -43,6 +43,19 @@ impl Place {
         std::fs::write(self.path().join("script.txt"), script).unwrap();
     }
 
+    /// Puts a file here.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).unwrap();
+    }
+
+    /// Puts a shell script here that can be run.
+    pub(crate) fn write_program(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        self.write(name, &format!("#!/bin/sh\n{text}\n"));
+        let runs = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.path().join(name), runs).unwrap();
+    }
+
     /// The binary in this place.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));

@@ -1,0 +1,179 @@
+//! An agent as a file: its name, what it is told, its tools.
+//!
+//! The fields are those of one agent, so that a file of several can hold the same table under a name each.
+use super::program::Words;
+use outlast::tools::Builtin;
+use outlast::tools::FileRoot;
+use outlast::tools::command::Commands;
+use outlast::vocab::message::ToolName;
+use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast::{Builder, Error, Kind, Limits};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::num::NonZeroU32;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+use toml::Spanned;
+
+/// The longest file in bytes.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// An agent that was read from a file, with everything it names found.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentFile {
+    agent: AgentTable,
+    commands: Vec<(Contract, Words)>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentTable {
+    name: String,
+    system: Option<String>,
+    model_calls: Option<NonZeroU32>,
+    #[serde(default)]
+    builtin: Vec<Builtin>,
+    files: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    tools: Vec<Spanned<ToolTable>>,
+}
+
+/// A tool that is a program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolTable {
+    name: ToolName,
+    description: String,
+    #[serde(default)]
+    class: Class,
+    command: Vec<String>,
+    input: Option<Map<String, Value>>,
+    deadline_s: Option<NonZeroU32>,
+    attempts: Option<NonZeroU32>,
+    #[serde(default)]
+    env: Vec<String>,
+}
+
+/// What a program may promise. It cannot take part in the session's transactions.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    #[default]
+    AtMostOnce,
+    Idempotent,
+    Pure,
+}
+
+impl From<Class> for EffectClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::AtMostOnce => Self::AtMostOnce,
+            Class::Idempotent => Self::Idempotent,
+            Class::Pure => Self::Pure,
+        }
+    }
+}
+
+impl AgentFile {
+    /// Reads an agent. What it names must be there.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let unread = |cause| {
+            Error::new(Kind::IoFailed, format!("the agent {} cannot be read: {cause}", path.display()))
+                .because(cause)
+        };
+        let bytes = std::fs::metadata(path).map_err(unread)?.len();
+        if bytes > FILE_BYTES {
+            let detail = format!("{}: expected at most {FILE_BYTES} bytes, found {bytes}", path.display());
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        let text = std::fs::read_to_string(path).map_err(unread)?;
+        let place = path.canonicalize().map_err(unread)?;
+        let home = place.parent().unwrap_or(Path::new("/"));
+        Source { path, text: &text }.agent(home)
+    }
+
+    /// Adds the agent to a builder. It works in this directory.
+    pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
+        let AgentTable { name, system, model_calls, builtin, files, .. } = &self.agent;
+        let mut builder = builder.agent(name);
+        if let Some(system) = system {
+            builder = builder.system(system);
+        }
+        if let Some(model_calls) = model_calls {
+            builder = builder.limits(Limits { model_calls: model_calls.get(), ..Limits::default() });
+        }
+        builder = builtin.iter().fold(builder, |builder, group| builder.builtin(*group));
+        if let Some(files) = files {
+            let root = dir.join(files.get_ref());
+            std::fs::create_dir_all(&root).map_err(|cause| {
+                let detail = format!("the directory {} for files cannot be made: {cause}", root.display());
+                Error::new(Kind::IoFailed, detail).because(cause)
+            })?;
+            builder = builder.files(FileRoot::open(&root)?);
+        }
+        let mut commands = Commands::default();
+        for (contract, words) in &self.commands {
+            commands.add(contract.clone(), words.in_dir(dir))?;
+        }
+        Ok(builder.tools(commands))
+    }
+}
+
+/// A file while it is read: errors name the file and the line.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn agent(&self, home: &Path) -> Result<AgentFile, Error> {
+        let agent: AgentTable = toml::from_str(self.text)
+            .map_err(|error| self.invalid(error.span().map_or(0, |span| span.start), error.message()))?;
+        if let Some(files) = &agent.files
+            && !files
+                .get_ref()
+                .components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        {
+            let detail = format!(
+                "expected a directory below the one the agent works in, got `{}`",
+                files.get_ref().display()
+            );
+            return Err(self.invalid(files.span().start, &detail));
+        }
+        let command = |tool: &Spanned<ToolTable>| {
+            let words = Words::find(&tool.get_ref().command, home)
+                .and_then(|words| words.passing_on(&tool.get_ref().env))
+                .map_err(|detail| {
+                    self.invalid(tool.span().start, &format!("tool `{}`: {detail}", tool.get_ref().name))
+                })?;
+            Ok((tool.get_ref().contract(), words))
+        };
+        let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
+        Ok(AgentFile { agent, commands })
+    }
+
+    fn invalid(&self, at: usize, what: &str) -> Error {
+        let line = self.text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
+        // One line: what a parser says may have several.
+        let what = what.trim().replace('\n', ", ");
+        Error::new(Kind::ConfigInvalid, format!("{}:{line}: {what}", self.path.display()))
+    }
+}
+
+impl ToolTable {
+    fn contract(&self) -> Contract {
+        let attempts = self.attempts.map_or(1, NonZeroU32::get);
+        Contract {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input: self.input.clone().map_or_else(|| json!({"type": "object"}), Value::Object),
+            output: None,
+            class: self.class.into(),
+            scheduling: Scheduling::default(),
+            retry: RetryPolicy { attempts, ..RetryPolicy::default() },
+            deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
+            durable: false,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A command as a person writes it down: words, the first of which is a program.
+//!
+//! No shell reads them. A program with a slash in its name, and any word that begins with `./` or `../`, is a path from
+//! where the command is written, not from where it will work.
+use outlast::tools::command::Program;
+use std::path::{Path, PathBuf};
+
+/// A command whose program is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    program: PathBuf,
+    args: Vec<PathBuf>,
+    passed_on: Vec<String>,
+}
+
+impl Words {
+    /// Finds the program of a command that was written down in this directory.
+    pub(crate) fn find(words: &[String], home: &Path) -> Result<Self, String> {
+        let resolved = |word: &String| {
+            let is_path = word.starts_with("./") || word.starts_with("../");
+            if is_path { home.join(word) } else { PathBuf::from(word) }
+        };
+        let [name, args @ ..] = words else {
+            return Err("expected a command of one word at least, got an empty one".to_owned());
+        };
+        let program = if name.contains('/') { home.join(name) } else { PathBuf::from(name) };
+        if !is_there(&program) {
+            let hint = if home.join(name).is_file() && !name.contains('/') {
+                format!("; the file beside it is `./{name}`")
+            } else {
+                String::new()
+            };
+            return Err(format!(
+                "expected a program that can be run, but `{name}` is none or not executable{hint}"
+            ));
+        }
+        Ok(Self { program, args: args.iter().map(resolved).collect(), passed_on: Vec::new() })
+    }
+
+    /// Lets the program see these variables of our environment, which must be set.
+    pub(crate) fn passing_on(mut self, names: &[String]) -> Result<Self, String> {
+        if let Some(missing) = names.iter().find(|name| std::env::var_os(name).is_none()) {
+            return Err(format!("the environment has no variable `{missing}`, which the program is to see"));
+        }
+        self.passed_on.extend_from_slice(names);
+        Ok(self)
+    }
+
+    /// The program as it runs in this directory.
+    pub(crate) fn in_dir(&self, dir: &Path) -> Program {
+        Program {
+            program: self.program.clone().into(),
+            args: self.args.iter().map(|arg| arg.clone().into()).collect(),
+            dir: dir.to_owned(),
+            passed_on: self.passed_on.clone(),
+        }
+    }
+}
+
+/// Whether a program can be run: at its path, or somewhere on the path that programs are looked for on.
+fn is_there(program: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let runs = |place: &Path| {
+        std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if program.components().count() > 1 {
+        return runs(program);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| runs(&dir.join(program)))
+}

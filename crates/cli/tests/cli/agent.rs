@@ -1,0 +1,197 @@
+//! Agents from files: `--agent`.
+use crate::place::Place;
+use expect_test::{Expect, expect};
+
+const AGENT: &str = r#"
+name = "shop"
+system = "You sell cakes."
+model_calls = 3
+builtin = ["calculator"]
+files = "notes"
+
+[[tools]]
+name = "charge"
+description = "Charges the card."
+class = "idempotent"
+command = ["./charge.sh", "./prices", "eur"]
+deadline_s = 10
+
+[tools.input]
+type = "object"
+required = ["cents"]
+properties.cents.type = "integer"
+"#;
+
+#[test]
+fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
+    let place = Place::with_script(
+        "call charge {\"cents\": 450}\n---\nsay {{result charge}}\n\
+         when bad\ncall charge {\"cents\": \"much\"}\n---\nsay {{result charge}}\n\
+         when time\ncall clock {}\n",
+    );
+    std::fs::create_dir(place.path().join("agents")).unwrap();
+    place.write("agents/shop.toml", AGENT);
+    // The directory of the program is that of the file; it works where `outlast` was started.
+    place.write_program(
+        "agents/charge.sh",
+        "echo \"{\\\"paid\\\": $(cat), \\\"in\\\": \\\"$(pwd)\\\", \\\"with\\\": \\\"$*\\\"}\"",
+    );
+    place.check(
+        "run buy --session ann --agent agents/shop.toml --script script.txt
+         run bad --session ann --agent agents/shop.toml --script script.txt
+         run time --session ann --agent agents/shop.toml --script script.txt",
+        &expect![[r#"
+            $ run buy --session ann --agent agents/shop.toml --script script.txt
+            {"in":"DIR","paid":{"cents":450},"with":"DIR/agents/./prices eur"}
+            | · charge {"cents":450}
+            | · charge → {"in":"DIR","paid":{"cents":450},"with":"DIR/age…
+            $ run bad --session ann --agent agents/shop.toml --script script.txt
+            error tool.args_invalid: the arguments do not fit the schema; at /cents: "much" is not of type "integer"
+            | · charge refused: tool.args_invalid: the arguments do not fit the schema; at /cents: "much" is not of type "integer"
+            $ run time --session ann --agent agents/shop.toml --script script.txt
+            | error[script.mismatch]: line 9 calls `clock`, but the session has only: calculator, file_list, file_read, file_write, charge (in trn_1)
+            |   read on with: outlast explain script.mismatch
+            exit 1
+        "#]],
+    );
+    assert!(place.path().join("notes").is_dir());
+}
+
+#[test]
+fn a_turn_uses_no_more_model_calls_than_its_agent_allows() {
+    let place = Place::with_script(
+        "call calculator {\"expression\": \"1\"}\n---\ncall calculator {\"expression\": \"2\"}\n---\nsay done",
+    );
+    place.write("agent.toml", "name = \"short\"\nmodel_calls = 2\nbuiltin = [\"calculator\"]");
+    place.check(
+        "run go --session ann --agent agent.toml --script script.txt",
+        &expect![[r#"
+        $ run go --session ann --agent agent.toml --script script.txt
+        | · calculator {"expression":"1"}
+        | · calculator → 1
+        | · calculator {"expression":"2"}
+        | · calculator → 2
+        | error[limit.exceeded]: the turn used all its 2 model calls (in trn_1)
+        |   read on with: outlast explain limit.exceeded
+        exit 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_program_that_hangs_is_stopped_at_its_deadline() {
+    let place = Place::with_script("call hang {}\n---\nsay {{result hang}}");
+    place.write("agent.toml", "name = \"slow\"\n[[tools]]\nname = \"hang\"\ndescription = \"Hangs.\"\ncommand = [\"sleep\", \"1000\"]\ndeadline_s = 1");
+    place.check(
+        "run go --session ann --agent agent.toml --script script.txt",
+        &expect![[r#"
+        $ run go --session ann --agent agent.toml --script script.txt
+        error tool.timed_out: the tool did not finish within 1000 ms
+        | · hang {}
+        | · hang → error tool.timed_out: the tool did not finish within 1000 ms
+    "#]],
+    );
+}
+
+/// What files that are no agent get, a line each.
+#[track_caller]
+fn refused(agents: &[String], want: &Expect) {
+    let mut log = String::new();
+    for agent in agents {
+        let place = Place::new();
+        place.write("agent.toml", agent);
+        place.write("text", "not a program");
+        let output = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
+        log += output.lines().next().unwrap_or_default().trim_start_matches("| error");
+        log.push('\n');
+        assert!(!place.data().exists(), "something was made for:\n{agent}");
+    }
+    want.assert_eq(&log);
+}
+
+#[test]
+fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
+    let agents = [
+        "name = \"a\"\nsistem = \"hi\"\n",
+        "system = \"hi\"\n",
+        "name = 7\n",
+        "name = \"a\"\nname = \"b\"\n",
+        "name = \"a\n",
+        "name = \"a\"\nbuiltin = [\"clock\", \"rocket\"]\n",
+        "name = \"a\"\nmodel_calls = 0\n",
+        "name = \"a\"\nfiles = \"../secrets\"\n",
+        "name = \"a\"\nfiles = \"/etc\"\n",
+    ];
+    refused(
+        &agents.map(str::to_owned),
+        &expect![[r#"
+        [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model_calls`, `builtin`, `files`, `tools`
+        [config.invalid]: agent.toml:1: missing field `name`
+        [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
+        [config.invalid]: agent.toml:2: duplicate key
+        [config.invalid]: agent.toml:1: invalid basic string, expected `"`
+        [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`
+        [config.invalid]: agent.toml:2: invalid value: integer `0`, expected a nonzero u32
+        [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `../secrets`
+        [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
+    "#]],
+    );
+}
+
+#[test]
+fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
+    let tools = [
+        "command = [\"./gone.sh\"]",
+        "command = [\"./text\"]",
+        "command = [\"text\"]",
+        "command = [\"no-such-program-anywhere\"]",
+        "command = []",
+        "command = \"true\"",
+        "command = [\"true\"]\nclass = \"transactional\"",
+        "command = [\"true\"]\nclas = \"pure\"",
+        "command = [\"true\"]\nenv = [\"OUTLAST_NO_SUCH_VARIABLE\"]",
+        "command = [\"true\"]\ninput = 7",
+        "command = [\"true\"]\n[[tools]]\nname = \"two words\"",
+        "command = [\"true\"]\n[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"true\"]",
+    ];
+    let agent =
+        |tool| format!("name = \"a\"\n\n[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\n{tool}\n");
+    refused(
+        &tools.map(agent),
+        &expect![[r#"
+        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./gone.sh` is none or not executable
+        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./text` is none or not executable
+        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `text` is none or not executable; the file beside it is `./text`
+        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `no-such-program-anywhere` is none or not executable
+        [config.invalid]: agent.toml:3: tool `pay`: expected a command of one word at least, got an empty one
+        [config.invalid]: agent.toml:6: invalid type: string "true", expected a sequence
+        [config.invalid]: agent.toml:7: unknown variant `transactional`, expected one of `at_most_once`, `idempotent`, `pure`
+        [config.invalid]: agent.toml:7: unknown field `clas`, expected one of `name`, `description`, `class`, `command`, `input`, `deadline_s`, `attempts`, `env`
+        [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
+        [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
+        [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
+        [tool.duplicate]: two tools are called `pay`; names must be unique
+    "#]],
+    );
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_refused() {
+    Place::new().check(
+        "run hi --agent nobody.toml
+         run hi --agent nobody.toml --files .",
+        &expect![[r#"
+            $ run hi --agent nobody.toml
+            | error[io.failed]: the agent nobody.toml cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ run hi --agent nobody.toml --files .
+            | error: the argument '--agent <FILE>' cannot be used with '--files <DIR>'
+            | 
+            | Usage: outlast run --agent <FILE> <TEXT>
+            | 
+            | For more information, try '--help'.
+            exit 2
+        "#]],
+    );
+}
