@@ -9,6 +9,7 @@ mod resolve;
 mod retry;
 mod run;
 mod sessions;
+mod test;
 mod unknown;
 mod verify;
 mod work;
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Unknown(unknown::Unknown),
     /// Recompute the hash chain of sessions
     Verify(verify::Verify),
+    /// Try an agent: play a script, kill it at every effect, and see what does not hold
+    Test(test::Test),
     /// Explain an error code
     Explain(explain::Explain),
     /// Look at the database, the disk and the workers, and say what is wrong
@@ -67,6 +70,7 @@ impl Command {
             Self::Work(work) => done(work.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
+            Self::Test(test) => complete_alone(test.run()),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
         }

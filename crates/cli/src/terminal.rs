@@ -105,6 +105,14 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", clean(text));
 }
 
+/// Shows how far something is, on a line that is written over by the next; none removes it. Only people want to see it.
+pub(crate) fn progress(text: Option<&str>) {
+    let mut to = io::stderr().lock();
+    if to.is_terminal() {
+        let _ = write!(to, "\r\x1b[K{}", clean(text.unwrap_or_default())).and_then(|()| to.flush());
+    }
+}
+
 /// Says why the command failed and where to read on.
 pub(crate) fn complain(error: &Error) {
     let code = error.kind().code();

@@ -46,6 +46,12 @@ impl Words {
         Ok(self)
     }
 
+    /// Lets the program see all of our environment.
+    pub(crate) fn passing_on_all(mut self) -> Self {
+        self.passed_on.extend(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
+        self
+    }
+
     /// The program as it runs in this directory.
     pub(crate) fn in_dir(&self, dir: &Path) -> Program {
         Program {

@@ -11,6 +11,7 @@ mod output;
 mod place;
 mod run;
 mod sessions;
+mod trial;
 mod unknown;
 mod verify;
 mod waits;

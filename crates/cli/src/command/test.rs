@@ -1,0 +1,142 @@
+//! `outlast test`: plays a script with an agent, kills it at every effect, and says what did not hold.
+use super::complete_alone;
+use crate::agent::file::AgentFile;
+use crate::agent::here;
+use crate::agent::program::Words;
+use crate::terminal::{self, Ink, Line};
+use clap::Args;
+use outlast::providers::Script;
+use outlast::trial::{BrokenPromise, Crash, Report, Seen, Trial};
+use outlast::{Error, Kind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Plays a script with an agent and checks what is left, without a crash or with one at every effect.
+#[derive(Args)]
+pub(crate) struct Test {
+    /// The agent, as a TOML file
+    agent: PathBuf,
+    /// The script that its model plays
+    script: PathBuf,
+    /// Kill the agent before and after each write and while each tool runs, and let another process go on
+    #[arg(long)]
+    kill_every_effect: bool,
+    /// Kill the process that goes on at each of its effects too
+    #[arg(long, requires = "kill_every_effect", conflicts_with = "points")]
+    twice: bool,
+    /// Kill only here, as a report names it: `3:after`; may be given several times
+    #[arg(long = "point", value_name = "POINT")]
+    points: Vec<Crash>,
+    /// What to say to the agent; several inputs are sent one after the other
+    #[arg(long = "input", value_name = "TEXT", default_value = "go")]
+    inputs: Vec<String>,
+    /// A command that reads what happened as JSON and fails if it must not; words are parted by spaces
+    #[arg(long, value_name = "COMMAND")]
+    invariant: Option<String>,
+    /// How long one process may take
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    patience: u32,
+    /// Keep the databases of broken runs below this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Test {
+    /// Does it. A broken promise is a failure.
+    pub(crate) async fn run(self) -> Result<ExitCode, Error> {
+        let kills = self.kill_every_effect || !self.points.is_empty();
+        let trial = self.trial()?;
+        let report = if kills { trial.kill_every_effect().await } else { trial.run_once().await };
+        terminal::progress(None);
+        let report = report?;
+        if self.json {
+            terminal::json(&report);
+        } else {
+            show(&report);
+        }
+        Ok(if report.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn trial(&self) -> Result<Trial<PathBuf>, Error> {
+        let agent = AgentFile::read(&self.agent)?;
+        // Parsed here for its errors, which name the file; every process of the trial parses it anew.
+        Script::read(&self.script)?;
+        let script = std::fs::read_to_string(&self.script).map_err(|cause| {
+            let detail = format!("the script {} cannot be read: {cause}", self.script.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        let patience = Duration::from_secs(self.patience.into());
+        // The world outside is the directory of the run: there the tools work, and there the invariant looks.
+        let mut trial = Trial::new(Path::to_owned, move |outlast, dir| agent.build(outlast, dir))
+            .script(script)
+            .patience(patience)
+            .watch(|progress| {
+                terminal::progress(Some(&format!("{} of {} runs", progress.done, progress.of)));
+            });
+        trial = self.inputs.iter().fold(trial, Trial::say);
+        trial = self.points.iter().cloned().fold(trial, Trial::only_at);
+        if let Some(command) = &self.invariant {
+            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            let words = Words::find(&words, &here()?)
+                .map_err(|detail| Error::new(Kind::InputInvalid, format!("`--invariant`: {detail}")))?
+                .passing_on_all();
+            trial = trial.invariant(move |seen, dir| holds(&words, seen, dir, patience));
+        }
+        if self.twice {
+            trial = trial.twice();
+        }
+        if let Some(below) = &self.keep {
+            trial = trial.keep_broken(below);
+        }
+        Ok(trial)
+    }
+}
+
+/// Asks the invariant's command. On a thread of its own, because this one drives the trial.
+fn holds(words: &Words, seen: &Seen, dir: &Path, patience: Duration) -> Result<(), String> {
+    let seen = serde_json::to_vec(seen).map_err(|cause| cause.to_string())?;
+    let program = words.in_dir(dir);
+    let asked = std::thread::scope(|scope| {
+        let ask =
+            || complete_alone(async { Ok(tokio::time::timeout(patience, program.run(seen, &[])).await) });
+        scope.spawn(ask).join()
+    });
+    let finished = match asked {
+        Ok(Ok(Ok(finished))) => finished.map_err(|error| error.detail().to_owned())?,
+        Ok(Ok(Err(_))) => return Err(format!("its command did not end within {} s", patience.as_secs())),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err("its command could not be run".to_owned()),
+    };
+    match (finished.status.success(), finished.complained) {
+        (true, _) => Ok(()),
+        (false, said) if said.is_empty() => Err(format!("its command ended with {}", finished.status)),
+        (false, said) => Err(said),
+    }
+}
+
+fn show(report: &Report) {
+    if !report.tried.is_empty() {
+        terminal::say(&report.table());
+    }
+    for broken in &report.broken {
+        show_broken(broken);
+    }
+    let ink = if report.is_kept() { Ink::Good } else { Ink::Bad };
+    Line::new().ink(ink, &report.summary()).say();
+}
+
+fn show_broken(broken: &BrokenPromise) {
+    Line::new().ink(Ink::Bad, "broken").text(&format!(" {}", broken.place())).say();
+    terminal::say(&format!("  {}: {}", broken.promise, broken.detail));
+    if let Some(database) = broken.database() {
+        terminal::say(&format!("  look at it: outlast --data {} events trial", database.display()));
+    }
+    if !broken.crash.points().is_empty() {
+        terminal::say(&format!("  only this one: --point {}", broken.crash));
+    }
+    terminal::say("");
+}

@@ -1,0 +1,293 @@
+//! `outlast test`.
+use crate::place::Place;
+use expect_test::expect;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn shop(file: &str) -> String {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop").join(file);
+    example.canonicalize().unwrap().display().to_string()
+}
+
+const AGENT: &str = r#"
+name = "shop"
+
+[[tools]]
+name = "charge"
+description = "Charges the card."
+class = "idempotent"
+command = ["./charge.sh"]
+"#;
+
+/// Says that it may be run again, and does not look at its key.
+const CARELESS: &str = "cat >>charges; echo >>charges; echo 1";
+
+const ONCE: &str =
+    "[ $(grep -c . charges) -eq 1 ] || { echo charged $(grep -c . charges) times >&2; exit 1; }";
+
+/// A shop whose tool charges every time it is run.
+fn careless() -> Place {
+    let place = Place::with_script("call charge {\"cents\": 450}\n---\nsay Paid.");
+    place.write("agent.toml", AGENT);
+    place.write_program("charge.sh", CARELESS);
+    place.write_program("once.sh", ONCE);
+    place
+}
+
+#[test]
+fn the_shop_of_the_examples_charges_and_ships_once_wherever_it_dies() {
+    let place = Place::new();
+    let [agent, script, invariant] = ["agent.toml", "buy.script", "paid_and_shipped_once.sh"].map(shop);
+    let args = [
+        "test",
+        "--kill-every-effect",
+        &agent,
+        &script,
+        "--input",
+        "a cake, please",
+        "--invariant",
+        &invariant,
+    ];
+    let output = place.output(&args);
+    let shown = place.show(&output);
+    assert!(output.status.success(), "{shown}");
+    let (writes, rest) = shown.split_once("\n\n").unwrap();
+    expect![[r#"
+        write  what is written                 before  after
+        1      session opened, input accepted  kept    kept
+        2      reply, charge claimed           kept    kept
+        3      charge answered                 kept    kept
+        4      reply, ship claimed             kept    kept
+        5      ship answered                   kept    kept
+        6      reply, turn answered            kept    kept"#]]
+    .assert_eq(writes);
+    // How often a program is waited for depends on the machine; once at least.
+    assert!(rest.contains("call-1:during      charge  kept\n"), "{rest}");
+    assert!(rest.contains("call-2:during      ship    kept\n"), "{rest}");
+    assert!(rest.ends_with(", 0 broken promises\n"), "{rest}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
+    careless().check(
+        "test agent.toml script.txt --invariant ./once.sh
+         test agent.toml script.txt --invariant ./once.sh --point 3:before --point 3:after",
+        &expect![[r#"
+            $ test agent.toml script.txt --invariant ./once.sh
+            0 crash points, 1 run, 0 broken promises
+            $ test agent.toml script.txt --invariant ./once.sh --point 3:before --point 3:after
+            write  what is written  before  after
+            3      charge answered  BROKEN  kept
+
+            broken at 3:before (charge answered)
+              your invariant: charged 2 times
+              only this one: --point 3:before
+
+            2 crash points, 4 runs, 1 broken promise
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_broken_run_is_kept_and_can_be_looked_at() {
+    let place = careless();
+    let args = [
+        "test",
+        "agent.toml",
+        "script.txt",
+        "--invariant",
+        "./once.sh",
+        "--point",
+        "3:before",
+        "--keep",
+        "kept",
+    ];
+    let output = place.output(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let kept: Vec<PathBuf> =
+        std::fs::read_dir(place.path().join("kept")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [kept] = kept.as_slice() else { panic!("one run was broken: {kept:?}") };
+    let database = kept.join("outlast.db").display().to_string();
+    let shown = place.show(&output);
+    let name = kept.file_name().unwrap().to_string_lossy();
+    let look = format!("  look at it: outlast --data DIR/kept/{name}/outlast.db events trial\n");
+    assert!(shown.contains(&look), "{shown}");
+    assert!(place.output(&["--data", &database, "events", "trial"]).status.success());
+    assert_eq!(std::fs::read_to_string(kept.join("world/charges")).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn an_invariant_is_told_what_happened_as_json() {
+    let place = careless();
+    place.write_program("tell.sh", "cat > \"$OUTLAST_TEST_TOLD\"");
+    let told = place.path().join("told.json");
+    let mut command = place.command(&["test", "agent.toml", "script.txt", "--invariant", "./tell.sh"]);
+    assert!(command.env("OUTLAST_TEST_TOLD", &told).output().unwrap().status.success());
+    let mut told: Value = serde_json::from_str(&std::fs::read_to_string(told).unwrap()).unwrap();
+    told["calls"][0]["key"] = "KEY".into();
+    expect![[r#"
+        {
+          "calls": [
+            {
+              "arguments": {
+                "cents": 450
+              },
+              "class": "idempotent",
+              "key": "KEY",
+              "result": {
+                "ok": 1
+              },
+              "runs": 1,
+              "tool": "charge"
+            }
+          ],
+          "crash": null,
+          "ends": [
+            {
+              "answered": {
+                "text": "Paid."
+              }
+            }
+          ],
+          "transcript": [
+            {
+              "parts": [
+                {
+                  "text": "go",
+                  "type": "text"
+                }
+              ],
+              "role": "user"
+            },
+            {
+              "calls": [
+                {
+                  "arguments": {
+                    "json": {
+                      "cents": 450
+                    }
+                  },
+                  "id": "call_0",
+                  "tool": "charge"
+                }
+              ],
+              "parts": [],
+              "role": "assistant"
+            },
+            {
+              "call": "call_0",
+              "result": {
+                "ok": 1
+              },
+              "role": "tool",
+              "tool": "charge"
+            },
+            {
+              "parts": [
+                {
+                  "text": "Paid.",
+                  "type": "text"
+                }
+              ],
+              "role": "assistant"
+            }
+          ],
+          "values": {}
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&told).unwrap());
+}
+
+#[test]
+fn the_report_is_json_for_programs() {
+    let place = careless();
+    let args =
+        ["test", "agent.toml", "script.txt", "--invariant", "./once.sh", "--point", "3:before", "--json"];
+    let output = place.output(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["broken"][0]["crash"], "3:before");
+    assert_eq!(report["broken"][0]["detail"], "charged 2 times");
+}
+
+#[test]
+fn what_cannot_be_tested_is_refused() {
+    let place = careless();
+    place.write("bad.txt", "sing");
+    place.write("other.txt", "call rocket {}");
+    place.check(
+        "test agent.toml gone.txt
+         test gone.toml script.txt
+         test agent.toml bad.txt
+         test agent.toml other.txt
+         test agent.toml script.txt --invariant ./gone.sh
+         test agent.toml script.txt --invariant once.sh
+         test agent.toml script.txt --point soon
+         test agent.toml script.txt --twice",
+        &expect![[r#"
+            $ test agent.toml gone.txt
+            | error[io.failed]: the script gone.txt cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ test gone.toml script.txt
+            | error[io.failed]: the agent gone.toml cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ test agent.toml bad.txt
+            | error[script.invalid]: bad.txt: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`
+            |   read on with: outlast explain script.invalid
+            exit 1
+            $ test agent.toml other.txt
+            | error[script.mismatch]: line 1 calls `rocket`, but the session has only: charge
+            |   read on with: outlast explain script.mismatch
+            exit 1
+            $ test agent.toml script.txt --invariant ./gone.sh
+            | error[input.invalid]: `--invariant`: expected a program that can be run, but `./gone.sh` is none or not executable
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ test agent.toml script.txt --invariant once.sh
+            | error[input.invalid]: `--invariant`: expected a program that can be run, but `once.sh` is none or not executable; the file beside it is `./once.sh`
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ test agent.toml script.txt --point soon
+            | error: invalid value 'soon' for '--point <POINT>': input.invalid: expected a point like `7:before`, `7:after` or `call-2:during`, counted from 1, got `soon`
+            | 
+            | For more information, try '--help'.
+            exit 2
+            $ test agent.toml script.txt --twice
+            | error: the following required arguments were not provided:
+            |   --kill-every-effect
+            | 
+            | Usage: outlast test --kill-every-effect --twice <AGENT> <SCRIPT>
+            | 
+            | For more information, try '--help'.
+            exit 2
+        "#]],
+    );
+}
+
+#[test]
+fn an_invariant_that_hangs_or_fails_in_silence_is_broken() {
+    let place = careless();
+    place.write_program("silent.sh", "exit 3");
+    place.write_program("hang.sh", "sleep 1000");
+    place.check(
+        "test agent.toml script.txt --invariant ./silent.sh
+         test agent.toml script.txt --invariant ./hang.sh --patience 1",
+        &expect![[r#"
+            $ test agent.toml script.txt --invariant ./silent.sh
+            broken without a crash
+              your invariant: its command ended with exit status: 3
+
+            0 crash points, 1 run, 1 broken promise
+            exit 1
+            $ test agent.toml script.txt --invariant ./hang.sh --patience 1
+            broken without a crash
+              your invariant: its command did not end within 1 s
+
+            0 crash points, 1 run, 1 broken promise
+            exit 1
+        "#]],
+    );
+}
