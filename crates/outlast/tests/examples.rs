@@ -7,6 +7,8 @@ use std::path::Path;
 mod events;
 #[path = "../../../examples/first.rs"]
 mod first;
+#[path = "../../../examples/kill_every_effect.rs"]
+mod kill_every_effect;
 #[path = "../../../examples/pending.rs"]
 mod pending;
 #[path = "../../../examples/steps.rs"]
@@ -36,6 +38,21 @@ async fn steps_that_were_answered_are_not_run_again_when_the_tool_is_tried_again
 #[tokio::test]
 async fn a_pending_call_is_finished_in_another_life() {
     says!(pending, "The boss says: no. First decision counted: true, second: false");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_everywhere_charges_once() {
+    says!(
+        kill_every_effect,
+        "\
+write  what is written                 before  after
+1      session opened, input accepted  kept    kept
+2      reply, charge claimed           kept    kept
+3      charge answered                 kept    kept
+4      reply, turn answered            kept    kept
+
+8 crash points, 10 runs, 0 broken promises"
+    );
 }
 
 #[tokio::test]
