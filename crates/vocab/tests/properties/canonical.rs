@@ -1,0 +1,177 @@
+//! Canonical JSON: the examples of RFC 8785, where ours differs from it on purpose, and what holds for every value.
+use crate::pieces::json_value;
+use outlast_vocab::canon;
+use proptest::prelude::*;
+use serde_json::{Number, Value, json};
+
+#[track_caller]
+fn check(json: &str, canonical: &str) {
+    let value: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(canon::to_string(&value), canonical);
+}
+
+/// The bits of a double and how the RFC spells it (its appendix B).
+const DOUBLES: &[(u64, &str)] = &[
+    (0x0000_0000_0000_0000, "0"),
+    (0x8000_0000_0000_0000, "0"),
+    (0x0000_0000_0000_0001, "5e-324"),
+    (0x8000_0000_0000_0001, "-5e-324"),
+    (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+    (0xffef_ffff_ffff_ffff, "-1.7976931348623157e+308"),
+    (0x4340_0000_0000_0000, "9007199254740992"),
+    (0xc340_0000_0000_0000, "-9007199254740992"),
+    (0x4430_0000_0000_0000, "295147905179352830000"),
+    (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+    (0x44b5_2d02_c7e1_4af6, "1e+23"),
+    (0x44b5_2d02_c7e1_4af7, "1.0000000000000001e+23"),
+    (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+    (0x444b_1ae4_d6e2_ef4f, "999999999999999900000"),
+    (0x444b_1ae4_d6e2_ef50, "1e+21"),
+    (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+    (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+    (0x41b3_de43_5555_5553, "333333333.3333332"),
+    (0x41b3_de43_5555_5554, "333333333.33333325"),
+    (0x41b3_de43_5555_5555, "333333333.3333333"),
+    (0x41b3_de43_5555_5556, "333333333.3333334"),
+    (0x41b3_de43_5555_5557, "333333333.33333343"),
+    (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+    (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+];
+
+#[test]
+fn doubles_are_spelled_as_in_the_table_of_the_rfc() {
+    for (bits, spelling) in DOUBLES {
+        assert_eq!(canon::to_string(&f64::from_bits(*bits)), *spelling, "{bits:016x}");
+    }
+}
+
+#[test]
+fn what_the_rfc_has_no_spelling_for_cannot_be_in_a_value() {
+    for bits in [0x7fff_ffff_ffff_ffff, 0x7ff0_0000_0000_0000, 0xfff0_0000_0000_0000] {
+        assert_eq!(Number::from_f64(f64::from_bits(bits)), None);
+    }
+    assert!(serde_json::from_str::<Value>("1e309").is_err());
+}
+
+#[test]
+fn the_sample_of_the_rfc_has_the_bytes_that_it_gives() {
+    let sample = r#"{
+        "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+        "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+        "literals": [null, true, false]
+    }"#;
+    let canonical = concat!(
+        r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"#,
+        "\"string\":\"\u{20ac}$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}",
+    );
+    check(sample, canonical);
+}
+
+#[test]
+fn members_are_sorted_as_in_the_example_of_the_rfc() {
+    let names = r#"{
+        "\u20ac": "Euro Sign",
+        "\r": "Carriage Return",
+        "\ufb33": "Hebrew Letter Dalet With Dagesh",
+        "1": "One",
+        "\ud83d\ude00": "Emoji: Grinning Face",
+        "\u0080": "Control",
+        "\u00f6": "Latin Small Letter O With Diaeresis"
+    }"#;
+    let sorted = concat!(
+        "{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\u{80}\":\"Control\",",
+        "\"\u{f6}\":\"Latin Small Letter O With Diaeresis\",\"\u{20ac}\":\"Euro Sign\",",
+        "\"\u{1f600}\":\"Emoji: Grinning Face\",\"\u{fb33}\":\"Hebrew Letter Dalet With Dagesh\"}",
+    );
+    check(names, sorted);
+}
+
+#[test]
+fn unlike_in_the_rfc_an_integer_of_64_bits_is_exact() {
+    // The RFC folds each of these pairs into one double.
+    check("[9007199254740992, 9007199254740993]", "[9007199254740992,9007199254740993]");
+    check("[18446744073709551614, 18446744073709551615]", "[18446744073709551614,18446744073709551615]");
+    check("[-9223372036854775807, -9223372036854775808]", "[-9223372036854775807,-9223372036854775808]");
+}
+
+#[test]
+fn a_larger_integer_is_a_double_from_the_moment_it_is_read() {
+    // Whoever gets the value gets the double, so two of these that share a spelling are the same call.
+    check("[18446744073709551616, 18446744073709551617]", "[18446744073709552000,18446744073709552000]");
+    check("295147905179352825856", "295147905179352830000");
+}
+
+#[test]
+fn a_double_beyond_two_to_the_53_may_be_spelled_like_an_integer_nearby() {
+    check("9223372036854775808.0", "9223372036854776000");
+    check("9223372036854776000", "9223372036854776000");
+    check("9223372036854775808", "9223372036854775808");
+}
+
+/// The value as JSON text whose members stand in falling instead of rising order.
+fn backwards(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(backwards).collect::<Vec<_>>().join(",")),
+        Value::Object(members) => {
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_by(|(a, _), (b, _)| b.cmp(a));
+            let member = |(name, value): (&String, &Value)| format!("{} : {}", json!(name), backwards(value));
+            format!("{{{}}}", sorted.into_iter().map(member).collect::<Vec<_>>().join(" , "))
+        }
+        leaf => leaf.to_string(),
+    }
+}
+
+/// Whether two values are the same; integers exactly, and a double the same as the integer that it is.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) if one.is_f64() || other.is_f64() => {
+            one.as_f64() == other.as_f64()
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| same(one, other)))
+        }
+        (one, other) => one == other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn canonical_json_reads_back_as_the_same_value(value in json_value()) {
+        let read: Value = serde_json::from_str(&canon::to_string(&value)).unwrap();
+        prop_assert!(same(&read, &value), "{read} is not {value}");
+    }
+
+    #[test]
+    fn a_double_is_spelled_without_an_exponent_from_a_millionth_up_to_1e21(bits in any::<u64>()) {
+        let double = f64::from_bits(bits);
+        prop_assume!(double.is_finite());
+        let spelling = canon::to_string(&double);
+        let plain = double == 0.0 || (1e-6..1e21).contains(&double.abs());
+        prop_assert_eq!(!spelling.contains('e'), plain, "{}", spelling);
+        prop_assert_eq!(spelling.parse(), Ok(double));
+    }
+
+    #[test]
+    fn canonical_json_is_its_own_canonical_form(value in json_value()) {
+        let once = canon::to_string(&value);
+        let read: Value = serde_json::from_str(&once).unwrap();
+        prop_assert_eq!(canon::to_string(&read), once);
+    }
+
+    #[test]
+    fn canonical_json_does_not_depend_on_order_or_spaces(value in json_value()) {
+        let other: Value = serde_json::from_str(&backwards(&value)).unwrap();
+        prop_assert_eq!(canon::fingerprint(&other), canon::fingerprint(&value));
+    }
+
+    #[test]
+    fn two_integers_never_share_a_canonical_form(a in any::<u64>(), b in any::<u64>(), c in any::<i64>()) {
+        prop_assert_eq!(canon::to_string(&a) == canon::to_string(&b), a == b);
+        prop_assert_eq!(canon::to_string(&a) == canon::to_string(&c), i128::from(a) == i128::from(c));
+    }
+}

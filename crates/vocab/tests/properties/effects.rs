@@ -1,0 +1,194 @@
+//! Any effect with its outcome.
+use crate::pieces::{
+    failure, hash, json_value, key, parts, perhaps_json, resolution, result, seq, tool_use, turn,
+};
+use outlast_vocab::effect::{
+    AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, Command, DirectCall, DirectOutcome,
+    DurableStep, Environment, ExecCode, ExecOutcome, Generation, Joined, JoinedInput, ModelCall,
+    ModelFailure, ModelOutcome, Outcome, Place, ProcessOutcome, ProcessRequest, ProcessWork, RefusedCall,
+    Reply, Sleep, Slept, StepOutcome, StopReason, SyncEnvironment, ToolBatch, ToolCall, ToolChoice,
+    ToolOutcome, Usage,
+};
+use outlast_vocab::id::{AgentId, ProcessId};
+use outlast_vocab::message::{Message, ToolResult, ToolUse};
+use outlast_vocab::tool::{EffectClass, PreparedCall};
+use outlast_vocab::{CallId, Millis, SessionId};
+use proptest::collection::vec;
+use proptest::option::of as option;
+use proptest::prelude::*;
+
+/// A request of any kind with an answer of the same kind.
+pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> {
+    let millis = || any::<u64>().prop_map(Millis);
+    prop_oneof![
+        (direct_call(), reply()).prop_map(|(call, outcome)| (call.into(), DirectOutcome(outcome).into())),
+        (prepared(), tool_outcome()).prop_map(|(call, outcome)| (ToolCall { call }.into(), outcome.into())),
+        (vec(batch_call(), 0..3), vec(tool_outcome(), 0..3))
+            .prop_map(|(calls, outcomes)| (ToolBatch { calls }.into(), BatchOutcome(outcomes).into())),
+        (process_request(), process_outcome())
+            .prop_map(|(request, outcome)| (request.into(), outcome.into())),
+        (exec_code(), result(), any::<String>())
+            .prop_map(|(code, result, output)| (code.into(), ExecOutcome { result, output }.into())),
+        (any::<bool>(), option(hash())).prop_map(|(may_change, package)| {
+            let environment = package.map_or(Environment::Unchanged, Environment::Package);
+            (SyncEnvironment { may_change }.into(), environment.into())
+        }),
+        (model_call(), reply()).prop_map(|(call, outcome)| (call.into(), outcome.into())),
+        (any::<String>(), json_value(), result()).prop_map(|(name, input, result)| {
+            let outcome = match result {
+                ToolResult::Ok(value) => StepOutcome::Value(value),
+                ToolResult::Err(failure) => StepOutcome::Failed(failure),
+            };
+            (DurableStep { name, input }.into(), outcome.into())
+        }),
+        millis().prop_map(|until| (Sleep { until }.into(), Slept {}.into())),
+        (key(), option(millis()), resolution())
+            .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
+        (any::<bool>(), vec((turn(), parts()), 0..3)).prop_map(|(after_work, inputs)| {
+            let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
+            let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
+            (Checkpoint { boundary }.into(), Joined { inputs }.into())
+        }),
+    ]
+}
+
+fn generation() -> impl Strategy<Value = Generation> {
+    (option(any::<u32>()), option(any::<u32>()), option(any::<String>())).prop_map(
+        |(tokens_most, temperature_milli, variant)| Generation { tokens_most, temperature_milli, variant },
+    )
+}
+
+fn model_call() -> impl Strategy<Value = ModelCall> {
+    let place = (seq(), hash()).prop_map(|(seq, hash)| Place { seq, hash });
+    let choice = prop_oneof![
+        Just(ToolChoice::Auto),
+        Just(ToolChoice::Required),
+        Just(ToolChoice::None),
+        "[a-z]{1,9}".prop_map(|tool| ToolChoice::Only(tool.parse().unwrap())),
+    ];
+    (option(place), hash(), choice, generation(), perhaps_json()).prop_map(
+        |(at, tools, choice, options, output)| ModelCall {
+            model: "rehearsal/agent".parse().unwrap(),
+            at,
+            tools,
+            choice,
+            options,
+            output,
+        },
+    )
+}
+
+fn reply() -> impl Strategy<Value = ModelOutcome> {
+    let stop = prop_oneof![
+        Just(StopReason::End),
+        Just(StopReason::ToolUse),
+        Just(StopReason::Length),
+        Just(StopReason::Refusal)
+    ];
+    let usage = any::<[u64; 5]>().prop_map(|[input, cache_read, cache_write, output, reasoning]| Usage {
+        input,
+        cache_read,
+        cache_write,
+        output,
+        reasoning,
+    });
+    let reply = (parts(), vec(tool_use(), 0..3), stop, usage, any::<u32>()).prop_map(
+        |(parts, calls, stop, usage, attempt)| {
+            ModelOutcome::Reply(Reply { parts, calls, stop, usage, attempt })
+        },
+    );
+    let failed = (failure(), any::<bool>())
+        .prop_map(|(failure, streamed)| ModelOutcome::Failed(ModelFailure { failure, streamed }));
+    prop_oneof![reply, failed]
+}
+
+fn prepared() -> impl Strategy<Value = PreparedCall> {
+    let class = prop_oneof![
+        Just(EffectClass::Pure),
+        Just(EffectClass::Idempotent),
+        Just(EffectClass::AtMostOnce),
+        Just(EffectClass::Transactional),
+    ];
+    let run = (any::<u128>(), tool_use(), class, json_value(), perhaps_json());
+    run.prop_map(|(id, ToolUse { id: model_id, tool, .. }, class, arguments, payload)| {
+        let id = CallId::from_u128(id);
+        PreparedCall { id, model_id, tool, class, arguments, payload }
+    })
+}
+
+pub(super) fn batch_call() -> impl Strategy<Value = BatchCall> {
+    let refused = (tool_use(), failure()).prop_map(|(ToolUse { id: model_id, tool, .. }, failure)| {
+        BatchCall::Refused(RefusedCall { model_id, tool, failure })
+    });
+    prop_oneof![prepared().prop_map(BatchCall::Run), refused]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        parts().prop_map(|parts| Message::User { parts }),
+        (parts(), vec(tool_use(), 0..3)).prop_map(|(parts, calls)| Message::Assistant { parts, calls }),
+        (tool_use(), result()).prop_map(|(ToolUse { id: call, tool, .. }, result)| Message::Tool {
+            call,
+            tool,
+            result
+        }),
+    ]
+}
+
+fn direct_call() -> impl Strategy<Value = DirectCall> {
+    let texts = (any::<String>(), any::<String>());
+    (texts, vec(message(), 0..3), generation(), perhaps_json()).prop_map(
+        |((usage_source, system), messages, options, output)| DirectCall {
+            usage_source,
+            model: "rehearsal/agent".parse().unwrap(),
+            system,
+            messages,
+            options,
+            output,
+        },
+    )
+}
+
+pub(super) fn tool_outcome() -> impl Strategy<Value = ToolOutcome> {
+    prop_oneof![result().prop_map(ToolOutcome::Done), Just(ToolOutcome::Pending), Just(ToolOutcome::Unknown)]
+}
+
+fn exec_code() -> impl Strategy<Value = ExecCode> {
+    (any::<String>(), any::<String>()).prop_map(|(language, code)| ExecCode { language, code })
+}
+
+fn process() -> impl Strategy<Value = ProcessId> {
+    any::<u128>().prop_map(ProcessId::from_u128)
+}
+
+fn process_request() -> impl Strategy<Value = ProcessRequest> {
+    let session = || any::<u128>().prop_map(SessionId::from_u128);
+    let work = prop_oneof![
+        prepared().prop_map(ProcessWork::Tool),
+        exec_code().prop_map(ProcessWork::Code),
+        (any::<u128>(), parts())
+            .prop_map(|(agent, parts)| ProcessWork::Turn { agent: AgentId::from_u128(agent), parts }),
+        Just(ProcessWork::External),
+    ];
+    prop_oneof![
+        (process(), work).prop_map(|(process, work)| ProcessRequest::Start { process, work }),
+        any::<bool>().prop_map(|ended_too| ProcessRequest::List { ended_too }),
+        (vec(process(), 0..3), session())
+            .prop_map(|(processes, to)| ProcessRequest::Transfer { processes, to }),
+        session().prop_map(|session| ProcessRequest::DeleteSession { session }),
+        process().prop_map(|process| ProcessRequest::Await { process }),
+        (process(), any::<String>()).prop_map(|(process, reason)| ProcessRequest::Cancel { process, reason }),
+        (process(), any::<String>(), json_value())
+            .prop_map(|(process, name, payload)| ProcessRequest::Signal { process, name, payload }),
+    ]
+}
+
+fn process_outcome() -> impl Strategy<Value = ProcessOutcome> {
+    prop_oneof![
+        process().prop_map(ProcessOutcome::Started),
+        vec(process(), 0..3).prop_map(ProcessOutcome::Listed),
+        Just(ProcessOutcome::Done),
+        result().prop_map(ProcessOutcome::Ended),
+        failure().prop_map(ProcessOutcome::Refused),
+    ]
+}

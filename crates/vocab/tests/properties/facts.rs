@@ -1,0 +1,92 @@
+//! Any fact that can be written.
+use crate::effects::{asked_and_answered, batch_call, tool_outcome};
+use crate::pieces::{claim, failure, hash, key, node, parts, resolution, result, tool_use, turn};
+use outlast_vocab::Millis;
+use outlast_vocab::effect::{EffectKind, ToolBatch};
+use outlast_vocab::record::{
+    Accepted, Answered, Asked, Delivery, End, Fact, Performed, Reclaimed, RepairedCall, Settled, Started,
+    Verdict,
+};
+use outlast_vocab::wait::{Wait, WaitKind};
+use proptest::collection::vec;
+use proptest::option::of as option;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use std::collections::BTreeSet;
+
+fn end() -> impl Strategy<Value = End> {
+    let text = any::<String>;
+    prop_oneof![
+        text().prop_map(|text| End::Answered { text }),
+        text().prop_map(|text| End::Refused { text }),
+        any::<u32>().prop_map(|limit| End::OutOfModelCalls { limit }),
+        text().prop_map(|budget| End::OutOfBudget { budget }),
+        text().prop_map(|reason| End::Cancelled { reason }),
+        failure().prop_map(|failure| End::Failed { failure }),
+        any::<u32>().prop_map(|claims| End::Sealed { claims }),
+        turn().prop_map(|into| End::Joined { into }),
+    ]
+}
+
+fn wait_kind() -> impl Strategy<Value = WaitKind> {
+    prop_oneof![
+        Just(WaitKind::Approval),
+        Just(WaitKind::Completion),
+        Just(WaitKind::Event),
+        Just(WaitKind::Sleep),
+        Just(WaitKind::SubAgent),
+        Just(WaitKind::Connection),
+        Just(WaitKind::ClientTool),
+    ]
+}
+
+pub(crate) fn fact() -> impl Strategy<Value = Fact> {
+    let text = any::<String>;
+    let delivery = prop_oneof![Just(Delivery::Next), Just(Delivery::Join)];
+    let verdict = prop_oneof![result().prop_map(Verdict::Happened), Just(Verdict::DidNotHappen)];
+    let wait = (key(), wait_kind(), option(any::<u64>().prop_map(Millis)))
+        .prop_map(|(key, kind, deadline)| Wait { key, kind, deadline });
+    prop_oneof![
+        (option(text()), option(node())).prop_map(|(key, forked_from)| Fact::Opened { key, forked_from }),
+        (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
+        (parts(), option(text()), delivery, option(hash())).prop_map(|(parts, key, delivery, package)| {
+            Fact::Accepted(Accepted { parts, key, delivery, package })
+        }),
+        (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {
+            Fact::Started(Started { kernel, package, head, parent })
+        }),
+        (key(), vec(batch_call(), 0..4))
+            .prop_map(|(key, calls)| { Fact::Asked(Asked { key, command: ToolBatch { calls }.into() }) }),
+        (claim(), tool_outcome())
+            .prop_map(|(claim, outcome)| Fact::Answered(Answered { claim, outcome: outcome.into() })),
+        (key(), asked_and_answered())
+            .prop_map(|(key, (command, outcome))| { Fact::Performed(Performed { key, command, outcome }) }),
+        (claim(), any::<u32>()).prop_map(|(claim, attempt)| Fact::Reclaimed(Reclaimed { claim, attempt })),
+        vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
+        failure().prop_map(|failure| Fact::Stuck { failure }),
+        (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
+        text().prop_map(|reason| Fact::CancelRequested { reason }),
+        vec((tool_use(), any::<bool>()), 0..3).prop_map(|calls| Fact::Repaired {
+            calls: calls.into_iter().map(|(ask, restored)| RepairedCall { call: ask.id, restored }).collect()
+        }),
+        (claim(), verdict).prop_map(|(claim, verdict)| Fact::Settled(Settled { claim, verdict })),
+        end().prop_map(|end| Fact::Ended { end }),
+    ]
+}
+
+#[test]
+fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
+    let mut runner = TestRunner::deterministic();
+    let mut names = BTreeSet::new();
+    let mut effects = BTreeSet::new();
+    for _ in 0..2_000 {
+        let fact = fact().new_tree(&mut runner).unwrap().current();
+        names.insert(fact.name());
+        if let Fact::Performed(performed) = fact {
+            effects.insert(performed.command.kind().name());
+            assert_eq!(performed.outcome.kind(), performed.command.kind());
+        }
+    }
+    assert_eq!((names.len(), effects.len()), (15, EffectKind::ALL.len()));
+}
