@@ -1,0 +1,181 @@
+//! The session tree under any sequence of turns, forks and rewinds: a path is what was said on the way to a message, and
+//! nothing that happens elsewhere changes it.
+use outlast_kernel::tree::{Branch, Tree};
+use outlast_vocab::record::{NodeRef, Seq};
+use outlast_vocab::{SessionId, TurnId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// What somebody does. Numbers choose among what is there by then.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// A turn with so many messages at the end of a head.
+    Turn { head: usize, messages: u64 },
+    /// A head at a message of any turn, in the session of that message.
+    NewHead { at: usize },
+    /// A session that goes on from a message of any turn.
+    NewSession { at: usize },
+    /// A head moves to a message of any turn, or to the beginning.
+    Rewind { head: usize, to: Option<usize> },
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let any = any::<usize>;
+    prop_oneof![
+        4 => (any(), 1..4_u64).prop_map(|(head, messages)| Deed::Turn { head, messages }),
+        1 => any().prop_map(|at| Deed::NewHead { at }),
+        1 => any().prop_map(|at| Deed::NewSession { at }),
+        1 => (any(), proptest::option::of(any())).prop_map(|(head, to)| Deed::Rewind { head, to }),
+    ]
+}
+
+/// Everything that was done, kept in the plainest way: each message with the turns that lead to it.
+#[derive(Debug)]
+struct World {
+    branches: Vec<Branch>,
+    heads: Vec<(SessionId, Option<NodeRef>)>,
+    last: BTreeMap<SessionId, u64>,
+    paths: BTreeMap<NodeRef, Vec<TurnId>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let session = SessionId::from_u128(1);
+        Self {
+            branches: Vec::new(),
+            heads: vec![(session, None)],
+            last: BTreeMap::from([(session, 1)]),
+            paths: BTreeMap::new(),
+        }
+    }
+
+    fn message(&self, number: usize) -> Option<NodeRef> {
+        self.paths.keys().nth(number.checked_rem(self.paths.len())?).copied()
+    }
+
+    fn does(&mut self, deed: Deed) {
+        match deed {
+            Deed::Turn { head, messages } => self.turn(head % self.heads.len(), messages),
+            Deed::NewHead { at } => {
+                self.heads.extend(self.message(at).map(|node| (node.session, Some(node))));
+            }
+            Deed::NewSession { at } => {
+                let session = SessionId::from_u128(self.last.len() as u128 + 1);
+                // Its records are counted from the beginning, so places alone do not tell sessions apart.
+                self.last.insert(session, 1);
+                self.heads.push((session, self.message(at)));
+            }
+            Deed::Rewind { head, to } => {
+                let to = to.and_then(|to| self.message(to));
+                let head = head % self.heads.len();
+                self.heads[head].1 = to;
+            }
+        }
+    }
+
+    fn turn(&mut self, head: usize, messages: u64) {
+        let (session, parent) = self.heads[head];
+        let turn = TurnId::from_u128(self.branches.len() as u128 + 1);
+        let last = self.last.get_mut(&session).expect("every session counts its records");
+        let first = *last + 1;
+        // Records that are no messages lie between one turn and the next.
+        *last += messages + 2;
+        let mut path = parent.map_or_else(Vec::new, |parent| self.paths[&parent].clone());
+        path.push(turn);
+        let end = first + messages - 1;
+        for seq in first..=end {
+            self.paths.insert(NodeRef { session, seq: Seq(seq) }, path.clone());
+        }
+        self.branches.push(Branch { session, turn, parent, first: Seq(first), last: Seq(end) });
+        self.heads[head].1 = Some(NodeRef { session, seq: Seq(end) });
+    }
+}
+
+fn turns(branches: &[&Branch]) -> Vec<TurnId> {
+    branches.iter().map(|branch| branch.turn).collect()
+}
+
+fn world() -> impl Strategy<Value = World> {
+    vec(deed(), 0..40).prop_map(|deeds| {
+        let mut world = World::new();
+        for deed in deeds {
+            world.does(deed);
+        }
+        world
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_path_to_a_message_is_the_turns_that_led_to_it(world in world()) {
+        let tree = Tree::new(world.branches);
+        for (node, path) in &world.paths {
+            prop_assert_eq!(&turns(&tree.path(Some(*node))), path);
+        }
+        for (_, head) in world.heads {
+            let path = head.map_or_else(Vec::new, |head| world.paths[&head].clone());
+            prop_assert_eq!(turns(&tree.path(head)), path);
+        }
+    }
+
+    #[test]
+    fn what_is_done_later_changes_no_path(world in world(), until in any::<usize>()) {
+        let until = until % (world.branches.len() + 1);
+        let earlier = Tree::new(world.branches[..until].to_vec());
+        let later = Tree::new(world.branches);
+        for (node, path) in world.paths {
+            if path.iter().all(|turn| turn.to_u128() <= until as u128) {
+                prop_assert_eq!(turns(&earlier.path(Some(node))), turns(&later.path(Some(node))));
+            }
+        }
+    }
+
+    #[test]
+    fn every_turn_is_found_once_from_the_beginning(world in world()) {
+        let tree = Tree::new(world.branches.clone());
+        let mut found = Vec::new();
+        let mut open = tree.children(None);
+        while let Some(branch) = open.pop() {
+            found.push(branch.turn);
+            let children = tree.children(Some(branch));
+            for child in &children {
+                let path = tree.path(child.parent);
+                prop_assert_eq!(path.last().map(|parent| parent.turn), Some(branch.turn));
+            }
+            open.extend(children);
+        }
+        found.sort_unstable();
+        let all: Vec<TurnId> = world.branches.iter().map(|branch| branch.turn).collect();
+        prop_assert_eq!(found, all);
+    }
+
+    #[test]
+    fn a_message_that_is_not_there_has_no_path(world in world(), session in 1..9_u128, seq in any::<u64>()) {
+        let node = NodeRef { session: SessionId::from_u128(session), seq: Seq(seq) };
+        prop_assume!(!world.paths.contains_key(&node));
+        prop_assert!(Tree::new(world.branches).path(Some(node)).is_empty());
+    }
+
+    #[test]
+    fn damaged_branches_do_not_hang_a_reader(
+        parts in vec((1..4_u128, 0..12_u64, 0..12_u64, proptest::option::of((1..4_u128, 0..12_u64))), 0..10),
+    ) {
+        let node = |(session, seq)| NodeRef { session: SessionId::from_u128(session), seq: Seq(seq) };
+        let branches: Vec<Branch> = (1..)
+            .zip(parts)
+            .map(|(turn, (session, first, last, parent))| Branch {
+                session: SessionId::from_u128(session),
+                turn: TurnId::from_u128(turn),
+                parent: parent.map(node),
+                first: Seq(first),
+                last: Seq(last),
+            })
+            .collect();
+        let tree = Tree::new(branches.clone());
+        for branch in &branches {
+            let path = tree.path(Some(NodeRef { session: branch.session, seq: branch.first }));
+            prop_assert!(path.len() <= branches.len() + 1);
+        }
+    }
+}
