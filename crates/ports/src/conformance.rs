@@ -25,10 +25,13 @@
 //!
 //! The rules speak only to the port. How an engine keeps its rows, what a damaged file gets and what it costs are tests
 //! of the engine itself.
+//!
+//! What no rule thought of is left to chance: [`differential`] compares two stores under random operations.
 mod calls;
 mod cancels;
 mod clock;
 mod content;
+mod differential;
 mod history;
 mod inbox;
 mod journal;
@@ -43,6 +46,7 @@ mod views;
 mod waits;
 
 pub use clock::ClockFixture;
+pub use differential::{Difference, Tally, differential};
 pub use model::{Errand, ModelFixture};
 pub use tool::ToolFixture;
 

@@ -4,7 +4,6 @@ use outlast_ports::conformance::{Fixture, SharedFixture};
 use outlast_ports::store::Store;
 use outlast_store::Sqlite;
 use outlast_vocab::WorkerId;
-use std::fs;
 use std::sync::Arc;
 
 struct Fresh {
@@ -23,11 +22,8 @@ impl Fixture for Fresh {
         &self.store
     }
 
-    /// A lock file that nobody holds is what a dead worker leaves.
     fn bury(&self, worker: WorkerId) {
-        let folder = self.place.folder().join("outlast.db-workers");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(worker.to_string()), "").unwrap();
+        self.place.bury(worker);
     }
 }
 

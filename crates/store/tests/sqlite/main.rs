@@ -1,6 +1,7 @@
 //! The store on SQLite, on real files with real syncs.
 mod commits;
 mod conformance;
+mod differential;
 #[cfg(unix)]
 mod disk;
 mod files;

@@ -41,6 +41,13 @@ impl Place {
         Sqlite::open_with(&self.path(), options).expect("the database opens")
     }
 
+    /// Shows that a worker is dead: a lock file that nobody holds is what it leaves.
+    pub(crate) fn bury(&self, worker: WorkerId) {
+        let folder = self.folder().join("outlast.db-workers");
+        fs::create_dir_all(&folder).expect("the directory can be made");
+        fs::write(folder.join(worker.to_string()), "").expect("the file can be made");
+    }
+
     /// Every file with its bytes.
     pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let found = fs::read_dir(self.folder()).expect("the directory is there").flatten();

@@ -1,0 +1,213 @@
+//! What a store is asked, as data, and what it says.
+use crate::conformance::Fixture;
+use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use outlast_vocab::effect::Place;
+use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::record::{NodeRef, Seq, Verdict};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
+use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
+
+/// One question to a store.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    Accept(Accept),
+    Open(Target, Millis),
+    Cancel(TurnId, String, Millis),
+    Resolve(TurnId, ReplayKey, Resolution, Millis),
+    Claim(Taker, Millis, usize),
+    Renew(Taker),
+    Commit(Commit),
+    HandBack(Lease, Millis),
+    Fork(Fork),
+    Rewind(SessionId, String, Option<Seq>, Millis),
+    Delete(SessionId),
+    Settle(CallId, Verdict, Millis),
+    /// The worker is shown to be dead.
+    Bury(WorkerId),
+    Records(SessionId, Seq, usize),
+    TurnRecords(TurnId),
+    /// The feed after so many records. Cursors are a store's own, so they are not compared.
+    Feed(usize, usize),
+    History(NodeRef, usize),
+    Joinable(SessionId),
+    Verify(SessionId),
+    Sessions(Option<SessionId>, usize),
+    Session(SessionId),
+    SessionByKey(String),
+    Turn(TurnId),
+    Turns(SessionId, u32, usize),
+    Unknown(usize),
+    CancelReason(TurnId),
+    HasWork(WorkerId, Millis),
+    NextWake,
+    Agenda(WorkerId, Millis),
+    Blob(Hash),
+    Value(SessionId, String),
+    ValueNames(SessionId, String, usize),
+    /// Whether the secret is the same when it is asked for again; it is another one in every store.
+    Secret,
+}
+
+/// What a store said.
+pub(super) struct Answer {
+    /// What was asked for, in one word.
+    pub(super) name: &'static str,
+    /// `ok`, or the code of the error.
+    pub(super) how: &'static str,
+    /// The answer in full.
+    pub(super) said: String,
+    /// What may be driven since.
+    pub(super) leases: Vec<Lease>,
+    /// Where the facts of the write stand.
+    pub(super) written: Option<(SessionId, Vec<Place>)>,
+    /// Whether the turn goes on under the lease of the write.
+    pub(super) goes_on: bool,
+}
+
+impl Answer {
+    fn new(name: &'static str, how: &'static str, said: String) -> Self {
+        Self { name, how, said, leases: Vec::new(), written: None, goes_on: false }
+    }
+
+    fn of<T: Debug>(name: &'static str, answer: Result<T, Error>) -> Self {
+        Self::learning(name, answer, |_, _| ())
+    }
+
+    fn learning<T: Debug>(
+        name: &'static str,
+        answer: Result<T, Error>,
+        learn: impl FnOnce(T, &mut Self),
+    ) -> Self {
+        match answer {
+            Ok(value) => {
+                let mut answer = Self::new(name, OK, format!("{value:?}"));
+                learn(value, &mut answer);
+                answer
+            }
+            Err(error) => Self::new(name, error.kind().code(), error.to_string()),
+        }
+    }
+
+    /// Whether the answer is one that no store may give, whatever it is asked.
+    pub(super) fn is_broken(&self) -> bool {
+        let broken = [Kind::Internal, Kind::StoreCorrupt, Kind::StoreFailed, Kind::RecordCorrupt];
+        self.how == PANICKED || broken.iter().any(|kind| kind.code() == self.how)
+    }
+}
+
+/// How a question is answered that is not refused.
+pub(super) const OK: &str = "ok";
+
+const PANICKED: &str = "panicked";
+
+/// Asks a store all of this at the same moment, in this order.
+pub(super) fn put(on: &dyn Fixture, asks: &[Ask]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    on.run(Box::pin(async {
+        let store = on.store();
+        let all = asks.iter().map(|ask| {
+            let answer = AssertUnwindSafe(answer(on, store, ask.clone())).catch_unwind();
+            answer.map(|answer| {
+                answer.unwrap_or_else(|panic| {
+                    let said = panic.downcast_ref::<String>().cloned();
+                    let said = said.or_else(|| panic.downcast_ref().map(|said: &&str| (*said).to_owned()));
+                    Answer::new(PANICKED, PANICKED, format!("panicked: {said:?}"))
+                })
+            })
+        });
+        answers = join_all(all).await;
+    }));
+    answers
+}
+
+async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
+    match ask {
+        Ask::Accept(accept) => Answer::learning("accept", store.accept(accept).await, |accepted, answer| {
+            answer.leases.extend(accepted.work.map(|work| work.lease));
+            answer.written = Some((accepted.session, vec![accepted.place]));
+        }),
+        Ask::Open(target, now) => Answer::of("open", store.open(target, now).await),
+        Ask::Cancel(turn, reason, now) => Answer::of("cancel", store.cancel(turn, reason, now).await),
+        Ask::Resolve(turn, key, resolution, now) => {
+            Answer::of("resolve", store.resolve(turn, key, resolution, now).await)
+        }
+        Ask::Claim(taker, now, limit) => {
+            Answer::learning("claim", store.claim(taker, now, limit).await, |works, answer| {
+                answer.leases.extend(works.into_iter().map(|work| work.lease));
+            })
+        }
+        Ask::Renew(taker) => Answer::of("renew", store.renew(taker).await),
+        Ask::Commit(commit) => {
+            let session = commit.lease.session;
+            Answer::learning("commit", store.commit(commit).await, |receipt, answer| {
+                answer.written = Some((session, receipt.places));
+                match receipt.after {
+                    After::GoesOn | After::Ready => answer.goes_on = true,
+                    After::Next(work) => answer.leases.push(work.lease),
+                    After::Parked | After::Ended => {}
+                }
+            })
+        }
+        Ask::HandBack(lease, now) => Answer::of("hand_back", store.hand_back(lease, now).await),
+        Ask::Fork(fork) => Answer::of("fork", store.fork(fork).await),
+        Ask::Rewind(session, head, to, now) => {
+            Answer::of("rewind", store.rewind(session, head, to, now).await)
+        }
+        Ask::Delete(session) => Answer::of("delete", store.delete(session).await),
+        Ask::Settle(call, verdict, now) => Answer::of("settle", store.settle(call, verdict, now).await),
+        Ask::Bury(worker) => {
+            on.bury(worker);
+            Answer::of("bury", Ok(()))
+        }
+        ask => look(store, ask).await,
+    }
+}
+
+/// What only reads.
+async fn look(store: &dyn Store, ask: Ask) -> Answer {
+    match ask {
+        Ask::Records(session, after, limit) => {
+            Answer::of("records", store.records(session, after, limit).await)
+        }
+        Ask::TurnRecords(turn) => Answer::of("turn_records", store.turn_records(turn).await),
+        Ask::Feed(skip, limit) => Answer::of("feed", feed(store, skip, limit).await),
+        Ask::History(node, bytes) => Answer::of("history", store.history(node, bytes).await),
+        Ask::Joinable(session) => Answer::of("joinable", store.joinable(session).await),
+        Ask::Verify(session) => Answer::of("verify", store.verify(session).await),
+        Ask::Sessions(before, limit) => Answer::of("sessions", store.sessions(before, limit).await),
+        Ask::Session(id) => Answer::of("session", store.session(id).await),
+        Ask::SessionByKey(key) => Answer::of("session_by_key", store.session_by_key(key).await),
+        Ask::Turn(id) => Answer::of("turn", store.turn(id).await),
+        Ask::Turns(session, from, limit) => Answer::of("turns", store.turns(session, from, limit).await),
+        Ask::Unknown(limit) => Answer::of("unknown", store.unknown(limit).await),
+        Ask::CancelReason(turn) => Answer::of("cancel_reason", store.cancel_reason(turn).await),
+        Ask::HasWork(worker, now) => Answer::of("has_work", store.has_work(worker, now).await),
+        Ask::NextWake => Answer::of("next_wake", store.next_wake().await),
+        Ask::Agenda(worker, now) => Answer::of("agenda", store.agenda(worker, now).await),
+        Ask::Blob(hash) => Answer::of("blob", store.blob(hash).await),
+        Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
+        Ask::ValueNames(session, prefix, limit) => {
+            Answer::of("value_names", store.value_names(session, prefix, limit).await)
+        }
+        Ask::Secret => Answer::of("secret", same_secret(store).await),
+        write => unreachable!("{write:?} is answered before what only reads"),
+    }
+}
+
+/// The feed behind its first records, without cursors; they must rise.
+async fn feed(store: &dyn Store, skip: usize, limit: usize) -> Result<impl Debug, Error> {
+    let before = store.feed(FeedCursor(0), skip).await?;
+    let after = before.last().map_or(FeedCursor(0), |record| record.cursor);
+    let read = store.feed(after, limit).await?;
+    let cursors: Vec<FeedCursor> = before.iter().chain(&read).map(|record| record.cursor).collect();
+    assert!(cursors.is_sorted_by(|a, b| a < b), "the cursors of the feed rise: {cursors:?}");
+    Ok(read.into_iter().map(|record| (record.session, record.record)).collect::<Vec<_>>())
+}
+
+async fn same_secret(store: &dyn Store) -> Result<bool, Error> {
+    Ok(store.secret().await? == store.secret().await?)
+}

@@ -1,0 +1,163 @@
+//! Draws what to ask next: mostly what a worker or a client would ask now, and every now and then what they should not.
+use super::ask::Ask;
+use super::commit;
+use super::dice::Dice;
+use super::known::Known;
+use super::things::{
+    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, head, node, resolution, seq, session,
+    taker, text, turn, value_name, verdict, wait_key, worker,
+};
+use crate::conformance::scene::ALL;
+use crate::store::{Accept, Fork, ForkTo, Taker, Target};
+use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{Delivery, NodeRef};
+use outlast_vocab::{Hash, Millis};
+
+/// The next operation: one ask, or several writes at the same moment.
+pub(super) fn asks(known: &mut Known, dice: &mut Dice) -> Vec<Ask> {
+    if dice.percent(50) {
+        known.now = Millis(known.now.0 + dice.below(known.mood.pace));
+    }
+    match dice.below(100) {
+        0 => vec![bury(known, dice)],
+        1..=20 => vec![look(known, dice)],
+        21..=30 => (0..2 + dice.below(3)).map(|_| write(known, dice)).collect(),
+        _ => vec![write(known, dice)],
+    }
+}
+
+/// Claims at later and later times, by somebody who keeps what he gets.
+pub(super) fn claims_until_nothing_is_left(known: &Known) -> impl Iterator<Item = Ask> + use<> {
+    let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(u64::MAX) };
+    let now = known.now.0;
+    // Far enough apart that several become due in between.
+    (0..=LONGEST / 500).map(move |step| Ask::Claim(taker, Millis(now + step * 500), ALL))
+}
+
+/// A way to draw one ask.
+type Draw = fn(&mut Known, &mut Dice) -> Ask;
+
+/// The writes, and how often each is drawn when a run has no mood.
+pub(super) const WRITES: &[(u64, Draw)] = &[
+    (22, |known, dice| Ask::Accept(accept(known, dice))),
+    (32, |known, dice| match commit::draw(known, dice) {
+        Some(commit) => Ask::Commit(commit),
+        // Without a lease there is nothing to write, so an input is what comes first.
+        None => Ask::Accept(accept(known, dice)),
+    }),
+    (7, |known, dice| Ask::Claim(taker(known, dice), known.now, dice.one_of(LIMITS))),
+    (3, |known, dice| Ask::Open(target(known, dice), known.now)),
+    (5, renew),
+    (3, |known, dice| match commit::lease(known, dice) {
+        Some(lease) => Ask::HandBack(lease, known.now),
+        None => Ask::Accept(accept(known, dice)),
+    }),
+    (8, |known, dice| Ask::Resolve(turn(known, dice), wait_key(dice), resolution(known, dice), known.now)),
+    (4, |known, dice| Ask::Cancel(turn(known, dice), dice.one_of(&["enough", "stop"]).to_owned(), known.now)),
+    (5, |known, dice| Ask::Fork(fork(known, dice))),
+    (3, rewind),
+    (1, |known, dice| Ask::Delete(session(known, dice))),
+    (4, |known, dice| Ask::Delete(node(known, dice).session)),
+    (5, |known, dice| Ask::Settle(call(known, dice), verdict(known, dice), known.now)),
+];
+
+fn write(known: &mut Known, dice: &mut Dice) -> Ask {
+    let mut at = dice.below(known.mood.writes.iter().sum());
+    for ((_, draw), weight) in WRITES.iter().zip(&known.mood.writes) {
+        if at < *weight {
+            return draw(known, dice);
+        }
+        at -= weight;
+    }
+    unreachable!("the number is below the sum of the weights")
+}
+
+fn renew(known: &mut Known, dice: &mut Dice) -> Ask {
+    // Mostly by somebody who has something to renew.
+    let holder = dice.recent(&known.leases).filter(|_| dice.percent(80)).map(|lease| lease.worker);
+    let taker = taker(known, dice);
+    Ask::Renew(Taker { worker: holder.unwrap_or(taker.worker), ..taker })
+}
+
+fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
+    let NodeRef { session, seq } = node(known, dice);
+    let to = dice.percent(80).then_some(seq);
+    Ask::Rewind(session, head(dice), to, known.now)
+}
+
+fn look(known: &mut Known, dice: &mut Dice) -> Ask {
+    let limit = dice.one_of(LIMITS);
+    match dice.below(20) {
+        0 => Ask::Records(session(known, dice), seq(known, dice), limit),
+        1 => Ask::TurnRecords(turn(known, dice)),
+        2 => Ask::Feed(usize::try_from(dice.below(40)).unwrap_or(0), limit),
+        3 => Ask::History(node(known, dice), dice.one_of(&[0, 1, 1_000, 20_000, ALL])),
+        4 => Ask::Joinable(session(known, dice)),
+        5 => Ask::Verify(session(known, dice)),
+        6 => Ask::Sessions(dice.percent(50).then(|| session(known, dice)), limit),
+        7 => Ask::Session(session(known, dice)),
+        8 => Ask::SessionByKey(dice.one_of(SESSION_KEYS).to_owned()),
+        9 => Ask::Turn(turn(known, dice)),
+        10 => Ask::Turns(session(known, dice), dice.one_of(&[0, 1, 3, u32::MAX]), limit),
+        11 => Ask::Unknown(limit),
+        12 => Ask::CancelReason(turn(known, dice)),
+        13 => Ask::HasWork(worker(known, dice), known.now),
+        14 => Ask::NextWake,
+        15 => Ask::Agenda(worker(known, dice), known.now),
+        16 => Ask::Blob(Hash::of(&blob(dice))),
+        17 => Ask::Value(session(known, dice), value_name(dice)),
+        18 => Ask::ValueNames(session(known, dice), dice.one_of(PREFIXES).to_owned(), limit),
+        _ => Ask::Secret,
+    }
+}
+
+fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
+    let blobs = if dice.percent(10) { vec![blob(dice)] } else { Vec::new() };
+    let fresh = TurnId::from_u128(known.fresh());
+    Accept {
+        target: target(known, dice),
+        turn: if dice.percent(96) { fresh } else { turn(known, dice) },
+        parts: dice.some(2, |dice| Part::text(text(known, dice))),
+        key: dice.percent(25).then(|| dice.one_of(INPUT_KEYS).to_owned()),
+        delivery: dice.one_of(&[Delivery::Next, Delivery::Join]),
+        head: head(dice),
+        package: dice.percent(30).then(|| Hash::of(b"package")),
+        blobs,
+        now: known.now,
+        taker: dice.percent(60).then(|| taker(known, dice)),
+        queued_most: dice.one_of(&[0, 2, 100, 100, 100]),
+    }
+}
+
+fn target(known: &mut Known, dice: &mut Dice) -> Target {
+    let fresh = SessionId::from_u128(known.fresh());
+    // An id that is taken may be offered as a new one.
+    let fresh = if dice.percent(85) { fresh } else { session(known, dice) };
+    match dice.below(10) {
+        0..=1 => Target::New(fresh),
+        2..=3 => Target::Key { key: dice.one_of(SESSION_KEYS).to_owned(), fresh },
+        _ if known.sessions.is_empty() => Target::New(fresh),
+        _ => Target::Id(session(known, dice)),
+    }
+}
+
+fn fork(known: &mut Known, dice: &mut Dice) -> Fork {
+    let NodeRef { session: from, seq } = node(known, dice);
+    let fresh = SessionId::from_u128(known.fresh());
+    let to = if dice.percent(40) {
+        ForkTo::Head("draft".to_owned())
+    } else {
+        let fresh = if dice.percent(94) { fresh } else { session(known, dice) };
+        ForkTo::Session { fresh, key: dice.percent(40).then(|| dice.one_of(SESSION_KEYS).to_owned()) }
+    };
+    Fork { from, at: dice.percent(60).then_some(seq), to, now: known.now }
+}
+
+fn bury(known: &mut Known, dice: &mut Dice) -> Ask {
+    let dead = worker(known, dice);
+    // The dead may still turn up, but somebody has to go on.
+    let fresh = known.fresh();
+    known.workers.push(WorkerId::from_u128(fresh));
+    Ask::Bury(dead)
+}

@@ -1,0 +1,120 @@
+//! The things that asks are made of: names, times and texts, mostly such as are known.
+use super::dice::Dice;
+use super::known::Known;
+use crate::conformance::scene::{ALL, place};
+use crate::store::{MAIN, Taker};
+use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::record::{NodeRef, Seq, Verdict};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
+use serde_json::json;
+
+pub(super) const SESSION_KEYS: &[&str] = &["me", "you", "ünï", "", "a\0b"];
+pub(super) const INPUT_KEYS: &[&str] = &["k1", "k2", "K2", ""];
+pub(super) const WAITS: &[&str] = &["a", "b", "c"];
+pub(super) const VALUES: &[&str] = &["a", "a/b", "a/c", "A", "ä", "%", "a%"];
+pub(super) const PREFIXES: &[&str] = &["", "a", "a/", "%", "zz"];
+/// Texts that do not fit into a row, as a word and how often it is said.
+pub(super) const LONG: &[(&str, usize)] = &[("long ", 4_000), ("länger ", 5_000)];
+/// The longest time that is waited for, unless it is for ever.
+pub(super) const LONGEST: u64 = 5_000;
+pub(super) const LIMITS: &[usize] = &[0, 1, 2, 5, ALL];
+/// Content that inputs and facts may refer to.
+pub(super) const BLOBS: &[&[u8]] = &[b"one", b"two", b"", b"\xff\x00"];
+
+pub(super) fn session(known: &Known, dice: &mut Dice) -> SessionId {
+    let nobody = SessionId::from_u128(1);
+    if dice.percent(3) { nobody } else { dice.recent(&known.sessions).unwrap_or(nobody) }
+}
+
+pub(super) fn turn(known: &Known, dice: &mut Dice) -> TurnId {
+    let nobody = TurnId::from_u128(1);
+    if dice.percent(3) { nobody } else { dice.recent(&known.turns).unwrap_or(nobody) }
+}
+
+pub(super) fn node(known: &Known, dice: &mut Dice) -> NodeRef {
+    let nowhere = NodeRef { session: session(known, dice), seq: seq(known, dice) };
+    if dice.percent(15) { nowhere } else { dice.recent(&known.nodes).unwrap_or(nowhere) }
+}
+
+pub(super) fn seq(known: &Known, dice: &mut Dice) -> Seq {
+    let odd = dice.one_of(&[0, 1, 2, 5, u64::MAX]);
+    let usual = dice.recent(&known.nodes).map_or(odd, |node| node.seq.0);
+    Seq(if dice.percent(30) { odd } else { usual })
+}
+
+pub(super) fn call(known: &Known, dice: &mut Dice) -> CallId {
+    let open: Vec<CallId> = known.claims.iter().map(|claim| claim.call).collect();
+    dice.mostly(&known.unknown, &open).unwrap_or(CallId::from_u128(1))
+}
+
+pub(super) fn worker(known: &Known, dice: &mut Dice) -> WorkerId {
+    dice.recent(&known.workers).unwrap_or(WorkerId::from_u128(1))
+}
+
+pub(super) fn taker(known: &Known, dice: &mut Dice) -> Taker {
+    let until = if dice.percent(70) { Millis(known.now.0 + LONGEST) } else { later(known, dice) };
+    Taker { worker: worker(known, dice), until }
+}
+
+/// A time that has just passed, comes soon, or never.
+pub(super) fn later(known: &Known, dice: &mut Dice) -> Millis {
+    let now = known.now.0;
+    match dice.below(10) {
+        0 => Millis(now - dice.below(2)),
+        1 => Millis(u64::MAX),
+        _ => Millis(now + dice.below(LONGEST)),
+    }
+}
+
+pub(super) fn head(dice: &mut Dice) -> String {
+    let other = dice.one_of(&["draft", "draft", "no/such"]);
+    if dice.percent(85) { MAIN.to_owned() } else { other.to_owned() }
+}
+
+pub(super) fn wait_key(dice: &mut Dice) -> ReplayKey {
+    place(dice.one_of(WAITS))
+}
+
+pub(super) fn value_name(dice: &mut Dice) -> String {
+    dice.one_of(VALUES).to_owned()
+}
+
+pub(super) fn resolution(known: &Known, dice: &mut Dice) -> Resolution {
+    match dice.below(5) {
+        0 => Resolution::Ok(json!({ "big": u64::MAX, "small": 1e-300, "text": text(known, dice) })),
+        1 => Resolution::Ok(json!("yes")),
+        2 => Resolution::Err(Failure::new(Kind::ToolFailed, "no")),
+        3 => Resolution::Timeout,
+        _ => Resolution::Cancelled,
+    }
+}
+
+pub(super) fn verdict(known: &Known, dice: &mut Dice) -> Verdict {
+    if dice.percent(50) {
+        Verdict::DidNotHappen
+    } else {
+        Verdict::Happened(ToolResult::Ok(json!(text(known, dice))))
+    }
+}
+
+/// A few words; seldom more than fits into a row, and then one of these.
+pub(super) fn text(known: &Known, dice: &mut Dice) -> String {
+    if dice.percent(known.mood.long) {
+        let (word, times) = dice.one_of(LONG);
+        return word.repeat(times);
+    }
+    dice.one_of(&["hi", "ho", "", "\0", "\"quoted\\\"", "zwölf 🦀"]).to_owned()
+}
+
+/// The same with long texts cut short.
+pub(super) fn abridged(text: &str) -> String {
+    LONG.iter().fold(text.to_owned(), |text, (word, times)| {
+        text.replace(&word.repeat(*times), &format!("{word}({times} times)"))
+    })
+}
+
+pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {
+    dice.one_of(BLOBS).to_vec()
+}
