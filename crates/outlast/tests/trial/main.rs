@@ -4,4 +4,5 @@
 mod found;
 mod kept;
 mod misuse;
+mod server;
 mod stage;

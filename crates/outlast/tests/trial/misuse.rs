@@ -1,9 +1,9 @@
 //! Trials that cannot work say why, before anything is killed.
 use crate::stage::{Shop, agent, shop};
 use expect_test::{Expect, expect};
-use outlast::Kind;
 use outlast::prelude::*;
 use outlast::trial::Trial;
+use outlast::{Builder, Kind};
 
 async fn refused(trial: Trial<Shop>, want: &Expect) {
     let error = trial.kill_every_effect().await.unwrap_err();
@@ -52,6 +52,13 @@ async fn an_agent_that_cannot_be_built_is_refused() {
     .await;
     let trial = Trial::new(|_| Shop::default(), |_, _: &Shop| Err(Error::new(Kind::IoFailed, "no key")));
     refused(trial.script("say hello").say("hi"), &expect!["io.failed: no key"]).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_panics_while_it_is_built_ends_the_trial() {
+    let trial = Trial::new(|_| Shop::default(), |_, _: &Shop| -> Builder { panic!("no") });
+    let want = expect!["internal: what the trial was given panicked; its message is above"];
+    refused(trial.script("say hello").say("hi"), &want).await;
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! A server that is the world outside, and a tool that speaks to it over TCP.
+use outlast::prelude::*;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Hears keys and answers each.
+pub(crate) struct Desk {
+    pub(crate) address: SocketAddr,
+    heard: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Desk {
+    /// A desk on a free port, for as long as the test's own runtime lives.
+    pub(crate) fn open() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let heard: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), heard.clone()));
+        Self { address, heard }
+    }
+
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn serve(listener: TcpListener, heard: Arc<Mutex<BTreeSet<String>>>) {
+    while let Ok((mut caller, _)) = listener.accept().await {
+        let mut key = String::new();
+        // A caller that died said half a key, or nothing.
+        if caller.read_to_string(&mut key).await.is_ok() && key.ends_with('.') {
+            heard.lock().unwrap().insert(key);
+            let _heard = caller.write_all(b"heard").await;
+        }
+    }
+}
+
+/// Says its key and waits for the answer.
+pub(crate) struct Phone(pub(crate) SocketAddr);
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+pub(crate) struct Nothing {}
+
+impl Tool for Phone {
+    type Args = Nothing;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("phone", "Calls the desk.").idempotent()
+    }
+
+    async fn run(&self, (): (), call: Call, _: Nothing) -> Result<Ran, Error> {
+        let answer = async {
+            let mut line = TcpStream::connect(self.0).await?;
+            line.write_all(format!("{}.", call.id).as_bytes()).await?;
+            line.shutdown().await?;
+            let mut answer = String::new();
+            line.read_to_string(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        done(answer.await.map_err(failed)?)
+    }
+}
