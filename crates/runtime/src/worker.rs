@@ -35,6 +35,9 @@ use tokio::sync::{Notify, watch};
 /// How often an idle worker looks whether another process changed something.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How often a worker looks after its sessions at most, however short its lease is.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
@@ -587,7 +590,7 @@ async fn keep(inner: Arc<Inner>) {
         }
         let now = inner.world.clock.now();
         // A short lease is renewed more often than anything else is looked at.
-        let mut pause = LOOK_AGAIN.min(inner.world.limits.lease / 3);
+        let mut pause = (inner.world.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
             pause = pause.min(now.until(wake));
         }

@@ -53,6 +53,27 @@ async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_le
     assert!(!first.names().await.contains(&"effect.reclaimed"));
 }
 
+#[test]
+fn a_worker_with_a_lease_of_two_milliseconds_still_gets_to_work() {
+    let (to_us, ended) = std::sync::mpsc::channel();
+    // In a thread of its own: a loop that never waits lets nothing else happen, not even a timeout.
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let end = tokio.unwrap().block_on(async {
+            let tiny = |config: &mut outlast_runtime::Config| {
+                config.limits = Limits { lease: Duration::from_millis(2), ..Limits::default() };
+            };
+            let memory = Arc::new(Memory::new());
+            let life = live_with(memory, vec![Line::Say("done")], Arc::default(), 1, tiny).await.unwrap();
+            let turn = life.send("go").await;
+            life.end(turn).await
+        });
+        to_us.send(end).unwrap();
+    });
+    let end = ended.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(End::Answered { text: "done".into() }));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
     let (memory, life) =
