@@ -10,6 +10,8 @@ mod retry;
 mod run;
 mod sessions;
 mod test;
+#[cfg(unix)]
+mod torture;
 mod unknown;
 mod verify;
 mod work;
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     Explain(explain::Explain),
     /// Look at the database, the disk and the workers, and say what is wrong
     Doctor(doctor::Doctor),
+    /// Be the process that is tortured
+    #[cfg(unix)]
+    #[command(hide = true)]
+    TortureWorker(torture::TortureWorker),
 }
 
 impl Command {
@@ -73,6 +79,8 @@ impl Command {
             Self::Test(test) => complete_alone(test.run()),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
+            #[cfg(unix)]
+            Self::TortureWorker(worker) => done(worker.run(data)),
         }
     }
 }

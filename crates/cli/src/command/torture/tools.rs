@@ -1,0 +1,182 @@
+//! Tools of every class. Each acts somewhere within its time, so a kill may fall before the act or after it.
+use super::witness::{Execution, Witness};
+use outlast::Builder;
+use outlast::prelude::*;
+use outlast::vocab::message::ToolResult;
+use outlast::vocab::tool::EffectClass;
+use outlast::vocab::{CallId, canon};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the walker sleeps between its steps: long enough to park.
+const REST: Duration = Duration::from_millis(30);
+
+/// Gives all of them to an agent.
+pub(super) fn add(builder: Builder, witness: &Arc<Witness>) -> Builder {
+    let simple =
+        [("look", EffectClass::Pure), ("reserve", EffectClass::Idempotent), ("pay", EffectClass::AtMostOnce)];
+    let builder = simple.into_iter().fold(builder, |builder, (name, class)| {
+        builder.tool(Simple { name, class, witness: witness.clone() })
+    });
+    builder
+        .tool(Book(witness.clone()))
+        .tool(Ask(witness.clone()))
+        .tool(Walk(witness.clone()))
+        .tool(Count(witness.clone()))
+}
+
+/// What an act is about.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct What {
+    what: String,
+    /// How long it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ms: Option<u64>,
+}
+
+impl What {
+    /// Half of the time it takes.
+    async fn half(&self) {
+        if let Some(ms) = self.ms {
+            tokio::time::sleep(Duration::from_millis(ms) / 2).await;
+        }
+    }
+
+    fn execution(&self, tool: &'static str, call: &Call) -> Execution {
+        Execution {
+            tool,
+            call: call.id,
+            step: None,
+            attempt: call.attempt,
+            pid: std::process::id(),
+            arguments: canon::fingerprint(self),
+            completion: None,
+        }
+    }
+}
+
+/// A number that is the same for the same call, as whoever keeps reservations would give it.
+fn number(call: CallId) -> String {
+    let id = call.to_string();
+    id[id.len() - 6..].to_owned()
+}
+
+/// A tool that acts once and is done.
+struct Simple {
+    name: &'static str,
+    class: EffectClass,
+    witness: Arc<Witness>,
+}
+
+impl Tool for Simple {
+    type Args = What;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        let about = About::new(self.name, "Acts once.");
+        match self.class {
+            EffectClass::Pure => about.pure(),
+            EffectClass::Idempotent => about.idempotent(),
+            EffectClass::Transactional => about.transactional(),
+            EffectClass::AtMostOnce => about,
+        }
+    }
+
+    async fn run(&self, (): (), call: Call, args: What) -> Result<Ran, Error> {
+        args.half().await;
+        self.witness.act(&args.execution(self.name, &call)).await?;
+        args.half().await;
+        done(number(call.id))
+    }
+}
+
+/// An at-most-once tool that can be asked whether it acted.
+struct Book(Arc<Witness>);
+
+impl Tool for Book {
+    type Args = What;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("book", "Books; can be asked whether it did.")
+    }
+
+    async fn run(&self, (): (), call: Call, args: What) -> Result<Ran, Error> {
+        args.half().await;
+        self.0.act(&args.execution("book", &call)).await?;
+        args.half().await;
+        done(number(call.id))
+    }
+
+    async fn probe(&self, call: CallId, _: What) -> Result<Probe, Error> {
+        Ok(if self.0.happened(call).await? {
+            Probe::Happened(ToolResult::Ok(json!(number(call))))
+        } else {
+            Probe::DidNotHappen
+        })
+    }
+}
+
+/// A tool that somebody outside has to finish.
+struct Ask(Arc<Witness>);
+
+impl Tool for Ask {
+    type Args = What;
+    type Needs = (Completion,);
+
+    fn about(&self) -> About {
+        About::new("ask", "Asks somebody outside.").idempotent().durable()
+    }
+
+    async fn run(&self, (completion,): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+        let completion = Some(completion.key()?.to_string());
+        self.0.act(&Execution { completion, ..args.execution("ask", &call) }).await?;
+        Ok(Ran::Pending)
+    }
+}
+
+/// A tool with two durable steps, a rest, and a third.
+struct Walk(Arc<Witness>);
+
+impl Tool for Walk {
+    type Args = What;
+    type Needs = (Steps, Timer);
+
+    fn about(&self) -> About {
+        About::new("walk", "Walks in three steps.").idempotent().durable()
+    }
+
+    async fn run(&self, (steps, timer): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+        let step = |name| {
+            let execution = Execution { step: Some(name), ..args.execution("walk", &call) };
+            async move { self.0.act(&execution).await.map(|()| name.to_owned()) }
+        };
+        let left: String = steps.run("left", &args.what, step("left")).await?;
+        let right: String = steps.run("right", &left, step("right")).await?;
+        timer.sleep(REST).await?;
+        let home: String = steps.run("home", &right, step("home")).await?;
+        done([left, right, home])
+    }
+}
+
+/// A tool that counts its own calls among the values of the session.
+struct Count(Arc<Witness>);
+
+impl Tool for Count {
+    type Args = What;
+    type Needs = (Values,);
+
+    fn about(&self) -> About {
+        About::new("count", "Counts its calls in the session.").transactional()
+    }
+
+    async fn run(&self, (values,): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+        self.0.act(&args.execution("count", &call)).await?;
+        let count = values.get("count").await?.and_then(|count| count.as_u64()).unwrap_or(0);
+        values.set("count", json!(count + 1))?;
+        done(count + 1)
+    }
+}
