@@ -1,4 +1,5 @@
 //! Starts other programs: said before it runs, shown while it runs, kept for whoever reads the outcome.
+use serde_json::Value;
 use std::{
     env,
     io::{self, BufRead, BufReader, Read, Write},
@@ -45,6 +46,22 @@ pub(crate) fn run(command: &mut Command) -> Finished {
     let mut output = pass_on(stderr, &mut io::stderr());
     output.push_str(&out.join().expect("passing on lines does not panic"));
     Finished { succeeded: child.wait().is_ok_and(|status| status.success()), output }
+}
+
+/// What cargo knows of the workspace.
+pub(crate) fn metadata(root: &Path) -> Result<Value, String> {
+    let metadata = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+/// What a program printed, if it was content.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let name = line(command);
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Tells the person at the terminal what happens next.

@@ -12,9 +12,8 @@ mod purity;
 mod rust;
 mod source;
 
-use crate::command::cargo;
+use crate::command::{metadata, output};
 use crates::Package;
-use serde_json::Value;
 use std::{
     fmt, fs,
     path::Path,
@@ -125,23 +124,11 @@ fn read_files(root: &Path) -> Result<Vec<File>, String> {
 }
 
 fn read_packages(root: &Path) -> Result<Vec<Package>, String> {
-    let metadata = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: Value =
-        serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    crates::packages(&metadata, |path| {
+    crates::packages(&metadata(root)?, |path| {
         let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         let path = Path::new(path).strip_prefix(root).map_err(|error| format!("{path}: {error}"))?;
         Ok(File { path: path.to_string_lossy().into_owned(), text })
     })
-}
-
-fn output(command: &mut Command) -> Result<String, String> {
-    let name = crate::command::line(command);
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    String::from_utf8(output.stdout).map_err(|error| format!("{name}: {error}"))
 }
 
 #[cfg(test)]

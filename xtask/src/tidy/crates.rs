@@ -47,6 +47,7 @@ const TABLE: &[Row] = &[
     Row::open("outlast", BELOW_FACADE),
     Row::open("outlast-cli", FACADE_AND_BELOW),
     Row::open("outlast-bench", FACADE_AND_BELOW),
+    Row::open("outlast-torture", FACADE_AND_BELOW),
     Row::closed("outlast-disk", &[], &["rusqlite"]),
     Row::open(
         "outlast-sim",

@@ -1,0 +1,45 @@
+//! Tortures the real process: a hundred kills of every kind, counted by an outside witness.
+//!
+//! `cargo xtask torture` does the same with a thousand, in release mode. Which kill falls where depends on the machine;
+//! that every promise holds does not.
+#![cfg(unix)]
+use outlast_torture::{Plan, Planted, Promise, Report, Seat, run};
+use std::path::Path;
+
+fn torture(dir: &Path, kills: u64, planted: Option<Planted>) -> Report {
+    let plan = Plan {
+        outlast: env!("CARGO_BIN_EXE_outlast").into(),
+        seat: Seat::Thread,
+        dir: dir.to_owned(),
+        seed: 0x5eed,
+        kills: Some(kills),
+        time: None,
+        round: None,
+        ballast: false,
+        planted,
+    };
+    run(&plan, |line| println!("{line}")).unwrap()
+}
+
+#[test]
+fn a_hundred_kills_lose_no_input_and_repeat_no_at_most_once_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let Report { figures, broken, .. } = torture(dir.path(), 100, None);
+    println!("{}", figures.table());
+    assert!(broken.is_empty(), "{broken:#?}\neverything is kept in {}", dir.keep().display());
+    assert!(figures.kills() >= 100);
+    assert!(
+        figures.stops > 0 && figures.inputs > 50 && figures.executions > 100,
+        "the seed draws too little"
+    );
+}
+
+#[test]
+fn a_torture_whose_evidence_has_a_lie_in_it_fails() {
+    for (planted, promise) in [(Planted::Lost, Promise::Lost), (Planted::Repeated, Promise::Repeated)] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = torture(dir.path(), 5, Some(planted));
+        assert!(report.broken.iter().any(|broken| broken.promise == promise), "{planted:?} went unnoticed");
+        assert!(report.failed.is_some_and(|(_, dir)| dir.is_dir()));
+    }
+}

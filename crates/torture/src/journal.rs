@@ -1,0 +1,265 @@
+//! What a database says of itself once it rests, read through the façade and folded by call and by turn.
+//!
+//! A fold of its own, not the kernel's: what is judged must not be the judge.
+use outlast::sqlite::Sqlite;
+use outlast::store::{Content, Journal, Queries, SessionState, SessionView};
+use outlast::vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
+use outlast::vocab::record::{ClaimRef, End, Fact, Record, Seq};
+use outlast::vocab::tool::{EffectClass, PreparedCall};
+use outlast::vocab::wait::{Resolution, WaitKind};
+use outlast::vocab::{ReplayKey, canon};
+use outlast::{Error, Kind, TurnId};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Rows in one page of a listing.
+const PAGE: usize = 500;
+
+/// A session at rest.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Its id, for messages.
+    pub(crate) id: String,
+    /// How it stands.
+    pub(crate) state: SessionState,
+    /// The turn that is not over, and what kinds of things it waits for.
+    pub(crate) active: Option<(TurnId, Vec<WaitKind>)>,
+    /// The value that the transactional tool counts in.
+    pub(crate) count: u64,
+    /// Its turns.
+    pub(crate) turns: BTreeMap<TurnId, Turn>,
+    /// Its calls, in the order asked.
+    pub(crate) calls: Vec<Call>,
+    /// Facts that no run of ours should leave.
+    pub(crate) oddities: Vec<String>,
+}
+
+/// A turn, from the records of its session.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// The idempotency key of its input.
+    pub(crate) key: String,
+    /// Where its input stands.
+    pub(crate) seq: u64,
+    /// The hash of the chain there.
+    pub(crate) hash: String,
+    /// How often it began.
+    pub(crate) started: usize,
+    /// Turns that took its input in at a checkpoint.
+    pub(crate) joined: Vec<TurnId>,
+    /// Whether somebody asked for its stop.
+    pub(crate) cancelled: bool,
+    /// How it ended: once, or not yet.
+    pub(crate) ends: Vec<End>,
+    /// Resolutions of its waits, as they came.
+    pub(crate) resolved: Vec<(ReplayKey, Resolution)>,
+    /// Resolutions of its waits, as they were read.
+    pub(crate) read: Vec<(ReplayKey, Resolution)>,
+}
+
+/// A call, from the records of its session.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Its id and key towards the outside.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) tool: String,
+    /// What may happen to it when it is interrupted.
+    pub(crate) class: EffectClass,
+    /// The fingerprint of its arguments.
+    pub(crate) arguments: String,
+    /// The turn it belongs to.
+    pub(crate) turn: TurnId,
+    /// The attempt it is at, as far as the journal knows.
+    pub(crate) attempt: u32,
+    /// Its outcomes: one, or none yet.
+    pub(crate) outcomes: Vec<ToolOutcome>,
+    /// Whether a person said how it went.
+    pub(crate) settled: bool,
+    /// The attempts under which each of its steps was recorded.
+    pub(crate) steps: Vec<(String, u32)>,
+    claim: ClaimRef,
+    key: ReplayKey,
+}
+
+impl Session {
+    /// Folds the records of a session.
+    pub(crate) fn of(view: &SessionView, count: u64, records: &[Record]) -> Self {
+        let active = view.active.map(|turn| (turn, view.waits.iter().map(|wait| wait.kind).collect()));
+        let mut session = Self {
+            id: view.id.to_string(),
+            state: view.state,
+            active,
+            count,
+            turns: BTreeMap::new(),
+            calls: Vec::new(),
+            oddities: Vec::new(),
+        };
+        for record in records {
+            match record.turn {
+                Some(turn) => session.take(turn, record),
+                None if matches!(record.fact, Fact::Opened { .. }) => {}
+                None => session.odd(record, "belongs to no turn"),
+            }
+        }
+        session
+    }
+
+    fn take(&mut self, turn: TurnId, record: &Record) {
+        match &record.fact {
+            Fact::Accepted(accepted) => {
+                let entry = self.turns.entry(turn).or_default();
+                entry.key = accepted.key.clone().unwrap_or_default();
+                (entry.seq, entry.hash) = (record.seq.0, record.hash.to_string());
+            }
+            Fact::Started(_) => self.turn(turn).started += 1,
+            Fact::CancelRequested { .. } => self.turn(turn).cancelled = true,
+            Fact::Ended { end } => self.turn(turn).ends.push(end.clone()),
+            Fact::Resolved { key, resolution } => {
+                self.turn(turn).resolved.push((key.clone(), resolution.clone()));
+            }
+            Fact::Asked(asked) => match &asked.command {
+                Command::ToolBatch(batch) => {
+                    for (child, call) in (0..).zip(&batch.calls) {
+                        let key = asked.key.child(child as usize, call.model_id().as_str());
+                        match call {
+                            BatchCall::Run(call) => {
+                                let claim = ClaimRef { asked: record.seq, child };
+                                self.calls.push(Call::claimed(turn, claim, key, call));
+                            }
+                            BatchCall::Refused(refused) => self.odd(record, &refused.failure.to_string()),
+                        }
+                    }
+                }
+                command => self.odd(record, &format!("asks for {}", command.kind())),
+            },
+            Fact::Answered(answered) => match (self.call(answered.claim), &answered.outcome) {
+                (Some(call), Outcome::ToolCall(outcome)) => call.outcomes.push(outcome.clone()),
+                _ => self.odd(record, "answers nothing that was asked"),
+            },
+            Fact::Reclaimed(reclaimed) => match self.call(reclaimed.claim) {
+                Some(call) => call.attempt = reclaimed.attempt,
+                None => self.odd(record, "takes over what was not asked"),
+            },
+            Fact::Settled(settled) => match self.call(settled.claim) {
+                Some(call) => call.settled = true,
+                None => self.odd(record, "settles what was not asked"),
+            },
+            Fact::Performed(performed) => match (&performed.command, &performed.outcome) {
+                (Command::DurableStep(step), _) => {
+                    let call = self.calls.iter_mut().find(|call| call.key.step(&step.name) == performed.key);
+                    match call {
+                        Some(call) => call.steps.push((step.name.clone(), call.attempt)),
+                        None => self.odd(record, "is a step of no call"),
+                    }
+                }
+                (_, Outcome::Checkpoint(joined)) => {
+                    for input in &joined.inputs {
+                        self.turn(input.turn).joined.push(turn);
+                    }
+                }
+                (_, Outcome::AwaitEvent(resolution)) => {
+                    self.turn(turn).read.push((performed.key.clone(), resolution.clone()));
+                }
+                _ => {}
+            },
+            Fact::Stuck { failure } => self.odd(record, &format!("the turn got stuck: {failure}")),
+            // A turn that is stopped while it waits leaves a call without a result; nothing else does here.
+            Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
+            Fact::Parked { .. } => {}
+            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } => {
+                self.odd(record, "nobody did this");
+            }
+        }
+    }
+
+    fn turn(&mut self, turn: TurnId) -> &mut Turn {
+        self.turns.entry(turn).or_default()
+    }
+
+    fn call(&mut self, claim: ClaimRef) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.claim == claim)
+    }
+
+    fn odd(&mut self, record: &Record, why: &str) {
+        let odd = format!("record {} of {} (`{}`): {why}", record.seq, self.id, record.fact.name());
+        self.oddities.push(odd);
+    }
+}
+
+impl Call {
+    fn claimed(turn: TurnId, claim: ClaimRef, key: ReplayKey, call: &PreparedCall) -> Self {
+        Self {
+            id: call.id.to_string(),
+            tool: call.tool.to_string(),
+            class: call.class,
+            arguments: canon::fingerprint(&call.arguments).to_string(),
+            turn,
+            attempt: 1,
+            outcomes: Vec::new(),
+            settled: false,
+            steps: Vec::new(),
+            claim,
+            key,
+        }
+    }
+}
+
+/// Reads every session of a database.
+pub(crate) fn read(database: &Path) -> Result<Vec<Session>, Error> {
+    look(database, async |store| {
+        let mut sessions = Vec::new();
+        for view in list(store).await? {
+            let count = store.value(view.id, "count".to_owned()).await?;
+            let count = count.and_then(|count| count.as_u64()).unwrap_or(0);
+            let mut records: Vec<Record> = Vec::new();
+            loop {
+                let after = records.last().map_or(Seq(0), |record| record.seq);
+                let page = store.records(view.id, after, PAGE).await?;
+                if page.is_empty() {
+                    break;
+                }
+                records.extend(page);
+            }
+            sessions.push(Session::of(&view, count, &records));
+        }
+        Ok(sessions)
+    })
+}
+
+/// Whether no session has anything to do. One that is parked without a deadline waits for somebody outside.
+pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
+    let views = look(database, list)?;
+    Ok(views.iter().all(|session| match session.state {
+        SessionState::Idle => true,
+        SessionState::Parked => session.wake_at.is_none(),
+        SessionState::Ready | SessionState::Leased => false,
+    }))
+}
+
+/// How many sessions a worker drives.
+pub(crate) fn driven_by(database: &Path, worker: &str) -> Result<usize, Error> {
+    let views = look(database, list)?;
+    Ok(views.iter().filter_map(|session| session.worker).filter(|held| held.to_string() == worker).count())
+}
+
+/// Every session of a database.
+async fn list(store: &Sqlite) -> Result<Vec<SessionView>, Error> {
+    let mut views: Vec<SessionView> = Vec::new();
+    loop {
+        let page = store.sessions(views.last().map(|view| view.id), PAGE).await?;
+        if page.is_empty() {
+            return Ok(views);
+        }
+        views.extend(page);
+    }
+}
+
+/// Opens a database for one look. It is not held open: who holds it changes when the log is put away.
+fn look<T>(database: &Path, ask: impl AsyncFnOnce(&Sqlite) -> Result<T, Error>) -> Result<T, Error> {
+    let store = Sqlite::open(database)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the system gave no runtime: {cause}")).because(cause)
+    })?;
+    runtime.block_on(ask(&store))
+}

@@ -1,0 +1,425 @@
+//! Holds the journal against the witness and the ledger. Pure: it reads nothing but what it is given.
+//!
+//! Three ways to break a promise: what was acknowledged is **lost**, what must happen once is **repeated**, what the
+//! journal says is not so (**corrupted**).
+use crate::journal::{Call, Session, Turn};
+use crate::ledger::Entry;
+use crate::sighting::Execution;
+use outlast::Kind;
+use outlast::store::SessionState;
+use outlast::vocab::effect::ToolOutcome;
+use outlast::vocab::message::ToolResult;
+use outlast::vocab::record::End;
+use outlast::vocab::tool::EffectClass;
+use outlast::vocab::wait::{CompletionKey, Resolution, WaitKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(test)]
+mod tests;
+
+/// The steps of the tool that has some, in their order.
+const STEPS: [&str; 3] = ["left", "right", "home"];
+
+/// How a promise can be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// What was acknowledged is gone, or never comes to its end.
+    Lost,
+    /// What must happen once happened twice.
+    Repeated,
+    /// What the journal says is not so.
+    Corrupted,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// In which way.
+    pub promise: Promise,
+    /// How it shows.
+    pub how: String,
+}
+
+/// Everything that is known of one database when it is at rest.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence {
+    /// What was acknowledged.
+    pub(crate) ledger: Vec<Entry>,
+    /// Keys of the inputs that were sent.
+    pub(crate) sent: BTreeSet<String>,
+    /// Keys of the inputs that nobody will ever answer; they wait.
+    pub(crate) unanswered: BTreeSet<String>,
+    /// Turns that somebody wanted to stop, whether that was acknowledged or not.
+    pub(crate) wished: BTreeSet<String>,
+    /// What the witness saw.
+    pub(crate) executions: Vec<Execution>,
+    /// What the journal says.
+    pub(crate) sessions: Vec<Session>,
+    /// The calls that `outlast unknown` lists.
+    pub(crate) listed: BTreeSet<String>,
+}
+
+/// A lie to the judge. A run with it must fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The journal forgets an acknowledged input.
+    Lost,
+    /// The witness saw a payment twice.
+    Repeated,
+}
+
+impl Evidence {
+    /// Makes it say what is not so, to see that it is noticed.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        match planted {
+            Planted::Lost => {
+                let accepted = self.ledger.iter().find_map(|entry| match entry {
+                    Entry::Accepted(receipt) => Some(receipt.turn.clone()),
+                    _ => None,
+                });
+                for session in &mut self.sessions {
+                    session.turns.retain(|id, _| Some(id.to_string()) != accepted);
+                }
+            }
+            Planted::Repeated => {
+                let payment = self.executions.iter().find(|execution| execution.tool == "pay").cloned();
+                self.executions.extend(payment);
+            }
+        }
+    }
+}
+
+/// Every promise that is broken.
+pub(crate) fn judge(evidence: &Evidence) -> Vec<Broken> {
+    let mut judge = Judge { evidence, turns: BTreeMap::new(), broken: Vec::new() };
+    for session in &evidence.sessions {
+        for (id, turn) in &session.turns {
+            judge.turns.insert(id.to_string(), (session, turn));
+        }
+    }
+    judge.sessions();
+    judge.acknowledgements();
+    judge.turns();
+    judge.executions();
+    judge.calls();
+    judge.unknown();
+    judge.broken
+}
+
+struct Judge<'a> {
+    evidence: &'a Evidence,
+    /// Turns by id, with their sessions.
+    turns: BTreeMap<String, (&'a Session, &'a Turn)>,
+    broken: Vec<Broken>,
+}
+
+impl<'a> Judge<'a> {
+    fn breaks(&mut self, promise: Promise, how: String) {
+        self.broken.push(Broken { promise, how });
+    }
+
+    /// No session is left running, and no record is there that nobody can explain.
+    fn sessions(&mut self) {
+        for session in &self.evidence.sessions {
+            if !matches!(session.state, SessionState::Idle | SessionState::Parked) {
+                self.breaks(Promise::Lost, format!("{} was left {}", session.id, session.state.name()));
+            }
+            for odd in &session.oddities {
+                self.breaks(Promise::Corrupted, odd.clone());
+            }
+            let counted = session.calls.iter().filter(|call| call.tool == "count" && call.is_done()).count();
+            if session.count != counted as u64 {
+                let promise = if session.count > counted as u64 { Promise::Repeated } else { Promise::Lost };
+                let how = format!("{} counts {} for {counted} calls", session.id, session.count);
+                self.breaks(promise, how);
+            }
+        }
+    }
+
+    /// What was acknowledged is there.
+    fn acknowledgements(&mut self) {
+        for entry in &self.evidence.ledger {
+            match entry {
+                Entry::Accepted(receipt) => match self.turns.get(&receipt.turn) {
+                    None => self.breaks(Promise::Lost, format!("the input of {} is gone", receipt.turn)),
+                    Some((_, turn)) => {
+                        let there = (&turn.key, turn.seq, &turn.hash);
+                        if there != (&receipt.key, receipt.seq, &receipt.hash) {
+                            let how = format!(
+                                "{} is `{}` at {} with {:.8}, its receipt says `{}` at {} with {:.8}",
+                                receipt.turn,
+                                turn.key,
+                                turn.seq,
+                                turn.hash,
+                                receipt.key,
+                                receipt.seq,
+                                receipt.hash
+                            );
+                            self.breaks(Promise::Lost, how);
+                        }
+                    }
+                },
+                Entry::Cancelled { turn } => {
+                    if !self.turns.get(turn).is_some_and(|(_, turn)| turn.cancelled) {
+                        self.breaks(Promise::Lost, format!("the wish to stop {turn} is gone"));
+                    }
+                }
+                Entry::Resolved { completion, value } => {
+                    let resolved = completion.parse::<CompletionKey>().is_ok_and(|completion| {
+                        let turn = self.turns.get(&completion.turn.to_string());
+                        let given = Resolution::Ok((*value).into());
+                        turn.is_some_and(|(_, turn)| turn.resolved.contains(&(completion.key, given)))
+                    });
+                    if !resolved {
+                        self.breaks(Promise::Lost, format!("the resolution of {completion} is gone"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Each input is one turn, and each turn ends once, in a way that somebody wanted.
+    fn turns(&mut self) {
+        let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
+        for (id, (session, turn)) in self.turns.clone() {
+            if !self.evidence.sent.contains(&turn.key) {
+                self.breaks(
+                    Promise::Corrupted,
+                    format!("{id} has an input that nobody sent: `{}`", turn.key),
+                );
+            }
+            *keys.entry(&turn.key).or_default() += 1;
+            match turn.ends.as_slice() {
+                [] => self.waits(&id, session, turn),
+                [end] => self.ended(&id, turn, end),
+                ends => self.breaks(Promise::Repeated, format!("{id} ended {} times", ends.len())),
+            }
+            let joined = usize::from(matches!(turn.ends.first(), Some(End::Joined { .. })));
+            if turn.joined.len() + turn.started > 1 || turn.joined.len() > joined {
+                self.breaks(Promise::Repeated, format!("the input of {id} was read more than once"));
+            } else if turn.joined.len() < joined {
+                self.breaks(Promise::Lost, format!("the input of {id} joined a turn that never read it"));
+            }
+            self.resolutions(&id, turn);
+        }
+        for (key, turns) in keys.into_iter().filter(|(_, turns)| *turns > 1) {
+            self.breaks(Promise::Repeated, format!("the input `{key}` is {turns} turns"));
+        }
+    }
+
+    /// A turn that is not over waits for something that has a name and that nobody will give it.
+    fn waits(&mut self, id: &str, session: &Session, turn: &Turn) {
+        let waits = session.active.as_ref().is_some_and(|(active, kinds)| {
+            active.to_string() == id && kinds.as_slice() == [WaitKind::Completion]
+        });
+        let parked = session.state == SessionState::Parked;
+        if !(parked && waits && self.evidence.unanswered.contains(&turn.key)) {
+            let how = format!("{id} (`{}`) neither ended nor waits for what it should", turn.key);
+            self.breaks(Promise::Lost, how);
+        }
+    }
+
+    fn ended(&mut self, id: &str, turn: &Turn, end: &End) {
+        let wanted = match end {
+            End::Answered { .. } => !self.evidence.unanswered.contains(&turn.key),
+            End::Joined { .. } => true,
+            End::Cancelled { .. } => turn.cancelled && self.evidence.wished.contains(id),
+            _ => false,
+        };
+        if !wanted {
+            self.breaks(Promise::Corrupted, format!("{id} (`{}`) ended as {end:?}", turn.key));
+        }
+    }
+
+    /// A wait is resolved once, and what was read is what was given.
+    fn resolutions(&mut self, id: &str, turn: &Turn) {
+        let mut given: BTreeMap<&str, &Resolution> = BTreeMap::new();
+        for (key, resolution) in &turn.resolved {
+            if given.insert(key.as_str(), resolution).is_some() {
+                self.breaks(Promise::Repeated, format!("{key} of {id} was resolved twice"));
+            }
+        }
+        let mut read: BTreeSet<&str> = BTreeSet::new();
+        for (key, resolution) in &turn.read {
+            if !read.insert(key.as_str()) {
+                self.breaks(Promise::Repeated, format!("the resolution of {key} of {id} was read twice"));
+            }
+            if given.get(key.as_str()) != Some(&resolution) {
+                let how = format!(
+                    "{key} of {id} was read as {resolution:?}, given was {:?}",
+                    given.get(key.as_str())
+                );
+                self.breaks(Promise::Corrupted, how);
+            }
+        }
+    }
+
+    /// Each execution belongs to a call that was durable before it, and no attempt acts twice.
+    fn executions(&mut self) {
+        let calls: BTreeMap<&str, &Call> = self
+            .evidence
+            .sessions
+            .iter()
+            .flat_map(|session| &session.calls)
+            .map(|call| (&*call.id, call))
+            .collect();
+        let mut attempts = BTreeSet::new();
+        for execution in &self.evidence.executions {
+            let Execution { tool, call: id, step, attempt, arguments, .. } = execution;
+            let Some(call) = calls.get(id.as_str()) else {
+                self.breaks(
+                    Promise::Corrupted,
+                    format!("`{tool}` acted for {id}, which the journal does not know"),
+                );
+                continue;
+            };
+            if (&call.tool, &call.arguments) != (tool, arguments) {
+                let how = format!("`{tool}` acted for {id}, which the journal has as another call");
+                self.breaks(Promise::Corrupted, how);
+            }
+            if *attempt > call.attempt {
+                let how = format!(
+                    "`{tool}` acted for {id} as attempt {attempt}, the journal knows {}",
+                    call.attempt
+                );
+                self.breaks(Promise::Corrupted, how);
+            }
+            if !attempts.insert((id, step, attempt)) {
+                self.breaks(Promise::Repeated, format!("`{tool}` acted twice in attempt {attempt} of {id}"));
+            }
+        }
+    }
+
+    /// Each call has one outcome, and it is the one that the executions say.
+    fn calls(&mut self) {
+        for call in self.evidence.sessions.iter().flat_map(|session| &session.calls) {
+            let seen: Vec<&Execution> =
+                self.evidence.executions.iter().filter(|execution| execution.call == call.id).collect();
+            if call.class == EffectClass::AtMostOnce && seen.len() > 1 {
+                let how =
+                    format!("the at-most-once `{}` acted {} times for {}", call.tool, seen.len(), call.id);
+                self.breaks(Promise::Repeated, how);
+            }
+            self.steps(call, &seen);
+            match call.outcomes.as_slice() {
+                [] => self.open(call),
+                [outcome] => self.outcome(call, outcome, seen.len()),
+                outcomes => {
+                    self.breaks(
+                        Promise::Repeated,
+                        format!("{} was answered {} times", call.id, outcomes.len()),
+                    );
+                }
+            }
+        }
+    }
+
+    fn turn_of(&self, call: &Call) -> Option<&'a Turn> {
+        self.turns.get(&call.turn.to_string()).map(|(_, turn)| *turn)
+    }
+
+    fn open(&mut self, call: &Call) {
+        if self.turn_of(call).is_none_or(|turn| !turn.ends.is_empty()) {
+            self.breaks(Promise::Corrupted, format!("{} has no outcome, but its turn is over", call.id));
+        }
+    }
+
+    fn outcome(&mut self, call: &Call, outcome: &ToolOutcome, seen: usize) {
+        let once = call.class == EffectClass::AtMostOnce;
+        let cancelled = self.turn_of(call).is_some_and(|turn| turn.cancelled);
+        let Call { id, tool, .. } = call;
+        match outcome {
+            ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Pending if seen == 0 => {
+                self.breaks(
+                    Promise::Lost,
+                    format!("`{tool}` is said to have acted for {id}, but it did not"),
+                );
+            }
+            ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Pending => {}
+            ToolOutcome::Done(ToolResult::Err(failure)) => {
+                let explained = match failure.code {
+                    Kind::ToolCancelled => cancelled,
+                    // Only a tool that can be asked is known not to have acted.
+                    Kind::ToolInterrupted => tool == "book" || (cancelled && !once),
+                    _ => false,
+                };
+                if !explained {
+                    self.breaks(Promise::Corrupted, format!("`{tool}` failed for {id}: {failure}"));
+                }
+                if once && seen > 0 {
+                    let how = format!("`{tool}` acted for {id}, but the journal says: {failure}");
+                    self.breaks(Promise::Corrupted, how);
+                }
+            }
+            ToolOutcome::Unknown => {
+                // A tool that can be asked knows, unless its turn was stopped while it ran.
+                if !once || (tool == "book" && !cancelled) {
+                    self.breaks(Promise::Corrupted, format!("the outcome of `{tool}` for {id} is unknown"));
+                }
+            }
+        }
+    }
+
+    /// A step that was answered is not run again.
+    fn steps(&mut self, call: &Call, seen: &[&Execution]) {
+        if call.tool == "walk" && call.is_done() && call.steps.len() < STEPS.len() {
+            self.breaks(Promise::Lost, format!("{} is done, but a step of it was never answered", call.id));
+        }
+        let attempts = |step: &str| -> Vec<u32> {
+            let ran = seen.iter().filter(|execution| execution.step.as_deref() == Some(step));
+            ran.map(|execution| execution.attempt).collect()
+        };
+        for (earlier, later) in STEPS.iter().zip(&STEPS[1..]) {
+            // Whoever goes on to a step knows the one before it to be durable.
+            if let (Some(again), Some(went_on)) =
+                (attempts(earlier).iter().max(), attempts(later).iter().min())
+                && again > went_on
+            {
+                let how = format!("step `{earlier}` of {} ran again after `{later}` had begun", call.id);
+                self.breaks(Promise::Repeated, how);
+            }
+        }
+        let mut answered = BTreeSet::new();
+        for (name, under) in &call.steps {
+            if !answered.insert(name) {
+                self.breaks(Promise::Repeated, format!("step `{name}` of {} was answered twice", call.id));
+            }
+            let attempts = attempts(name);
+            if attempts.is_empty() {
+                self.breaks(Promise::Lost, format!("step `{name}` of {} never ran", call.id));
+            }
+            if attempts.iter().any(|attempt| attempt > under) {
+                let how = format!("step `{name}` of {} ran after attempt {under} had answered it", call.id);
+                self.breaks(Promise::Repeated, how);
+            }
+        }
+    }
+
+    /// The calls of unknown outcome are listed, and no others.
+    fn unknown(&mut self) {
+        let calls = self.evidence.sessions.iter().flat_map(|session| &session.calls);
+        let unknown: BTreeSet<String> =
+            calls.filter(|call| call.is_unknown() && !call.settled).map(|call| call.id.clone()).collect();
+        for missing in unknown.difference(&self.evidence.listed) {
+            self.breaks(Promise::Corrupted, format!("{missing} is unknown, but `outlast unknown` hides it"));
+        }
+        for extra in self.evidence.listed.difference(&unknown) {
+            self.breaks(
+                Promise::Corrupted,
+                format!("`outlast unknown` lists {extra}, whose outcome is known"),
+            );
+        }
+    }
+}
+
+impl Call {
+    /// Whether it gave a result.
+    pub(crate) fn is_done(&self) -> bool {
+        self.outcomes.iter().any(|outcome| matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_))))
+    }
+
+    /// Whether nobody knows what became of it.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.outcomes.contains(&ToolOutcome::Unknown)
+    }
+}

@@ -1,0 +1,235 @@
+//! A made-up journal in which everything happens that may, and the witness and the ledger that fit it.
+use super::*;
+use crate::worker::Receipt;
+use outlast::store::SessionView;
+use outlast::vocab::effect::{
+    AwaitEvent, BatchCall, Boundary, Checkpoint, Command, DurableStep, Joined, JoinedInput, Place,
+    StepOutcome, ToolBatch,
+};
+use outlast::vocab::record::{Accepted, Answered, Asked, Delivery, Reclaimed, Seq, Started};
+use outlast::vocab::tool::PreparedCall;
+use outlast::vocab::wait::Wait;
+use outlast::vocab::{Hash, Millis, ReplayKey, canon};
+
+pub(super) const SECRET: [u8; 32] = [7; 32];
+
+/// The turn that does everything.
+pub(super) const MAIN: TurnId = TurnId::from_u128(1);
+/// An input that joined it.
+pub(super) const JOINED: TurnId = TurnId::from_u128(2);
+/// A turn that was stopped.
+pub(super) const STOPPED: TurnId = TurnId::from_u128(3);
+/// A turn whose question nobody answers.
+pub(super) const UNANSWERED: TurnId = TurnId::from_u128(4);
+
+/// A session while it is made up.
+pub(super) struct Story {
+    pub(super) view: SessionView,
+    pub(super) records: Vec<Record>,
+}
+
+impl Story {
+    pub(super) fn new(number: u128, state: SessionState) -> Self {
+        let view = SessionView {
+            id: SessionId::from_u128(number),
+            key: None,
+            state,
+            created: Millis(0),
+            updated: Millis(0),
+            turns: 0,
+            last: Place { seq: Seq(0), hash: Hash::ZERO },
+            heads: Vec::new(),
+            forked_from: None,
+            active: None,
+            worker: None,
+            waits: Vec::new(),
+            wake_at: None,
+        };
+        Self { view, records: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, turn: TurnId, fact: Fact) -> Seq {
+        let seq = Seq(self.records.len() as u64 + 1);
+        self.records.push(Record { seq, turn: Some(turn), at: Millis(0), hash: hash_at(seq.0), fact });
+        seq
+    }
+
+    pub(super) fn accept(&mut self, turn: TurnId, key: &str) {
+        let key = Some(key.to_owned());
+        self.add(
+            turn,
+            Fact::Accepted(Accepted { parts: vec![], key, delivery: Delivery::Next, package: None }),
+        );
+    }
+
+    pub(super) fn begin(&mut self, turn: TurnId) {
+        let (head, package) = ("main".to_owned(), Hash::ZERO);
+        self.add(turn, Fact::Started(Started { kernel: 1, package, head, parent: None }));
+    }
+
+    /// Asks for these tools together.
+    pub(super) fn ask(&mut self, turn: TurnId, calls: &[PreparedCall]) -> Seq {
+        let calls = calls.iter().cloned().map(BatchCall::Run).collect();
+        self.add(turn, Fact::Asked(Asked { key: batch(), command: ToolBatch { calls }.into() }))
+    }
+
+    pub(super) fn answer(&mut self, turn: TurnId, asked: Seq, child: u32, outcome: ToolOutcome) {
+        let claim = ClaimRef { asked, child };
+        self.add(turn, Fact::Answered(Answered { claim, outcome: outcome.into() }));
+    }
+
+    pub(super) fn end(&mut self, turn: TurnId, end: End) {
+        self.add(turn, Fact::Ended { end });
+    }
+
+    pub(super) fn session(&self, count: u64) -> Session {
+        Session::of(&self.view, count, &self.records)
+    }
+}
+
+pub(super) fn hash_at(seq: u64) -> Hash {
+    Hash::of(&seq.to_be_bytes())
+}
+
+pub(super) fn batch() -> ReplayKey {
+    ReplayKey::turn(0).tools(0)
+}
+
+pub(super) fn call(number: u128, tool: &str, class: EffectClass) -> PreparedCall {
+    PreparedCall {
+        id: CallId::from_u128(number),
+        model_id: format!("call_{number}").parse().unwrap(),
+        tool: tool.parse().unwrap(),
+        class,
+        arguments: json!({"what": tool}),
+        payload: None,
+    }
+}
+
+pub(super) fn executed(call: &PreparedCall, step: Option<&str>, attempt: u32) -> Execution {
+    Execution {
+        tool: call.tool.to_string(),
+        call: call.id.to_string(),
+        step: step.map(str::to_owned),
+        attempt,
+        pid: 100 + attempt,
+        arguments: canon::fingerprint(&call.arguments).to_string(),
+        completion: None,
+    }
+}
+
+pub(super) fn completion() -> CompletionKey {
+    CompletionKey::sign(&SECRET, MAIN, batch().child(3, "call_14").completion())
+}
+
+pub(super) fn done() -> ToolOutcome {
+    ToolOutcome::Done(ToolResult::Ok(json!("yes")))
+}
+
+pub(super) fn performed(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Fact {
+    Fact::Performed(Performed { key, command: command.into(), outcome: outcome.into() })
+}
+
+/// The calls of the turn that does everything.
+pub(super) fn calls() -> [PreparedCall; 6] {
+    [
+        call(11, "pay", EffectClass::AtMostOnce),
+        call(12, "book", EffectClass::AtMostOnce),
+        call(13, "walk", EffectClass::Idempotent),
+        call(14, "ask", EffectClass::Idempotent),
+        call(15, "count", EffectClass::Transactional),
+        call(16, "pay", EffectClass::AtMostOnce),
+    ]
+}
+
+/// A session in which everything happens that may.
+pub(super) fn busy() -> Story {
+    let mut story = Story::new(91, SessionState::Idle);
+    story.accept(MAIN, "k1");
+    story.accept(JOINED, "k2");
+    story.begin(MAIN);
+    let asked = story.ask(MAIN, &calls());
+    let walk = batch().child(2, "call_13");
+    let left = DurableStep { name: "left".into(), input: json!(1) };
+    story.add(MAIN, performed(walk.step("left"), left, StepOutcome::Value(json!("left"))));
+    story.add(MAIN, Fact::Reclaimed(Reclaimed { claim: ClaimRef { asked, child: 2 }, attempt: 2 }));
+    for name in ["right", "home"] {
+        let step = DurableStep { name: name.into(), input: json!(1) };
+        story.add(MAIN, performed(walk.step(name), step, StepOutcome::Value(json!(name))));
+    }
+    let interrupted = Failure::new(Kind::ToolInterrupted, "it did not happen");
+    let outcomes = [
+        done(),
+        ToolOutcome::Done(ToolResult::Err(interrupted)),
+        done(),
+        ToolOutcome::Pending,
+        done(),
+        ToolOutcome::Unknown,
+    ];
+    for (child, outcome) in (0..).zip(outcomes) {
+        story.answer(MAIN, asked, child, outcome);
+    }
+    let (wait, yes) = (completion().key, Resolution::Ok(json!(5)));
+    story.add(MAIN, Fact::Resolved { key: wait.clone(), resolution: yes.clone() });
+    story.add(MAIN, performed(wait.clone(), AwaitEvent { key: wait, deadline: None }, yes));
+    let joined = Joined { inputs: vec![JoinedInput { turn: JOINED, parts: vec![] }] };
+    let checkpoint = Checkpoint { boundary: Boundary::AfterWork };
+    story.add(MAIN, performed(ReplayKey::turn(0).checkpoint(0), checkpoint, joined));
+    story.end(JOINED, End::Joined { into: MAIN });
+    story.end(MAIN, End::Answered { text: "done".into() });
+    story.accept(STOPPED, "k3");
+    story.begin(STOPPED);
+    story.add(STOPPED, Fact::CancelRequested { reason: "enough".into() });
+    story.end(STOPPED, End::Cancelled { reason: "enough".into() });
+    story
+}
+
+/// A session whose only turn waits for somebody who never comes.
+pub(super) fn patient() -> Story {
+    let mut story = Story::new(92, SessionState::Parked);
+    story.accept(UNANSWERED, "k4");
+    story.begin(UNANSWERED);
+    let asked = story.ask(UNANSWERED, &[call(21, "ask", EffectClass::Idempotent)]);
+    story.answer(UNANSWERED, asked, 0, ToolOutcome::Pending);
+    let wait =
+        Wait { key: batch().child(0, "call_21").completion(), kind: WaitKind::Completion, deadline: None };
+    story.add(UNANSWERED, Fact::Parked { waits: vec![wait.clone()] });
+    (story.view.active, story.view.waits) = (Some(UNANSWERED), vec![wait]);
+    story
+}
+
+pub(super) fn receipt(turn: TurnId, key: &str, seq: u64) -> Entry {
+    let hash = hash_at(seq).to_string();
+    Entry::Accepted(Receipt { key: key.into(), turn: turn.to_string(), seq, hash })
+}
+
+/// What is known when every promise was kept.
+pub(super) fn kept() -> Evidence {
+    let [pay, _, walk, ask, count, lost_pay] = calls();
+    Evidence {
+        ledger: vec![
+            receipt(MAIN, "k1", 1),
+            receipt(JOINED, "k2", 2),
+            receipt(STOPPED, "k3", 20),
+            receipt(UNANSWERED, "k4", 1),
+            Entry::Resolved { completion: completion().to_string(), value: 5 },
+            Entry::Cancelled { turn: STOPPED.to_string() },
+        ],
+        sent: ["k1", "k2", "k3", "k4"].map(str::to_owned).into(),
+        unanswered: ["k4".to_owned()].into(),
+        wished: [STOPPED.to_string()].into(),
+        executions: vec![
+            executed(&pay, None, 1),
+            executed(&walk, Some("left"), 1),
+            executed(&walk, Some("right"), 1),
+            executed(&walk, Some("right"), 2),
+            executed(&walk, Some("home"), 2),
+            executed(&ask, None, 1),
+            executed(&count, None, 1),
+            executed(&lost_pay, None, 1),
+            executed(&call(21, "ask", EffectClass::Idempotent), None, 1),
+        ],
+        sessions: vec![busy().session(1), patient().session(0)],
+        listed: [lost_pay.id.to_string()].into(),
+    }
+}

@@ -1,0 +1,90 @@
+//! A run: rounds until enough were killed, time is up, or a promise was broken.
+use crate::figures::Figures;
+use crate::judge::{Broken, Planted};
+use crate::round::{self, Bounds};
+use crate::witness::Seat;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The binary `outlast`.
+    pub outlast: PathBuf,
+    /// Where the witness lives.
+    pub seat: Seat,
+    /// Where the directories of the rounds are made.
+    pub dir: PathBuf,
+    /// What chooses.
+    pub seed: u64,
+    /// Stop after this many kills.
+    pub kills: Option<u64>,
+    /// Stop after this time.
+    pub time: Option<Duration>,
+    /// Play only this round, however many kills it has.
+    pub round: Option<u64>,
+    /// Also make the write-ahead log so long that it is moved while nobody writes. Takes seconds in a debug build.
+    pub ballast: bool,
+    /// Make the evidence say that a promise is broken.
+    pub planted: Option<Planted>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// What chose.
+    pub seed: u64,
+    /// What was counted.
+    pub figures: Figures,
+    /// The promises that were broken. The first round that breaks one is the last.
+    pub broken: Vec<Broken>,
+    /// Which round that was, and its directory, which is kept.
+    pub failed: Option<(u64, PathBuf)>,
+}
+
+impl Report {
+    /// The figures as JSON. Names stay.
+    pub fn json(&self) -> Value {
+        let mut json = self.figures.json();
+        json["seed"] = self.seed.into();
+        json["broken"] = self.broken.iter().map(|broken| broken.how.clone()).collect();
+        json["outlast"] = json!(env!("CARGO_PKG_VERSION"));
+        json
+    }
+}
+
+/// Plays rounds, and tells of each.
+pub fn run(plan: &Plan, mut tell: impl FnMut(&str)) -> Result<Report, Box<dyn Error>> {
+    let begun = Instant::now();
+    let until = plan.time.and_then(|time| begun.checked_add(time));
+    let mut report =
+        Report { seed: plan.seed, figures: Figures::default(), broken: Vec::new(), failed: None };
+    let first = plan.round.unwrap_or(1);
+    for number in first.. {
+        let kills = plan.kills.map_or(u64::MAX, |kills| kills.saturating_sub(report.figures.kills()));
+        let dir = plan.dir.join(format!("seed-{}-round-{number}", plan.seed));
+        fs::create_dir_all(&plan.dir)?;
+        fs::create_dir(&dir).map_err(|error| {
+            format!("{}: {error}; a round that broke a promise is kept there, move it away", dir.display())
+        })?;
+        let round::Outcome { figures, broken } = round::play(plan, number, &dir, Bounds { kills, until })?;
+        tell(&format!("round {number}: {}", figures.line()));
+        report.figures += figures;
+        if !broken.is_empty() {
+            report.broken = broken;
+            report.failed = Some((number, dir));
+            break;
+        }
+        fs::remove_dir_all(&dir)?;
+        let enough = plan.kills.is_some_and(|kills| report.figures.kills() >= kills);
+        let late = until.is_some_and(|until| Instant::now() >= until);
+        if enough || late || plan.round.is_some() {
+            break;
+        }
+    }
+    report.figures.time = begun.elapsed();
+    Ok(report)
+}

@@ -1,0 +1,238 @@
+//! The witness: counts what tools really did, outside of every process that is killed.
+//!
+//! It listens on a Unix socket. Each report is on disk before it is answered, so nothing counts that is not written, and
+//! everything that a tool was told has happened is. It knows nothing of journals.
+use crate::sighting::{Answer, Execution, Sighting, Told};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// The socket within the directory of a round.
+pub(crate) const SOCKET: &str = "witness.sock";
+/// The log within the directory of a round.
+pub(crate) const LOG: &str = "witness.log";
+
+/// The hidden mode of the program.
+const MODE: &str = "witness";
+
+/// Where the witness lives.
+#[derive(Clone, Debug)]
+pub enum Seat {
+    /// In a process of its own: this program, which calls [`serve_if_asked`] before anything else.
+    Process(PathBuf),
+    /// In this process, which is not killed either: for tests, whose program has no modes.
+    Thread,
+}
+
+/// Is the witness if the arguments say so; gives nothing if they do not.
+pub fn serve_if_asked(arguments: &[String]) -> Option<io::Result<()>> {
+    match arguments {
+        [mode] if mode == MODE => Some(serve_alone()),
+        _ => None,
+    }
+}
+
+/// Serves in the current directory until standard input ends: when whoever asked for it is gone, so is the witness.
+fn serve_alone() -> io::Result<()> {
+    let listening = Listening::at(Path::new("."))?;
+    thread::spawn(|| {
+        // Whether it ended or broke, there is nobody left to count for. Everything answered is on disk.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
+    say("listening");
+    listening.serve(|execution| say(execution))
+}
+
+/// One line on standard output. Whoever started us reads along to know when to kill; the log is what counts.
+fn say(what: impl serde::Serialize) {
+    let line = serde_json::to_string(&what).expect("what is said is plain data");
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// A witness that may be told things.
+struct Listening {
+    listener: UnixListener,
+    book: Arc<Mutex<Book>>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// What was seen so far.
+struct Book {
+    log: File,
+    happened: BTreeSet<String>,
+    called_off: BTreeSet<String>,
+}
+
+impl Listening {
+    fn at(dir: &Path) -> io::Result<Self> {
+        let log = OpenOptions::new().append(true).create_new(true).open(dir.join(LOG))?;
+        let book = Book { log, happened: BTreeSet::new(), called_off: BTreeSet::new() };
+        let listener = UnixListener::bind(dir.join(SOCKET))?;
+        Ok(Self { listener, book: Arc::new(Mutex::new(book)), stopped: Arc::default() })
+    }
+
+    /// Each connection has a thread: a process that is stopped in the middle of its report must not hold up the others.
+    fn serve(self, tell: impl Fn(&Execution) + Send + Sync + 'static) -> io::Result<()> {
+        let tell = Arc::new(tell);
+        loop {
+            let (stream, _) = self.listener.accept()?;
+            if self.stopped.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            let (book, tell) = (self.book.clone(), tell.clone());
+            // A process that is killed in the middle of its report has not reported.
+            thread::spawn(move || hear(stream, &book, &*tell));
+        }
+    }
+}
+
+/// Hears one report and answers it.
+fn hear(mut stream: UnixStream, book: &Mutex<Book>, tell: &impl Fn(&Execution)) -> io::Result<()> {
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    let told: Told = serde_json::from_str(&line)?;
+    let answer = book.lock().unwrap_or_else(PoisonError::into_inner).answer(&told)?;
+    if let (Told::Executed(execution), Answer::Counted) = (&told, &answer) {
+        tell(execution);
+    }
+    writeln!(stream, "{}", serde_json::to_string(&answer)?)
+}
+
+impl Book {
+    /// Writes down what it is told, then answers.
+    fn answer(&mut self, told: &Told) -> io::Result<Answer> {
+        match told {
+            Told::Executed(execution) if self.called_off.contains(&execution.call) => Ok(Answer::CalledOff),
+            Told::Executed(execution) => {
+                self.write(&Sighting::Executed(execution.clone()))?;
+                self.happened.insert(execution.call.clone());
+                Ok(Answer::Counted)
+            }
+            Told::Probed { call } if self.happened.contains(call) => Ok(Answer::Happened),
+            Told::Probed { call } => {
+                self.write(&Sighting::CalledOff { call: call.clone() })?;
+                self.called_off.insert(call.clone());
+                Ok(Answer::DidNotHappen)
+            }
+        }
+    }
+
+    fn write(&mut self, sighting: &Sighting) -> io::Result<()> {
+        let mut line = serde_json::to_vec(sighting)?;
+        line.push(b'\n');
+        self.log.write_all(&line)?;
+        self.log.sync_data()
+    }
+}
+
+/// A witness that serves, until this is dropped.
+pub(crate) enum Serving {
+    Process(Child),
+    Thread { socket: PathBuf, stopped: Arc<AtomicBool>, thread: Option<JoinHandle<io::Result<()>>> },
+}
+
+impl Serving {
+    /// Seats a witness in the directory. `tell` gets every execution right after it was written down.
+    pub(crate) fn start(
+        seat: &Seat,
+        dir: &Path,
+        tell: impl Fn(Execution) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        match seat {
+            Seat::Process(program) => {
+                let mut command = Command::new(program);
+                command.arg(MODE).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+                let mut child = command.spawn()?;
+                let mut said = BufReader::new(child.stdout.take().expect("its output is piped"));
+                said.read_line(&mut String::new())?;
+                thread::spawn(move || {
+                    for line in said.lines().map_while(Result::ok) {
+                        if let Ok(execution) = serde_json::from_str(&line) {
+                            tell(execution);
+                        }
+                    }
+                });
+                Ok(Self::Process(child))
+            }
+            Seat::Thread => {
+                let listening = Listening::at(dir)?;
+                let stopped = listening.stopped.clone();
+                let thread = thread::spawn(move || listening.serve(move |execution| tell(execution.clone())));
+                Ok(Self::Thread { socket: dir.join(SOCKET), stopped, thread: Some(thread) })
+            }
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has written down everything it answered; how it ends changes nothing.
+        match self {
+            Self::Process(child) => {
+                drop(child.stdin.take());
+                let _ = child.wait();
+            }
+            Self::Thread { socket, stopped, thread } => {
+                stopped.store(true, Ordering::SeqCst);
+                if UnixStream::connect(socket).is_ok() {
+                    let _ = thread.take().map(JoinHandle::join);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn execution(call: &str, attempt: u32) -> Execution {
+        let (call, arguments) = (call.to_owned(), String::new());
+        Execution { tool: "pay".into(), call, step: None, attempt, pid: 7, arguments, completion: None }
+    }
+
+    fn told(socket: &Path, line: &str) -> String {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        writeln!(stream, "{line}").unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_call_that_was_found_not_to_have_happened_cannot_happen_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let witness = Serving::start(&Seat::Thread, dir.path(), |_| {}).unwrap();
+        let socket = dir.path().join(SOCKET);
+        let executed = |call: &str, attempt| {
+            let execution = serde_json::to_string(&execution(call, attempt)).unwrap();
+            told(&socket, &format!("{{\"executed\":{execution}}}"))
+        };
+        assert_eq!(executed("a", 1), "\"counted\"\n");
+        assert_eq!(told(&socket, r#"{"probed":{"call":"a"}}"#), "\"happened\"\n");
+        assert_eq!(told(&socket, r#"{"probed":{"call":"b"}}"#), "\"did_not_happen\"\n");
+        assert_eq!(executed("b", 1), "\"called_off\"\n");
+        assert_eq!(executed("a", 2), "\"counted\"\n");
+        drop(witness);
+        let seen = crate::sighting::read(&dir.path().join(LOG)).unwrap();
+        assert_eq!(seen, [execution("a", 1), execution("a", 2)]);
+    }
+
+    #[test]
+    fn a_report_that_breaks_off_counts_for_nothing_and_holds_up_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let _witness = Serving::start(&Seat::Thread, dir.path(), |_| {}).unwrap();
+        let socket = dir.path().join(SOCKET);
+        let mut stopped = UnixStream::connect(&socket).unwrap();
+        write!(stopped, "{{\"probed\":{{\"ca").unwrap();
+        assert_eq!(told(&socket, r#"{"probed":{"call":"a"}}"#), "\"did_not_happen\"\n");
+    }
+}
