@@ -94,6 +94,25 @@ impl Client {
             && count("turn.ended") == self.scenario.inputs()
     }
 
+    /// Whether all that was said is answered, and what is left will never be said: after a fault that a turn cannot pass,
+    /// what the story waits for does not come.
+    pub(crate) fn gave_up(&self, now: u64, witness: &Witness) -> bool {
+        let all_over = {
+            let log = self.log();
+            let count = |name| log.names.get(name).copied().unwrap_or(0);
+            count("turn.accepted") > 0 && count("turn.accepted") == count("turn.ended")
+        };
+        let to_come = |no: usize| match self.acts[no] {
+            State::Acked { .. } => false,
+            State::Sent { .. } => true,
+            State::Waits { .. } => {
+                let later = matches!(self.scenario.acts[no].when, When::Later(..));
+                later || self.is_due(no, now, witness)
+            }
+        };
+        all_over && !(0..self.acts.len()).any(to_come)
+    }
+
     /// What it waits for, for a report.
     pub(crate) fn stand(&self) -> String {
         let log = self.log();
