@@ -100,7 +100,8 @@ impl Client {
         let all_over = {
             let log = self.log();
             let count = |name| log.names.get(name).copied().unwrap_or(0);
-            count("turn.accepted") > 0 && count("turn.accepted") == count("turn.ended")
+            let said = self.acks().filter(|ack| ack.turn.is_some()).count();
+            said > 0 && count("turn.accepted") == said && count("turn.ended") == said
         };
         let to_come = |no: usize| match self.acts[no] {
             State::Acked { .. } => false,
