@@ -172,11 +172,11 @@ impl Journaled {
             let Lease { session, turn, .. } = self.lease;
             let held = || LiveKind::Held { failure: Failure::from(&error) };
             self.world.hub.tell(session, || Live { turn, what: held() });
-            let again = now.after(backoff(backoff_first, backoff_most, tries));
+            let pause = backoff(backoff_first, backoff_most, tries);
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => return Err(error),
-                () = self.world.clock.sleep_until(again) => {}
+                () = self.world.clock.sleep(pause) => {}
             }
         }
     }
