@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `sim`, `torture`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `sim`, `torture`, `proof`.
 //!
 //! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
 mod command;
@@ -24,6 +24,8 @@ usage: cargo xtask COMMAND
   torture [--kills N] [--minutes M] [--seed S] [--round R] [--json FILE] [--dir DIR]
                    kills the real binary at random, 1000 times if nothing else is said, and holds its
                    journal against what an outside witness saw; see docs/guide/torture.md
+  proof [KILLS]    tortures the real binary (1000 kills if nothing else is said), runs the simulator, and
+                   writes what came of both to docs/proof.md
   help             prints this text
 ";
 
@@ -36,13 +38,14 @@ fn main() -> ExitCode {
         "bench" => program("outlast-bench", "release", rest),
         "sim" => program("outlast-sim", "sim", rest),
         "torture" => torture(rest),
+        "proof" => proof(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprint!(
-                "xtask: expected one of test, tidy, bench, sim, torture, help; found `{}`\n\n{USAGE}",
+                "xtask: expected one of test, tidy, bench, sim, torture, proof, help; found `{}`\n\n{USAGE}",
                 args.join(" ")
             );
             ExitCode::from(2)
@@ -70,6 +73,16 @@ fn torture(args: &[String]) -> ExitCode {
         )
     });
     exit_code(tortured)
+}
+
+/// Runs both and writes the page that says what came of it. The page is only ever written by this.
+fn proof(args: &[String]) -> ExitCode {
+    let figures = "target/torture.json";
+    let kills = args.first().map_or("1000", String::as_str);
+    let tortured = torture(&["--kills", kills, "--json", figures].map(String::from));
+    let page = ["--proof", "docs/proof.md", "--torture", figures].map(String::from);
+    let simulated = program("outlast-sim", "sim", &page);
+    if tortured == ExitCode::SUCCESS { simulated } else { tortured }
 }
 
 /// Runs a program to its end at this terminal.

@@ -60,6 +60,7 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
             format!("{strangers} executions belong to no call that was claimed first")
         });
         model_calls(plan, &seen, lives, &mut found);
+        steps(&seen, lives, &mut found);
         drop(store);
         drop(writer);
         Ok(())
@@ -287,6 +288,14 @@ fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(),
     let heads = block_on(store.session(client.session))?.heads;
     found.check(heads.iter().any(|(name, _)| name == MAIN), || "the main head is gone".into());
     Ok(())
+}
+
+/// A step that was answered is not run again: at most once in each life.
+fn steps(seen: &Seen, lives: u32, found: &mut Found) {
+    for (did, times) in seen.executions() {
+        let again = did.tool.starts_with("step ") && times > lives as usize;
+        found.check(!again, || format!("{} ({}) ran {times} times in {lives} lives", did.tool, did.call));
+    }
 }
 
 /// A model call is asked again only after a crash or a failure.
