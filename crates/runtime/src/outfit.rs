@@ -4,7 +4,7 @@ use crate::live::Hub;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_vocab::message::ModelName;
-use outlast_vocab::package::Package;
+use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Limits, canon};
 use std::sync::Arc;
@@ -40,13 +40,15 @@ impl World {
 pub struct Outfit {
     /// The configuration.
     pub package: Package,
-    /// The name under which it is stored.
+    /// The name under which it is stored, with the contracts.
     pub fingerprint: Hash,
     /// The contracts of its tools, in its order.
     pub contracts: Vec<Contract>,
     /// The fingerprint of those.
     pub tools: Hash,
-    /// Whether this process has stored the package.
+    /// What is stored: what a turn is pinned to.
+    blob: Vec<u8>,
+    /// Whether this process has stored it.
     stored: AtomicBool,
 }
 
@@ -62,19 +64,43 @@ impl Outfit {
             })
         };
         let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
-        let (fingerprint, tools) = (package.fingerprint(), canon::fingerprint(&contracts));
-        Ok(Self { package, fingerprint, contracts, tools, stored: AtomicBool::new(false) })
+        Ok(Self::of(package, contracts))
     }
 
-    /// The package as a blob, unless this process has stored it before.
+    /// Resolves what a turn was pinned to (R10.2). The model goes on being told what it was told, and calls go on being
+    /// ordered, bounded and tried again as they were; only what may happen to an interrupted call must not have changed,
+    /// because that is a promise the tool itself has to keep.
+    pub fn pinned(pinned: Pinned, world: &World) -> Result<Self, Error> {
+        let here = Self::new(pinned.package, world)?;
+        let Some(contracts) = pinned.contracts else { return Ok(here) };
+        for then in &contracts {
+            let now = here.contracts.iter().find(|now| now.name == then.name);
+            if let Some(now) = now.filter(|now| now.class != then.class) {
+                let (name, then, now) = (&then.name, then.class.name(), now.class.name());
+                let detail = format!("the tool `{name}` was {then} when the turn began, and is {now} here");
+                return Err(Error::new(Kind::PackageUnavailable, detail));
+            }
+        }
+        Ok(Self::of(here.package, contracts))
+    }
+
+    fn of(package: Package, contracts: Vec<Contract>) -> Self {
+        let tools = canon::fingerprint(&contracts);
+        let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
+        let blob = canon::to_string(&pinned).into_bytes();
+        let fingerprint = Hash::of(&blob);
+        Self { package, fingerprint, contracts, tools, blob, stored: AtomicBool::new(false) }
+    }
+
+    /// What is to be stored, unless this process has stored it before.
     pub(crate) fn to_store(&self) -> Vec<Vec<u8>> {
         if self.stored.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        vec![canon::to_string(&self.package).into_bytes()]
+        vec![self.blob.clone()]
     }
 
-    /// Notes that the package is stored.
+    /// Notes that it is stored.
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }

@@ -19,7 +19,7 @@ use outlast_ports::store::{
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::message::Part;
-use outlast_vocab::package::Package;
+use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::record::{Delivery, End, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
@@ -537,11 +537,11 @@ impl Drive<'_> {
         match pinned {
             Some(fingerprint) if fingerprint != self.inner.outfit.fingerprint => {
                 let json = self.inner.store.blob(fingerprint).await?;
-                let package: Package = serde_json::from_slice(&json).map_err(|cause| {
+                let pinned: Pinned = serde_json::from_slice(&json).map_err(|cause| {
                     Error::new(Kind::RecordCorrupt, format!("the package {fingerprint} does not decode"))
                         .because(cause)
                 })?;
-                Outfit::new(package, &self.inner.world).map(Arc::new).map_err(|error| {
+                Outfit::pinned(pinned, &self.inner.world).map(Arc::new).map_err(|error| {
                     let detail = format!("the turn began under another configuration: {}", error.detail());
                     Error::new(Kind::PackageUnavailable, detail).because(error)
                 })

@@ -1,8 +1,9 @@
 //! The configuration a turn runs under, as data that is stored by its fingerprint.
 //!
-//! A turn names the fingerprint of its package, so a later edit never changes a turn that is running or replayed.
-use crate::Hash;
+//! A turn names the fingerprint of what it is pinned to, so a later edit or deploy never changes a turn that is running or
+//! replayed.
 use crate::message::{ModelName, ToolName};
+use crate::tool::Contract;
 use serde::{Deserialize, Serialize};
 
 /// What a turn answers with: prompt, model, tools.
@@ -20,9 +21,13 @@ pub struct Package {
     pub model_calls: u32,
 }
 
-impl Package {
-    /// The name under which the package is stored.
-    pub fn fingerprint(&self) -> Hash {
-        crate::canon::fingerprint(self)
-    }
+/// What a turn is pinned to: a package, with the contracts that its tools had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pinned {
+    /// The package.
+    #[serde(flatten)]
+    pub package: Package,
+    /// The contracts of its tools, in its order. None in databases from before they were stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contracts: Option<Vec<Contract>>,
 }

@@ -22,6 +22,16 @@ pub enum EffectClass {
 }
 
 impl EffectClass {
+    /// How the class is written in documents and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Idempotent => "idempotent",
+            Self::AtMostOnce => "at_most_once",
+            Self::Transactional => "transactional",
+        }
+    }
+
     /// Whether a call that was begun and not answered may be performed again.
     pub const fn may_repeat(self) -> bool {
         match self {

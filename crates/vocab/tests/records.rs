@@ -1,6 +1,7 @@
 //! The journal's format, held against what was released: bodies of records, their chain, and what is derived from them.
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::{CallId, TurnId};
+use outlast_vocab::package::Pinned;
 use outlast_vocab::record::{End, Fact, Seq, chain};
 use outlast_vocab::{Hash, Millis, canon};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +78,18 @@ fn records_written_by_every_released_version_decode_for_ever() {
         if name.starts_with("v1/") {
             assert_eq!(String::from_utf8(fact.encode()), String::from_utf8(body), "{name}");
         }
+    }
+}
+
+#[test]
+fn packages_stored_by_every_released_version_decode_for_ever() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (name, has_contracts) in [("package-without_contracts.json", false), ("package.json", true)] {
+        let json = fs::read_to_string(root.join(name)).unwrap();
+        let pinned: Pinned = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(pinned.contracts.is_some(), has_contracts);
+        // Turns name it by the hash of these bytes.
+        assert_eq!(canon::to_string(&pinned), json, "{name}");
     }
 }
 

@@ -7,7 +7,7 @@ use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 pub(crate) use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values};
 use outlast_ports::store::{Store, Target};
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
+use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::event::Event;
@@ -67,11 +67,14 @@ pub(crate) struct Script {
     pub(crate) calls: AtomicU64,
     pub(crate) cuts: AtomicU64,
     pub(crate) shown: Mutex<Vec<Vec<String>>>,
+    /// What the model was told of each tool in its last call.
+    pub(crate) told: Mutex<BTreeMap<String, String>>,
 }
 
 impl Script {
     pub(crate) fn new(lines: Vec<Line>) -> Arc<Self> {
-        Arc::new(Self { lines, calls: AtomicU64::new(0), cuts: AtomicU64::new(0), shown: Mutex::default() })
+        let (calls, cuts) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { lines, calls, cuts, shown: Mutex::default(), told: Mutex::default() })
     }
 }
 
@@ -88,6 +91,8 @@ impl ModelProvider for Played {
         script.calls.fetch_add(1, Ordering::SeqCst);
         let shown = request.messages().map(|message| message.text().into_owned()).collect();
         script.shown.lock().unwrap().push(shown);
+        let tools = request.tools.iter().map(|tool| (tool.name.to_string(), tool.description.clone()));
+        *script.told.lock().unwrap() = tools.collect();
         let played =
             request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
         let line = script.lines.get(played).cloned().unwrap_or(Line::Say("nothing more to say"));
@@ -241,6 +246,48 @@ tools! {
     };
 }
 
+/// The stepped tool under another contract: what is told of it, what it takes and how often it is tried differ.
+pub(crate) struct Reworded(pub(crate) Arc<Witness>);
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Wording {
+    text: String,
+    /// Whether to say more.
+    #[serde(default)]
+    aloud: bool,
+}
+
+impl Tool for Reworded {
+    type Args = Wording;
+    type Needs = (Steps, Timer);
+
+    fn about(&self) -> About {
+        let about = About::new("stepped", "Works in steps, and says so.").idempotent().durable();
+        about.attempts(7, Duration::from_secs(1)).deadline(Duration::from_hours(1))
+    }
+
+    async fn run(&self, needs: Self::Needs, call: Call, args: Wording) -> Result<Ran, Error> {
+        assert!(!args.aloud);
+        Stepped(self.0.clone()).run(needs, call, Note { text: args.text }).await
+    }
+}
+
+/// The stepped tool with another promise.
+pub(crate) struct Unrepeatable(pub(crate) Arc<Witness>);
+
+impl Tool for Unrepeatable {
+    type Args = Note;
+    type Needs = (Steps, Timer);
+
+    fn about(&self) -> About {
+        About::new("stepped", "Works in steps.").durable()
+    }
+
+    async fn run(&self, needs: Self::Needs, call: Call, args: Note) -> Result<Ran, Error> {
+        Stepped(self.0.clone()).run(needs, call, args).await
+    }
+}
+
 /// An at-most-once tool that can tell whether a call happened.
 pub(crate) struct Booked(pub(crate) Arc<Witness>);
 
@@ -303,6 +350,17 @@ pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, E
     Ok(toolbox)
 }
 
+/// An agent with these tools.
+pub(crate) fn package(toolbox: &Toolbox) -> Package {
+    Package {
+        agent: "tester".into(),
+        model: "test/script".parse().unwrap(),
+        system: "Test.".into(),
+        tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
+        model_calls: 10,
+    }
+}
+
 pub(crate) async fn live_with(
     store: Arc<dyn Store>,
     lines: Vec<Line>,
@@ -312,19 +370,13 @@ pub(crate) async fn live_with(
 ) -> Result<Life, Error> {
     let script = Script::new(lines);
     let toolbox = toolbox(witness.clone(), true)?;
-    let tools = outlast_ports::tool::ToolProvider::manifests(&toolbox).into_iter().map(|m| m.name).collect();
+    let package = package(&toolbox);
     let worker = WorkerId::from_u128(number);
     let mut config = Config {
         store,
         models: vec![Arc::new(Played(script.clone()))],
         tools: vec![Arc::new(toolbox)],
-        package: Package {
-            agent: "tester".into(),
-            model: "test/script".parse().unwrap(),
-            system: "Test.".into(),
-            tools,
-            model_calls: 10,
-        },
+        package,
         clock: PausedClock::new(),
         entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
         tasks: Arc::new(outlast_runtime::system::TokioTasks),

@@ -4,4 +4,5 @@ mod crash;
 mod full;
 mod inline;
 mod ownership;
+mod pinned;
 mod turns;

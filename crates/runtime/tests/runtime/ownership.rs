@@ -153,7 +153,7 @@ async fn a_turn_keeps_the_configuration_it_began_with() {
 }
 
 /// Parks a turn in a stepped tool, lets a worker with other tools find it, and mends that.
-async fn stuck_with(tools: fn(&mut outlast_runtime::Config), want: Kind) {
+async fn stuck_with(tools: fn(&mut outlast_runtime::Config), want: Kind) -> String {
     let (memory, first) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
     let turn = first.send("go").await;
     first.until("turn.parked").await;
@@ -162,15 +162,17 @@ async fn stuck_with(tools: fn(&mut outlast_runtime::Config), want: Kind) {
     let second = live_with(Arc::new(memory.clone()), lines(), witness.clone(), 2, tools).await.unwrap();
     second.until("turn.stuck").await;
     let stuck = second.facts().await.into_iter().find_map(|fact| match fact {
-        Fact::Stuck { failure } => Some(failure.code),
+        Fact::Stuck { failure } => Some(failure),
         _ => None,
     });
-    assert_eq!(stuck, Some(want));
+    let stuck = stuck.unwrap();
+    assert_eq!(stuck.code, want);
     second.die(&memory).await;
     let third = live(Arc::new(memory), lines(), witness, 3).await;
     third.runtime.retry(turn).await.unwrap();
     assert_eq!(third.end(turn).await, End::Answered { text: "done".into() });
     assert_eq!(third.runtime.retry(turn).await.unwrap_err().kind(), Kind::WaitNotFound);
+    stuck.detail
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,6 +192,19 @@ async fn a_turn_whose_tools_are_not_in_this_build_gets_stuck_until_they_are() {
         config.package.tools.retain(|tool| tool.as_str() != "stepped");
     };
     stuck_with(fewer_tools, Kind::PackageUnavailable).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_tool_promises_something_else_by_now_gets_stuck_and_says_what() {
+    let unrepeatable = |config: &mut outlast_runtime::Config| {
+        let mut toolbox = toolbox(Arc::default(), false).unwrap();
+        toolbox.add(Unrepeatable(Arc::default())).unwrap();
+        config.tools = vec![Arc::new(toolbox)];
+    };
+    assert_eq!(
+        stuck_with(unrepeatable, Kind::PackageUnavailable).await,
+        "the turn began under another configuration: the tool `stepped` was idempotent when the turn began, and is at_most_once here"
+    );
 }
 
 #[tokio::test(start_paused = true)]

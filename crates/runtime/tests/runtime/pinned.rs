@@ -1,0 +1,84 @@
+//! A turn keeps what it began with: the package and the contracts of its tools.
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::store::{Accept, Commit, Content, Inbox, MAIN, Taker, Target, Then, Turns};
+use outlast_vocab::message::Part;
+use outlast_vocab::package::Pinned;
+use outlast_vocab::record::{Delivery, End, Fact, Started};
+use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canon};
+use std::sync::Arc;
+
+fn with_reworded(config: &mut outlast_runtime::Config) {
+    let mut tools = toolbox(Arc::default(), false).unwrap();
+    tools.add(Reworded(Arc::default())).unwrap();
+    config.tools = vec![Arc::new(tools)];
+}
+
+fn told_of_stepped(life: &Life) -> String {
+    life.script.told.lock().unwrap()["stepped"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_in_flight_goes_on_with_the_contracts_it_began_with() {
+    let lines = || vec![call("stepped", "x"), Line::Say("done"), Line::Say("again")];
+    let (memory, first) = fresh(lines()).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let second = live_with(Arc::new(memory), lines(), witness, 2, with_reworded).await.unwrap();
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(told_of_stepped(&second), "Works in steps.");
+    // The next turn begins under the contracts of now.
+    let next = second.send("more").await;
+    assert_eq!(second.end(next).await, End::Answered { text: "again".into() });
+    assert_eq!(told_of_stepped(&second), "Works in steps, and says so.");
+}
+
+/// A turn that was accepted, and perhaps begun, by a program that stored no contracts.
+async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool) -> TurnId {
+    let (turn, now) = (TurnId::from_u128(5), Millis(1_000));
+    let taker = Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) };
+    let pinned = Hash::of(&package);
+    let accept = Accept {
+        target: Target::New(SESSION),
+        turn,
+        parts: vec![Part::text("go")],
+        key: None,
+        delivery: Delivery::Next,
+        head: MAIN.to_owned(),
+        package: Some(pinned),
+        blobs: vec![package],
+        now,
+        taker: Some(taker),
+        queued_most: 10,
+    };
+    let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
+    if begun {
+        let started = Started { kernel: 1, package: pinned, head: MAIN.to_owned(), parent: None };
+        let facts = vec![Fact::Started(started)];
+        let (values, blobs, then) = (vec![], vec![], Then::GoOn);
+        memory.commit(Commit { lease: lease.clone(), now, facts, values, blobs, then }).await.unwrap();
+    }
+    memory.hand_back(lease, now).await.unwrap();
+    turn
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
+    let package = package(&toolbox(Arc::default(), true).unwrap());
+    let package = canon::to_string(&package).into_bytes();
+    for begun in [false, true] {
+        let memory = Memory::new();
+        let turn = left_by_an_older_program(&memory, package.clone(), begun).await;
+        let life = live(Arc::new(memory.clone()), vec![Line::Say("done")], Arc::default(), 1).await;
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        // One that had not begun is pinned to contracts from its beginning on.
+        let started = life.facts().await.into_iter().find_map(|fact| match fact {
+            Fact::Started(started) => Some(started.package),
+            _ => None,
+        });
+        let pinned = memory.blob(started.unwrap()).await.unwrap();
+        let pinned: Pinned = serde_json::from_slice(&pinned).unwrap();
+        assert_eq!(pinned.contracts.is_some(), !begun);
+    }
+}
