@@ -12,7 +12,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::message::{ModelCallId, ToolResult};
-use outlast_vocab::record::{Asked, ClaimRef, End, Fact, RepairedCall, Seq, Settled, Verdict};
+use outlast_vocab::record::{Asked, ClaimRef, End, Fact, RepairedCall, Seq};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Failure, Kind, ReplayKey, TurnId};
@@ -124,29 +124,17 @@ fn fact(known: &mut Known, session: SessionId, dice: &mut Dice) -> Fact {
                 StepOutcome::Value(json!(text(known, dice))),
             )
         }
-        _ => out_of_place(known, session, dice),
+        _ => remark(known, dice),
     }
 }
 
-/// Facts that a worker does not write as such. A store takes them as facts and nothing else follows from them.
-fn out_of_place(known: &Known, session: SessionId, dice: &mut Dice) -> Fact {
-    let text = text(known, dice);
-    match dice.below(8) {
-        0 => Fact::Opened { key: Some(text), forked_from: None },
-        1 => Fact::HeadMoved { head: text, to: None },
-        2 => Fact::Parked { waits: vec![wait(known, dice)] },
-        3 => Fact::Stuck { failure: Failure::new(Kind::PackageUnavailable, text) },
-        4 => Fact::Resolved { key: wait_key(dice), resolution: resolution(known, dice) },
-        5 => Fact::CancelRequested { reason: text },
-        6 => {
-            let claim = claim(known, session, dice);
-            Fact::Settled(Settled { claim, verdict: Verdict::DidNotHappen })
-        }
-        _ => {
-            let call = ModelCallId::try_from("call_1".to_owned()).expect("it fits");
-            Fact::Repaired { calls: vec![RepairedCall { call, restored: dice.percent(50) }] }
-        }
+/// Facts from which nothing else follows. What only the store may say is refused, which is a rule of its own.
+fn remark(known: &Known, dice: &mut Dice) -> Fact {
+    if dice.percent(50) {
+        return Fact::Stuck { failure: Failure::new(Kind::PackageUnavailable, text(known, dice)) };
     }
+    let call = ModelCallId::try_from("call_1".to_owned()).expect("it fits");
+    Fact::Repaired { calls: vec![RepairedCall { call, restored: dice.percent(50) }] }
 }
 
 fn batch(known: &mut Known, dice: &mut Dice) -> Fact {
