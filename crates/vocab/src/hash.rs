@@ -74,7 +74,10 @@ impl FromStr for Hash {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self, crate::Error> {
-        let hash = blake3::Hash::from_hex(text).map_err(|_| {
+        // BLAKE3 takes capitals, too; the one spelling has none.
+        let hash =
+            blake3::Hash::from_hex(text).ok().filter(|_| !text.bytes().any(|b| b.is_ascii_uppercase()));
+        let hash = hash.ok_or_else(|| {
             let detail = format!("expected a hash of 64 hex digits, got `{text}`");
             crate::Error::new(crate::Kind::IdInvalid, detail)
         })?;
@@ -103,6 +106,12 @@ mod tests {
         let hash = Hash::of(b"outlast");
         assert_eq!(hash.to_string().parse::<Hash>().unwrap(), hash);
         assert_eq!("zz".parse::<Hash>().unwrap_err().kind(), crate::Kind::IdInvalid);
+    }
+
+    #[test]
+    fn a_hash_has_one_spelling() {
+        let capitals = Hash::of(b"outlast").to_string().to_uppercase();
+        assert_eq!(capitals.parse::<Hash>().unwrap_err().kind(), crate::Kind::IdInvalid);
     }
 
     #[test]

@@ -121,7 +121,9 @@ impl FromStr for CompletionKey {
 }
 
 fn parse(text: &str) -> Option<CompletionKey> {
-    let hex = text.strip_prefix("cpl_").filter(|hex| hex.is_ascii())?;
+    // Parsing a number takes a sign and capitals; the one spelling has neither.
+    let one_spelling = |hex: &&str| hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = text.strip_prefix("cpl_").filter(one_spelling)?;
     let (turn, rest) = hex.split_at_checked(32)?;
     let (signature, key) = rest.split_at_checked(64)?;
     let key: Option<Vec<u8>> = key.as_bytes().chunks(2).map(hex_byte).collect();
@@ -152,6 +154,16 @@ mod tests {
             let forged = format!("{}{new}{}", &text[..i], &text[i + 1..]);
             let refused = forged.parse::<CompletionKey>().and_then(|key| key.check(&[7; 32]));
             assert_eq!(refused.unwrap_err().to_string(), CompletionKey::not_found().to_string());
+        }
+    }
+
+    #[test]
+    fn a_completion_key_has_one_spelling() {
+        let key = CompletionKey::sign(&[7; 32], TurnId::from_u128(5), ReplayKey::turn(0).completion());
+        let text = key.to_string();
+        let capitals = format!("cpl_{}", text["cpl_".len()..].to_uppercase());
+        for other in [capitals, text.replace("cpl_0", "cpl_+"), text + "+f"] {
+            assert_eq!(other.parse::<CompletionKey>().unwrap_err().kind(), Kind::WaitNotFound, "{other}");
         }
     }
 
