@@ -1,7 +1,8 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `sim`, `torture`, `proof`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`.
 //!
 //! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
 mod command;
+mod fuzz;
 mod needs;
 mod test;
 mod tidy;
@@ -18,6 +19,9 @@ usage: cargo xtask COMMAND
   test [FILTER…]   runs every check and every test, and installs what they need;
                    with a FILTER only the tests whose names contain it
   tidy             checks the rules of the repository: who may use whom, purity, pages, links
+  fuzz [--seconds N] [TARGET…]
+                   searches for inputs that make a decoder or parser panic: each target for
+                   N seconds (60); needs a C++ compiler and installs one
   bench [ARGS…]    measures Outlast in release mode; ARGS go to the benchmark
   sim [ARGS…]      crashes the whole system on a simulated machine: every scenario at every point, then
                    2,000 seeds; ARGS go to the simulator (--seeds N, --minutes M, --scenario S, --seed S)
@@ -39,13 +43,14 @@ fn main() -> ExitCode {
         "sim" => program("outlast-sim", "sim", rest),
         "torture" => torture(rest),
         "proof" => proof(rest),
+        "fuzz" => fuzz::run(&root(), rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprint!(
-                "xtask: expected one of test, tidy, bench, sim, torture, proof, help; found `{}`\n\n{USAGE}",
+                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, help; found `{}`\n\n{USAGE}",
                 args.join(" ")
             );
             ExitCode::from(2)

@@ -34,9 +34,21 @@ const NEEDS: &[Need] = &[
     },
 ];
 
+/// What fuzzing needs besides.
+const FUZZING: &[Need] = &[Need {
+    what: "a C++ compiler, for libFuzzer",
+    check: &["c++", "--version"],
+    install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "g++"]],
+}];
+
 /// Installs what is missing. Returns what could not be had, each with the command that would bring it.
 pub(crate) fn provide() -> Vec<String> {
     NEEDS.iter().filter_map(|need| provide_one(need).err()).collect()
+}
+
+/// The same for fuzzing.
+pub(crate) fn provide_for_fuzzing() -> Vec<String> {
+    FUZZING.iter().filter_map(|need| provide_one(need).err()).collect()
 }
 
 fn provide_one(need: &Need) -> Result<(), String> {

@@ -21,6 +21,7 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     }
     if filters.is_empty() {
         report.check(command::cargo(root).args(["fmt", "--all", "--", "--check"]));
+        report.check(command::cargo(&root.join("fuzz")).args(["fmt", "--", "--check"]));
         let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
         report.check(command::cargo(root).args(clippy));
         report.tidy(root);

@@ -60,6 +60,10 @@ const TABLE: &[Row] = &[
             "outlast-vocab",
         ],
     ),
+    Row::open(
+        "outlast-fuzz",
+        &["outlast-vocab", "outlast-kernel", "outlast-ports", "outlast-providers", "outlast-tools"],
+    ),
     Row::closed("xtask", &[], &["serde_json"]),
 ];
 

@@ -1,0 +1,41 @@
+//! What a model writes as an expression for the calculator.
+use outlast_ports::conformance::block_on;
+use outlast_ports::tool::{Call, Ran, Tool};
+use outlast_tools::Calculator;
+use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
+use serde_json::{Value, json};
+
+/// Any text as an expression. An exact result, where it can be read, is an expression for itself.
+pub(crate) fn calculator(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    match work_out(text) {
+        Ok(result) if result.ends_with('…') => {}
+        Ok(result) => match work_out(&result) {
+            Ok(again) => assert_eq!(again, result, "of `{text}`"),
+            // Its digits alone may be too large where the result is not: the smallest integer without its sign, a fraction
+            // with more decimals than a power of ten has room for.
+            Err(error) => assert_eq!(error.kind(), Kind::ToolFailed, "of `{text}`: {error}"),
+        },
+        Err(error) => {
+            let expected = [Kind::ToolArgsInvalid, Kind::ToolFailed, Kind::LimitExceeded];
+            assert!(expected.contains(&error.kind()), "{error}");
+        }
+    }
+}
+
+fn work_out(expression: &str) -> Result<String, Error> {
+    let args: <Calculator as Tool>::Args =
+        serde_json::from_value(json!({ "expression": expression })).expect("any text is an argument");
+    let call = Call {
+        id: CallId::from_u128(1),
+        session: SessionId::from_u128(1),
+        turn: TurnId::from_u128(1),
+        attempt: 1,
+        attempts: 1,
+        payload: None,
+    };
+    match block_on(Calculator.run((), call, args))? {
+        Ran::Done(Value::String(result)) => Ok(result),
+        other => panic!("the calculator answers with text at once, but gave {other:?}"),
+    }
+}

@@ -1,0 +1,41 @@
+//! What each fuzz target does with any bytes: reads them as whoever they come from might write them, and asserts what
+//! must hold. A panic is a finding.
+//!
+//! Plain functions, so that the same are called by libFuzzer (the workspace in `fuzz/`, `cargo xtask fuzz`), by the test
+//! that replays the corpus, and by the program of this crate, which replays one file.
+mod calculator;
+mod planted;
+mod records;
+mod rehearsal;
+mod spelling;
+
+/// A fuzz target.
+pub struct Target {
+    /// What it is called; also the directory of its corpus and its file in `fuzz/src/bin`.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "record", run: records::record },
+    Target { name: "history", run: records::history },
+    Target { name: "envelope", run: records::envelope },
+    Target { name: "canonical_json", run: spelling::canonical_json },
+    Target { name: "id", run: spelling::id },
+    Target { name: "completion_key", run: spelling::completion_key },
+    Target { name: "script", run: rehearsal::script },
+    Target { name: "agent", run: rehearsal::agent },
+    Target { name: "calculator", run: calculator::calculator },
+    Target { name: "planted", run: planted::planted },
+];
+
+/// Does with these bytes what the target of this name does. The programs in `fuzz/src/bin` call it.
+///
+/// # Panics
+/// If there is no such target, and if the target finds something.
+pub fn run(name: &str, data: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    (target.unwrap_or_else(|| panic!("no fuzz target is called `{name}`")).run)(data);
+}

@@ -1,0 +1,85 @@
+//! What the rehearsal model reads: scripts, and what people say to it.
+use futures_util::task::noop_waker_ref;
+use outlast_ports::clock::VirtualClock;
+use outlast_ports::model::{ModelProvider, ModelRequest};
+use outlast_providers::{Rehearsal, Script};
+use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
+use outlast_vocab::message::{Arguments, Message, ToolName, ToolResult, ToolUse};
+use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::{Hash, Kind, Millis};
+use serde_json::json;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Pieces of one reply that are listened to.
+const PIECES: usize = 2_000;
+
+/// Any text as a script, and what it says to an input before and after its tools have run.
+pub(crate) fn script(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let script = match text.parse::<Script>() {
+        Ok(script) => script,
+        Err(error) => return assert_eq!(error.kind(), Kind::ScriptInvalid),
+    };
+    let rehearsal = Rehearsal::scripted(script, Arc::new(VirtualClock::at(Millis(0))));
+    let input = Message::user("pay Ann a refund");
+    listen(&rehearsal, std::slice::from_ref(&input));
+    let call = ToolUse { id: "call_1".parse().expect("it fits"), tool: tool("pay"), arguments: arguments() };
+    let result = ToolResult::Ok(json!({ "receipt": 7, "lines": ["a", null] }));
+    let ran = Message::Tool { call: call.id.clone(), tool: call.tool.clone(), result };
+    let asked = Message::Assistant { parts: Vec::new(), calls: vec![call] };
+    listen(&rehearsal, &[input, asked, ran]);
+}
+
+/// Any text said to the rules that stand in for a model.
+pub(crate) fn agent(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let rehearsal = Rehearsal::agent(Arc::new(VirtualClock::at(Millis(0)))).with_pace(Duration::ZERO);
+    listen(&rehearsal, &[Message::user(text)]);
+}
+
+/// Hears a reply until it ends, holds still or has gone on for long enough.
+fn listen(rehearsal: &Rehearsal, turn: &[Message]) {
+    let names =
+        ["pay", "clock", "calculator", "value_set", "value_get", "value_list", "file_read", "file_write"];
+    let tools: Vec<Contract> = names.iter().map(|name| contract(name)).collect();
+    let call = ModelCall {
+        model: "rehearsal/fuzz".parse().expect("it fits"),
+        at: None,
+        tools: Hash::ZERO,
+        choice: ToolChoice::Auto,
+        options: Generation::default(),
+        output: None,
+    };
+    let request = ModelRequest { call: &call, system: "", history: &[], turn, tools: &tools };
+    let mut stream = rehearsal.stream(request);
+    for _ in 0..PIECES {
+        match stream.as_mut().poll_next(&mut Context::from_waker(noop_waker_ref())) {
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(Some(Err(_)) | None) | Poll::Pending => return,
+        }
+    }
+}
+
+fn tool(name: &str) -> ToolName {
+    name.parse().expect("it fits")
+}
+
+fn arguments() -> Arguments {
+    Arguments::Json(json!({ "to": "ann" }))
+}
+
+fn contract(name: &str) -> Contract {
+    Contract {
+        name: tool(name),
+        description: String::new(),
+        input: json!({ "type": "object" }),
+        output: None,
+        class: EffectClass::Pure,
+        scheduling: Scheduling::default(),
+        retry: RetryPolicy::default(),
+        deadline: None,
+        durable: false,
+    }
+}

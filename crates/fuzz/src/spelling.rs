@@ -1,0 +1,73 @@
+//! What has one spelling: canonical JSON, ids, hashes, completion keys.
+use outlast_vocab::error::Kind;
+use outlast_vocab::id::{
+    AgentId, AttachmentId, CallId, EffectId, OrgId, ProcessId, SessionId, TurnId, WorkerId,
+};
+use outlast_vocab::message::{MediaType, ModelCallId, ModelName, ToolName};
+use outlast_vocab::wait::CompletionKey;
+use outlast_vocab::{Hash, canon};
+use serde_json::Value;
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// Any JSON: its canonical form reads back and is its own canonical form.
+pub(crate) fn canonical_json(data: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
+    let canonical = canon::to_string(&value);
+    let read: Value = serde_json::from_str(&canonical).expect("canonical JSON is JSON");
+    assert_eq!(canon::to_string(&read), canonical);
+    assert_eq!(canon::fingerprint(&read), Hash::of(canonical.as_bytes()));
+}
+
+/// Any text where an id, a hash, a name or a code is expected: refused with a reason, or spelled back as it was.
+pub(crate) fn id(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let kinds = [
+        one_spelling::<SessionId>(text),
+        one_spelling::<TurnId>(text),
+        one_spelling::<EffectId>(text),
+        one_spelling::<CallId>(text),
+        one_spelling::<ProcessId>(text),
+        one_spelling::<AgentId>(text),
+        one_spelling::<OrgId>(text),
+        one_spelling::<AttachmentId>(text),
+        one_spelling::<WorkerId>(text),
+    ];
+    assert!(kinds.into_iter().filter(|is_id| *is_id).count() <= 1, "`{text}` is an id of two kinds");
+    one_spelling::<Hash>(text);
+    one_spelling::<ModelName>(text);
+    one_spelling::<ToolName>(text);
+    one_spelling::<ModelCallId>(text);
+    if let Ok(kind) = text.parse::<Kind>() {
+        assert_eq!(kind.code(), text);
+    }
+    if let Ok(media_type) = MediaType::try_from(text.to_owned()) {
+        assert_eq!(String::from(media_type), text);
+    }
+}
+
+/// Whether the text is one of these.
+fn one_spelling<T: FromStr<Err: Display> + Display>(text: &str) -> bool {
+    match text.parse::<T>() {
+        Ok(parsed) => {
+            assert_eq!(parsed.to_string(), text);
+            true
+        }
+        Err(reason) => {
+            assert!(!reason.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// A completion key as anybody might make it up.
+pub(crate) fn completion_key(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let Ok(key) = text.parse::<CompletionKey>() else { return };
+    assert_eq!(key.to_string(), text);
+    // Whoever signs it gets a key for the same place, and only that passes.
+    let (secret, other) = ([7; 32], [8; 32]);
+    let signed = CompletionKey::sign(&secret, key.turn, key.key.clone());
+    assert!(signed.check(&secret).is_ok() && signed.check(&other).is_err());
+    assert_eq!(key.check(&secret).is_ok(), key == signed);
+}
