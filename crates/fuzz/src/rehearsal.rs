@@ -25,7 +25,7 @@ pub(crate) fn script(data: &[u8]) {
     let rehearsal = Rehearsal::scripted(script, Arc::new(VirtualClock::at(Millis(0))));
     let input = Message::user("pay Ann a refund");
     listen(&rehearsal, std::slice::from_ref(&input));
-    let call = ToolUse { id: "call_1".parse().expect("it fits"), tool: tool("pay"), arguments: arguments() };
+    let call = ToolUse::new("call_1".parse().expect("it fits"), tool("pay"), arguments());
     let result = ToolResult::Ok(json!({ "receipt": 7, "lines": ["a", null] }));
     let ran = Message::Tool { call: call.id.clone(), tool: call.tool.clone(), result };
     let asked = Message::Assistant { parts: Vec::new(), calls: vec![call] };
@@ -52,7 +52,7 @@ fn listen(rehearsal: &Rehearsal, turn: &[Message]) {
         options: Generation::default(),
         output: None,
     };
-    let request = ModelRequest { call: &call, system: "", history: &[], turn, tools: &tools };
+    let request = ModelRequest { turn, tools: &tools, ..ModelRequest::bare(&call) };
     let mut stream = rehearsal.stream(request);
     for _ in 0..PIECES {
         match stream.as_mut().poll_next(&mut Context::from_waker(noop_waker_ref())) {

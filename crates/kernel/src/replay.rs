@@ -399,11 +399,7 @@ mod tests {
             Fact::Reclaimed(Reclaimed { claim: ClaimRef { asked: Seq(1), child: 0 }, attempt: 2 }),
         ];
         let history = history(facts).unwrap();
-        let ask = ToolUse {
-            id: "a".parse().unwrap(),
-            tool: "pay".parse().unwrap(),
-            arguments: Arguments::Json(json!({})),
-        };
+        let ask = ToolUse::new("a".parse().unwrap(), "pay".parse().unwrap(), Arguments::Json(json!({})));
         let batch = history.batch(&key, [&ask, &ask].into_iter()).unwrap().unwrap();
         assert_eq!(batch.calls.iter().map(|c| c.attempts).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(batch.calls.iter().map(|c| c.outcome.clone()).collect::<Vec<_>>(), [None, Some(outcome)]);

@@ -1,7 +1,8 @@
 //! Builds a whole reply from the pieces of a stream.
+use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::{Reply, StopReason, Usage};
 use outlast_vocab::limits;
-use outlast_vocab::message::{Part, ToolUse};
+use outlast_vocab::message::{Part, ToolUse, json_size};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind};
 
@@ -39,15 +40,20 @@ impl Building {
                     _ => self.parts.push(Part::Reasoning { text: more, signature: proof }),
                 }
             }
+            ModelEvent::Sealed { provider, data } => {
+                self.bytes += json_size(&data);
+                self.parts.push(Part::Sealed { provider, data });
+            }
             ModelEvent::Call(call) => self.calls.push(call),
+            ModelEvent::Alive | ModelEvent::Working => {}
             ModelEvent::Usage(usage) => self.usage = usage,
             ModelEvent::End(stop) => self.stop = Some(stop),
         }
         limits::check("reply_bytes", self.bytes, reply_bytes)
     }
 
-    /// The whole reply; an error if the stream stopped before its end.
-    pub fn finish(self, attempt: u32) -> Result<Reply, Error> {
+    /// The whole reply, at these prices; an error if the stream stopped before its end.
+    pub fn finish(self, attempt: u32, prices: Option<&Prices>) -> Result<Reply, Error> {
         let Self { parts, calls, usage, stop, bytes } = self;
         let stop = stop.ok_or_else(|| {
             Error::new(
@@ -55,7 +61,8 @@ impl Building {
                 format!("the stream ended after {bytes} bytes of text without saying so"),
             )
         })?;
-        Ok(Reply { parts, calls, stop, usage, attempt })
+        let cost = prices.map(|prices| prices.of(&usage));
+        Ok(Reply { parts, calls, stop, usage, cost, attempt })
     }
 }
 
@@ -68,7 +75,7 @@ mod tests {
         for event in events {
             building.push(event, 10)?;
         }
-        building.finish(1)
+        building.finish(1, None)
     }
 
     #[test]
@@ -86,6 +93,7 @@ mod tests {
                 calls: vec![],
                 stop: StopReason::End,
                 usage: Usage { input: 1, output: 2, ..Usage::default() },
+                cost: None,
                 attempt: 1,
             }
         );

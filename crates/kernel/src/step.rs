@@ -364,7 +364,7 @@ mod tests {
 
     fn reply(text: &str, calls: Vec<ToolUse>, stop: StopReason) -> ModelOutcome {
         let parts = vec![Part::text(text)];
-        ModelOutcome::Reply(Reply { parts, calls, stop, usage: Usage::default(), attempt: 1 })
+        ModelOutcome::Reply(Reply { parts, calls, stop, usage: Usage::default(), cost: None, attempt: 1 })
     }
 
     fn tool_use(index: usize, tool: &str) -> ToolUse {
@@ -373,7 +373,7 @@ mod tests {
             None if tool == "twin" => ("0".into(), Arguments::Json(Value::Null)),
             None => (index.to_string(), Arguments::Json(Value::Null)),
         };
-        ToolUse { id: id.parse().unwrap(), tool: tool.trim_start_matches('!').parse().unwrap(), arguments }
+        ToolUse::new(id.parse().unwrap(), tool.trim_start_matches('!').parse().unwrap(), arguments)
     }
 
     #[test]

@@ -193,16 +193,15 @@ mod tests {
     }
 
     fn reply(text: &str, calls: &[&str]) -> Fact {
-        let ask = |id: &&str| ToolUse {
-            id: id.parse().unwrap(),
-            tool: "read".parse().unwrap(),
-            arguments: Arguments::Json(json!({})),
+        let ask = |id: &&str| {
+            ToolUse::new(id.parse().unwrap(), "read".parse().unwrap(), Arguments::Json(json!({})))
         };
         let reply = Reply {
             parts: vec![Part::text(text)],
             calls: calls.iter().map(ask).collect(),
             stop: StopReason::End,
             usage: Usage::default(),
+            cost: None,
             attempt: 1,
         };
         performed(ReplayKey::turn(0).model(0), ModelOutcome::Reply(reply).into())

@@ -1,11 +1,14 @@
 //! Models as a port: a request in, a stream of pieces out (R5.1).
 use futures_util::Stream;
-use outlast_vocab::Error;
+use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::tool::Contract;
+use outlast_vocab::{Error, Hash, SessionId};
+use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// The pieces of a reply as they come. It is whole only after [`ModelEvent::End`].
 pub type EventStream<'a> = Pin<Box<dyn Stream<Item = Result<ModelEvent, Error>> + Send + 'a>>;
@@ -23,9 +26,39 @@ pub struct ModelRequest<'a> {
     pub turn: &'a [Message],
     /// The tools it may ask for.
     pub tools: &'a [Contract],
+    /// The session, by which a provider keeps what it has read before.
+    pub session: SessionId,
+    /// The bytes of the attachments that messages refer to.
+    pub files: &'a Files,
+    /// Text of this very reply that was kept when an attempt was cut. The provider goes on behind it and gives only what
+    /// is new; empty unless [`ModelInfo::goes_on`].
+    pub said: &'a str,
+}
+
+/// The bytes of attachments, by what they contain. What is missing is shown to the model as missing (R5.7).
+#[derive(Clone, Debug, Default)]
+pub struct Files(BTreeMap<Hash, Arc<[u8]>>);
+
+impl Files {
+    /// Adds the bytes of an attachment.
+    pub fn insert(&mut self, content: Hash, bytes: Arc<[u8]>) {
+        self.0.insert(content, bytes);
+    }
+
+    /// The bytes, if they were found.
+    pub fn get(&self, content: Hash) -> Option<&[u8]> {
+        self.0.get(&content).map(AsRef::as_ref)
+    }
 }
 
 impl<'a> ModelRequest<'a> {
+    /// A call without prompt, messages or tools, to be filled by struct update.
+    pub fn bare(call: &'a ModelCall) -> Self {
+        const NO_FILES: &Files = &Files(BTreeMap::new());
+        let session = SessionId::from_u128(0);
+        Self { call, system: "", history: &[], turn: &[], tools: &[], session, files: NO_FILES, said: "" }
+    }
+
     /// All messages, in the order the model reads them.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &'a Message> + use<'a> {
         self.history.iter().chain(self.turn)
@@ -37,6 +70,17 @@ impl<'a> ModelRequest<'a> {
 pub struct ModelInfo {
     /// Bytes of conversation the model can be shown.
     pub window_bytes: usize,
+    /// Whether it can go on behind text of a cut reply.
+    pub goes_on: bool,
+    /// What its tokens cost, where that is known.
+    pub prices: Option<Prices>,
+}
+
+impl ModelInfo {
+    /// A model with this window, of which nothing else is known.
+    pub fn of_window(window_bytes: usize) -> Self {
+        Self { window_bytes, goes_on: false, prices: None }
+    }
 }
 
 /// Speaks to models.

@@ -30,7 +30,7 @@ struct Scripted;
 
 impl ModelProvider for Scripted {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/scripted").then_some(ModelInfo { window_bytes: 1_000 })
+        (model.as_str() == "test/scripted").then_some(ModelInfo::of_window(1_000))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -43,7 +43,7 @@ impl ModelProvider for Scripted {
             Some(tool) => {
                 let id = "call_1".parse().expect("it fits");
                 let arguments = Arguments::Json(json!({}));
-                let call = ToolUse { id, tool: tool.name.clone(), arguments };
+                let call = ToolUse::new(id, tool.name.clone(), arguments);
                 vec![ModelEvent::Call(call), ModelEvent::End(StopReason::ToolUse)]
             }
             None => vec![ModelEvent::Text("hello".to_owned()), ModelEvent::End(StopReason::End)],

@@ -68,7 +68,7 @@ impl Rehearsal {
 impl ModelProvider for Rehearsal {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
         let name = model.as_str().strip_prefix(PREFIX)?;
-        (!name.is_empty()).then_some(ModelInfo { window_bytes: self.window_bytes })
+        (!name.is_empty()).then_some(ModelInfo::of_window(self.window_bytes))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -100,7 +100,7 @@ mod tests {
     fn it_serves_every_name_under_rehearsal_and_no_other() {
         let rehearsal = Rehearsal::agent(clock()).with_window(10);
         let served = |name: &str| rehearsal.info(&name.parse().unwrap());
-        assert_eq!(served("rehearsal/small"), Some(ModelInfo { window_bytes: 10 }));
+        assert_eq!(served("rehearsal/small"), Some(ModelInfo::of_window(10)));
         assert_eq!(served("rehearsal/"), None);
         assert_eq!(served("other/rehearsal/small"), None);
     }

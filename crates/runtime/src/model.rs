@@ -5,8 +5,8 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
 use outlast_kernel::reply::Building;
 use outlast_kernel::step::{CallModel, Step};
-use outlast_ports::model::{EventStream, ModelRequest};
-use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
+use outlast_ports::model::{EventStream, ModelInfo, ModelRequest};
+use outlast_vocab::effect::{ModelFailure, ModelOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::stream::ModelEvent;
@@ -35,15 +35,16 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     host.recall(info.window_bytes.min(turn.world.limits.view_bytes)).await?;
     let effect = ask.effect(host.place());
     let request = ModelRequest {
-        call: &effect,
         system: &turn.outfit.package.system,
         history: host.recalled(),
         turn: ask.messages(),
         tools: &turn.outfit.contracts,
+        session: turn.caller.session,
+        ..ModelRequest::bare(&effect)
     };
     let asked = tokio::select! {
         biased;
-        asked = with_retries(turn, host, ask.key(), || provider.stream(request)) => asked,
+        asked = with_retries(turn, host, (ask.key(), &info), || provider.stream(request)) => asked,
         reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
     };
     let outcome = match asked {
@@ -65,7 +66,7 @@ enum Asked {
 async fn with_retries<'a, H: Host>(
     turn: &Turn<'_>,
     host: &H,
-    key: &ReplayKey,
+    (key, info): (&ReplayKey, &ModelInfo),
     stream: impl Fn() -> EventStream<'a>,
 ) -> Asked {
     let limits = &turn.world.limits;
@@ -76,7 +77,8 @@ async fn with_retries<'a, H: Host>(
         tried += 1;
         let attempt = u32::try_from(before + u64::from(tried)).unwrap_or(u32::MAX);
         let mut streamed = false;
-        let error = match listen(turn, key, attempt, stream(), &mut streamed).await {
+        let heard = listen(turn, key, attempt, stream(), &mut streamed).await;
+        let error = match heard.and_then(|building| building.finish(attempt, info.prices.as_ref())) {
             Ok(reply) => return Asked::Outcome(ModelOutcome::Reply(reply)),
             Err(error) => error,
         };
@@ -114,7 +116,7 @@ async fn listen(
     attempt: u32,
     mut stream: EventStream<'_>,
     streamed: &mut bool,
-) -> Result<Reply, Error> {
+) -> Result<Building, Error> {
     let mut building = Building::default();
     let mut offset = 0;
     while let Some(event) = next_or_stalled(turn, &mut stream).await? {
@@ -126,7 +128,7 @@ async fn listen(
         }
         building.push(event, turn.world.limits.reply_bytes)?;
     }
-    building.finish(attempt)
+    Ok(building)
 }
 
 /// The next piece; an error if the stream is silent for too long (R5.4).

@@ -67,7 +67,7 @@ pub(crate) struct SimModel {
 
 impl ModelProvider for SimModel {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == NAME).then_some(ModelInfo { window_bytes: 1 << 20 })
+        (model.as_str() == NAME).then_some(ModelInfo::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -128,11 +128,11 @@ fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
         }
         Line::Call(calls) => {
             let ask = |(i, (tool, text)): (usize, (&str, &str))| {
-                Ok(ModelEvent::Call(ToolUse {
-                    id: format!("c{said}_{i}").parse().expect("a short id"),
-                    tool: tool.parse().expect("names of tools in scenarios are valid"),
-                    arguments: Arguments::Json(serde_json::json!({ "text": text })),
-                }))
+                Ok(ModelEvent::Call(ToolUse::new(
+                    format!("c{said}_{i}").parse().expect("a short id"),
+                    tool.parse().expect("names of tools in scenarios are valid"),
+                    Arguments::Json(serde_json::json!({ "text": text })),
+                )))
             };
             let asks = calls.iter().copied().enumerate().map(ask);
             asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()

@@ -85,6 +85,7 @@ fn reply(text: &str) -> Fact {
         calls: vec![],
         stop: StopReason::End,
         usage: Usage::default(),
+        cost: None,
         attempt: 1,
     };
     let outcome = ModelOutcome::Reply(reply).into();

@@ -2,6 +2,7 @@
 //!
 //! [`Command`] and [`Outcome`] are the tagged forms that the journal keeps. They can disagree only where bytes are
 //! decoded, and [`Outcome::of`] is the one function that finds out.
+use crate::cost::Cost;
 use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
@@ -240,6 +241,9 @@ pub struct Reply {
     /// What it cost in tokens.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
+    /// What it cost in money, where the price was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// Which attempt gave it, counted from 1.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub attempt: u32,

@@ -5,6 +5,7 @@
 //! which together are the journal's format.
 
 pub mod canon;
+pub mod cost;
 pub mod effect;
 pub mod envelope;
 pub mod error;

@@ -89,6 +89,13 @@ pub enum Part {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
+    /// What only the provider that gave it can read, sent back to it as it came and shown to nobody else.
+    Sealed {
+        /// The provider.
+        provider: String,
+        /// The block, as it came.
+        data: Value,
+    },
     /// An image or file, by reference.
     Attachment {
         /// Where its bytes are and what they are.
@@ -106,13 +113,14 @@ impl Part {
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
-            Self::Reasoning { .. } | Self::Attachment { .. } => None,
+            Self::Reasoning { .. } | Self::Sealed { .. } | Self::Attachment { .. } => None,
         }
     }
 
     fn size(&self) -> usize {
         match self {
             Self::Text { text } | Self::Reasoning { text, .. } => text.len(),
+            Self::Sealed { data, .. } => json_size(data),
             Self::Attachment { .. } => 0,
         }
     }
@@ -127,6 +135,9 @@ pub struct Attachment {
     pub content: Hash,
     /// What kind of bytes they are.
     pub media_type: MediaType,
+    /// What it was called where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// A media type that can be stored: `type/subtype`, lower case, no parameters.
@@ -152,6 +163,13 @@ impl TryFrom<String> for MediaType {
     }
 }
 
+impl MediaType {
+    /// The type as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl From<MediaType> for String {
     fn from(media_type: MediaType) -> Self {
         media_type.0
@@ -167,6 +185,16 @@ pub struct ToolUse {
     pub tool: ToolName,
     /// What it wants to pass.
     pub arguments: Arguments,
+    /// The provider's proof that the call is its own, sent back with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+impl ToolUse {
+    /// A call without a provider's proof.
+    pub fn new(id: ModelCallId, tool: ToolName, arguments: Arguments) -> Self {
+        Self { id, tool, arguments, signature: None }
+    }
 }
 
 /// Arguments as they came from a model.

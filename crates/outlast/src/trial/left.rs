@@ -128,7 +128,7 @@ pub(super) mod tests {
         let model_id: outlast_vocab::message::ModelCallId = "call_0".parse().unwrap();
         let tool: outlast_vocab::message::ToolName = "pay".parse().unwrap();
         let arguments = outlast_vocab::message::Arguments::Json(Value::Null);
-        let ask = ToolUse { id: model_id.clone(), tool: tool.clone(), arguments };
+        let ask = ToolUse::new(model_id.clone(), tool.clone(), arguments);
         let unknown = matches!(&result, ToolResult::Err(Failure { code: Kind::ToolOutcomeUnknown, .. }));
         let end = End::Answered { text: "done".to_owned() };
         Left {

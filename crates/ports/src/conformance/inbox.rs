@@ -129,6 +129,7 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
         id: AttachmentId::from_u128(u128::MAX),
         content: Hash::of(b"png"),
         media_type: MediaType::try_from("image/png".to_owned())?,
+        name: Some("chart.png".to_owned()),
     };
     let parts = vec![
         Part::text("line\n\0 \"quoted\" \u{1f600} é \u{10ffff}"),

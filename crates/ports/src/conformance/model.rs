@@ -56,7 +56,7 @@ impl Talk<'_> {
     /// The first pieces of an answer, up to a number.
     async fn ask(&self, call: &ModelCall, errand: &Errand, most: usize) -> Vec<Result<ModelEvent, Error>> {
         let Errand { messages, tools } = errand;
-        let request = ModelRequest { call, system: "Be brief.", history: &[], turn: messages, tools };
+        let request = ModelRequest { system: "Be brief.", turn: messages, tools, ..ModelRequest::bare(call) };
         self.0.provider().stream(request).take(most).collect().await
     }
 

@@ -263,6 +263,7 @@ pub(super) fn reply(text: &str) -> Fact {
         calls: Vec::new(),
         stop: StopReason::End,
         usage: Usage::default(),
+        cost: None,
         attempt: 1,
     };
     performed(ReplayKey::turn(0).model(0), model_call(), ModelOutcome::Reply(reply))

@@ -47,7 +47,7 @@ impl<'a> Draft<'a> {
         let number = self.next_call.unwrap_or_else(|| calls_in(&self.request));
         self.next_call = Some(number + 1);
         let id = format!("call_{number}").parse().expect("a word and a number make a call id");
-        self.cues.push(Cue::Give(ModelEvent::Call(ToolUse { id, tool, arguments })));
+        self.cues.push(Cue::Give(ModelEvent::Call(ToolUse::new(id, tool, arguments))));
     }
 
     /// Does something else.

@@ -54,10 +54,8 @@ impl Stage {
     /// The model asked for these tools, and they answered: `Err` is a failure's detail.
     pub(super) fn called(mut self, calls: &[(&str, Value, Result<Value, &str>)]) -> Self {
         let id = |index: usize| format!("id_{index}").parse().unwrap();
-        let asked = calls.iter().enumerate().map(|(index, (tool, arguments, _))| ToolUse {
-            id: id(index),
-            tool: tool.parse().unwrap(),
-            arguments: Arguments::Json(arguments.clone()),
+        let asked = calls.iter().enumerate().map(|(index, (tool, arguments, _))| {
+            ToolUse::new(id(index), tool.parse().unwrap(), Arguments::Json(arguments.clone()))
         });
         self.turn.push(Message::Assistant { parts: vec![], calls: asked.collect() });
         let answered = calls.iter().enumerate().map(|(index, (tool, _, result))| Message::Tool {
@@ -80,11 +78,10 @@ impl Stage {
 
     pub(super) fn request(&self) -> ModelRequest<'_> {
         ModelRequest {
-            call: &self.call,
-            system: "",
             history: &self.history,
             turn: &self.turn,
             tools: &self.tools,
+            ..ModelRequest::bare(&self.call)
         }
     }
 
@@ -112,12 +109,15 @@ pub(super) fn show(piece: &Result<ModelEvent, Error>) -> String {
     match piece {
         Ok(ModelEvent::Text(text)) => format!("text {text:?}"),
         Ok(ModelEvent::Reasoning { text, .. }) => format!("think {text:?}"),
-        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Json(value) })) => {
+        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Json(value), .. })) => {
             format!("{id} {tool} {value}")
         }
-        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Broken(text) })) => {
+        Ok(ModelEvent::Call(ToolUse { id, tool, arguments: Arguments::Broken(text), .. })) => {
             format!("{id} {tool} broken {text:?}")
         }
+        Ok(ModelEvent::Sealed { provider, data }) => format!("sealed by {provider} {data}"),
+        Ok(ModelEvent::Alive) => "alive".to_owned(),
+        Ok(ModelEvent::Working) => "working".to_owned(),
         Ok(ModelEvent::Usage(usage)) => format!("usage {} -> {}", usage.input, usage.output),
         Ok(ModelEvent::End(stop)) => format!("end {stop:?}"),
         Err(error) => match error.pause() {

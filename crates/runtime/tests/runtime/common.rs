@@ -83,7 +83,7 @@ pub(crate) struct Played(pub(crate) Arc<Script>);
 
 impl ModelProvider for Played {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo { window_bytes: 1 << 20 })
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -104,11 +104,11 @@ impl ModelProvider for Played {
             }
             Line::Call(calls) => {
                 let ask = |(i, (tool, args)): (usize, (&str, Value))| {
-                    Ok(ModelEvent::Call(ToolUse {
-                        id: format!("c{played}_{i}").parse().unwrap(),
-                        tool: tool.parse().unwrap(),
-                        arguments: Arguments::Json(args),
-                    }))
+                    Ok(ModelEvent::Call(ToolUse::new(
+                        format!("c{played}_{i}").parse().unwrap(),
+                        tool.parse().unwrap(),
+                        Arguments::Json(args),
+                    )))
                 };
                 let asks = calls.into_iter().enumerate().map(ask);
                 asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()

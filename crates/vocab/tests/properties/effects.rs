@@ -92,9 +92,10 @@ fn reply() -> impl Strategy<Value = ModelOutcome> {
         output,
         reasoning,
     });
-    let reply = (parts(), vec(tool_use(), 0..3), stop, usage, any::<u32>()).prop_map(
-        |(parts, calls, stop, usage, attempt)| {
-            ModelOutcome::Reply(Reply { parts, calls, stop, usage, attempt })
+    let cost = option("[0-9]{1,6}\\.[0-9]{1,12}".prop_map(|dollars| dollars.parse().unwrap()));
+    let reply = (parts(), vec(tool_use(), 0..3), stop, usage, cost, any::<u32>()).prop_map(
+        |(parts, calls, stop, usage, cost, attempt)| {
+            ModelOutcome::Reply(Reply { parts, calls, stop, usage, cost, attempt })
         },
     );
     let failed = (failure(), any::<bool>())

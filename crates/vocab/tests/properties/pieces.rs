@@ -69,13 +69,21 @@ pub(super) fn parts() -> impl Strategy<Value = Vec<Part>> {
         any::<String>().prop_map(Part::text),
         (any::<String>(), option(any::<String>()))
             .prop_map(|(text, signature)| Part::Reasoning { text, signature }),
-        (any::<u128>(), hash(), "[a-z]{1,9}/[a-z0-9.+-]{1,20}").prop_map(|(id, content, media_type)| {
-            let id = AttachmentId::from_u128(id);
-            let media_type = MediaType::try_from(media_type).unwrap();
-            Part::Attachment { attachment: Attachment { id, content, media_type } }
-        }),
+        ("[a-z]{1,9}", json_value()).prop_map(|(provider, data)| Part::Sealed { provider, data }),
+        attachment().prop_map(|attachment| Part::Attachment { attachment }),
     ];
     vec(part, 0..4)
+}
+
+fn attachment() -> impl Strategy<Value = Attachment> {
+    (any::<u128>(), hash(), "[a-z]{1,9}/[a-z0-9.+-]{1,20}", option(any::<String>())).prop_map(
+        |(id, content, media_type, name)| Attachment {
+            id: AttachmentId::from_u128(id),
+            content,
+            media_type: MediaType::try_from(media_type).unwrap(),
+            name,
+        },
+    )
 }
 
 pub(super) fn result() -> impl Strategy<Value = ToolResult> {
@@ -94,9 +102,12 @@ pub(super) fn resolution() -> impl Strategy<Value = Resolution> {
 pub(super) fn tool_use() -> impl Strategy<Value = ToolUse> {
     let arguments =
         prop_oneof![json_value().prop_map(Arguments::Json), any::<String>().prop_map(Arguments::Broken)];
-    ("[a-z0-9_:/. ]{1,40}", "[A-Za-z0-9_.-]{1,64}", arguments).prop_map(|(id, tool, arguments)| ToolUse {
-        id: id.parse().unwrap(),
-        tool: tool.parse().unwrap(),
-        arguments,
-    })
+    ("[a-z0-9_:/. ]{1,40}", "[A-Za-z0-9_.-]{1,64}", arguments, option(any::<String>())).prop_map(
+        |(id, tool, arguments, signature)| ToolUse {
+            id: id.parse().unwrap(),
+            tool: tool.parse().unwrap(),
+            arguments,
+            signature,
+        },
+    )
 }
