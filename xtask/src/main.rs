@@ -1,9 +1,10 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`.
 //!
 //! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
 mod command;
 mod fuzz;
 mod needs;
+mod planted;
 mod test;
 mod tidy;
 
@@ -30,6 +31,8 @@ usage: cargo xtask COMMAND
                    journal against what an outside witness saw; see docs/guide/torture.md
   proof [KILLS]    tortures the real binary (1000 kills if nothing else is said), runs the simulator, and
                    writes what came of both to docs/proof.md
+  planted [BUG…]   breaks a promise on purpose, one at a time, in a tree of its own, and sees that the check
+                   that guards it fails; the bugs are in xtask/planted
   help             prints this text
 ";
 
@@ -44,13 +47,14 @@ fn main() -> ExitCode {
         "torture" => torture(rest),
         "proof" => proof(rest),
         "fuzz" => fuzz::run(&root(), rest),
+        "planted" => planted::run(&root(), rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprint!(
-                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, help; found `{}`\n\n{USAGE}",
+                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, planted, help; found `{}`\n\n{USAGE}",
                 args.join(" ")
             );
             ExitCode::from(2)

@@ -1,0 +1,167 @@
+//! `cargo xtask planted`: breaks a promise on purpose, one at a time, and sees that the check which guards it fails.
+//!
+//! A bug is a patch in `xtask/planted`. Above the patch stand one line that says what is broken and one line
+//! `fails: PACKAGE TEST`. Bugs are planted in a working tree of their own, at the last commit.
+use crate::command::{self, say};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// What nextest returns when tests ran and some failed, and not when nothing could be built or run.
+const TESTS_FAILED: i32 = 100;
+
+/// Plants the bugs that were asked for, or all.
+pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
+    match Bug::all(root).and_then(|all| chosen(all, args)).and_then(|bugs| plant(root, &bugs)) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(unseen) => {
+            println!("\n{unseen} bugs were not seen by the check that should see them");
+            ExitCode::FAILURE
+        }
+        Err(what) => {
+            eprintln!("xtask planted: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A bug that is not there, and the check that would see it.
+#[derive(Debug)]
+struct Bug {
+    name: String,
+    patch: PathBuf,
+    what: String,
+    package: String,
+    test: String,
+}
+
+impl Bug {
+    fn all(root: &Path) -> Result<Vec<Self>, String> {
+        let folder = root.join("xtask/planted");
+        let found = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mut bugs: Vec<Self> =
+            found.flatten().map(|file| Self::read(file.path())).collect::<Result<_, _>>()?;
+        bugs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(bugs)
+    }
+
+    fn read(patch: PathBuf) -> Result<Self, String> {
+        let said = fs::read_to_string(&patch).map_err(|error| format!("{}: {error}", patch.display()))?;
+        let mut lines = said.lines();
+        let what = lines.next().unwrap_or_default().to_owned();
+        let check = lines.next().and_then(|line| line.strip_prefix("fails: ")?.split_once(' '));
+        let (package, test) = check.ok_or_else(|| {
+            format!("{}: expected `fails: PACKAGE TEST` in its second line", patch.display())
+        })?;
+        let (package, test) = (package.to_owned(), test.to_owned());
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { name, patch, what, package, test })
+    }
+}
+
+fn chosen(all: Vec<Bug>, names: &[String]) -> Result<Vec<Bug>, String> {
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|bug| bug.name != **name)) {
+        let known: Vec<&str> = all.iter().map(|bug| bug.name.as_str()).collect();
+        return Err(format!("expected one of {}, found `{unknown}`", known.join(", ")));
+    }
+    Ok(all.into_iter().filter(|bug| names.is_empty() || names.contains(&bug.name)).collect())
+}
+
+/// How many bugs nobody saw.
+fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
+    let metadata = command::metadata(root)?;
+    let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
+    let tree = Tree::grow(root, &Path::new(target).join("planted"))?;
+    for bug in bugs {
+        if tree.check(bug)? != Some(0) {
+            return Err(format!("`{}` fails without the bug, so it would show nothing", bug.test));
+        }
+    }
+    let mut unseen = 0;
+    for bug in bugs {
+        say(&format!("{}: {}", bug.name, bug.what));
+        tree.git(&["apply", &bug.patch.to_string_lossy()])?;
+        let checked = tree.check(bug)?;
+        tree.git(&["checkout", "--quiet", "."])?;
+        let seen = checked == Some(TESTS_FAILED);
+        unseen += usize::from(!seen);
+        println!("{:26} {} by {}", bug.name, if seen { "seen" } else { "NOT SEEN" }, bug.test);
+    }
+    Ok(unseen)
+}
+
+/// The last commit, checked out where it may be broken; gone when dropped.
+struct Tree<'a> {
+    root: &'a Path,
+    files: PathBuf,
+    built: PathBuf,
+}
+
+impl<'a> Tree<'a> {
+    fn grow(root: &'a Path, place: &Path) -> Result<Self, String> {
+        let tree = Self { root, files: place.join("tree"), built: place.join("target") };
+        tree.fell();
+        command::output(
+            Command::new("git")
+                .current_dir(root)
+                .args(["worktree", "add", "--quiet", "--detach"])
+                .arg(&tree.files)
+                .arg("HEAD"),
+        )?;
+        Ok(tree)
+    }
+
+    fn git(&self, args: &[&str]) -> Result<String, String> {
+        command::output(Command::new("git").current_dir(&self.files).args(args))
+    }
+
+    /// What the bug's check returns here.
+    fn check(&self, bug: &Bug) -> Result<Option<i32>, String> {
+        let only = format!("test(/(^|::){}$/)", bug.test);
+        let mut nextest = command::cargo(&self.files);
+        nextest.args(["nextest", "run", "--locked", "--package", &bug.package, "-E", &only]);
+        nextest.env("CARGO_TARGET_DIR", &self.built);
+        let done = nextest.output().map_err(|error| format!("cargo nextest: {error}"))?;
+        Ok(done.status.code())
+    }
+
+    fn fell(&self) {
+        // Nothing to remove is as good as removed.
+        let remove = ["worktree", "remove", "--force"];
+        let _ = Command::new("git").current_dir(self.root).args(remove).arg(&self.files).output();
+    }
+}
+
+impl Drop for Tree<'_> {
+    fn drop(&mut self) {
+        self.fell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_can_still_be_planted_and_names_a_test_that_exists() {
+        let root = crate::root();
+        for bug in Bug::all(&root).unwrap() {
+            let patch = bug.patch.to_string_lossy();
+            let applies =
+                command::output(Command::new("git").current_dir(&root).args(["apply", "--check", &patch]));
+            assert_eq!(applies, Ok(String::new()), "{}", bug.name);
+            let named = ["grep", "--quiet", &format!("{}\\b", bug.test), "--", "crates"];
+            let found = command::output(Command::new("git").current_dir(&root).args(named));
+            assert_eq!(found, Ok(String::new()), "{}", bug.test);
+        }
+    }
+
+    #[test]
+    fn a_bug_that_is_not_there_is_named() {
+        let all = Bug::all(&crate::root()).unwrap();
+        let error = chosen(all, &["no-such-bug".to_owned()]).unwrap_err();
+        assert!(error.ends_with("found `no-such-bug`"), "{error}");
+    }
+}
