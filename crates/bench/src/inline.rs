@@ -3,12 +3,11 @@ use crate::report::Report;
 use crate::rig::{self, PLAIN, TOOL, Tools};
 use outlast::runtime::cancel::cancel;
 use outlast::runtime::catalogue::{Caller, Catalogue};
-use outlast::runtime::drive::{Turn, drive};
+use outlast::runtime::drive::{Turn, TurnInput, drive};
 use outlast::runtime::inline::Inline;
 use outlast::runtime::live::Hub;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
-use outlast::vocab::message::Part;
 use outlast::{Error, Limits, SessionId, TurnId};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -69,7 +68,7 @@ impl Bench {
             cancel: wish,
             stopping: watch::channel(false).1,
         };
-        drive(&turn, vec![Part::text("go")], &mut Inline::default()).await.map(drop)
+        drive(&turn, TurnInput::text("go"), &mut Inline::default()).await.map(drop)
     }
 
     /// Time on the processor, not on the wall: what else the machine does is not ours.

@@ -4,6 +4,7 @@ use outlast::vocab::message::shown;
 use outlast::{Error, Kind, Limits};
 use serde_json::Value;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// The input: the argument itself, or all of standard input if it is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Error> {
@@ -39,6 +40,16 @@ pub(crate) fn json(flag: &str, text: &str) -> Result<Value, Error> {
             Kind::InputInvalid,
             format!("expected JSON after `{flag}`, got `{}`: {cause}", shown(text)),
         )
+    })
+}
+
+/// JSON from a file.
+pub(crate) fn json_file(path: &Path) -> Result<Value, Error> {
+    let text = std::fs::read_to_string(path).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
+    })?;
+    serde_json::from_str(&text).map_err(|cause| {
+        Error::new(Kind::InputInvalid, format!("{}: expected JSON: {cause}", path.display()))
     })
 }
 

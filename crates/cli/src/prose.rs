@@ -8,7 +8,7 @@ use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome, Reply};
 use outlast::vocab::event::{Event, LiveKind};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
+use outlast::vocab::record::{Asked, ClaimRef, End, Fact, Performed, Record, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a reader was shown so far.
@@ -21,6 +21,17 @@ pub(crate) struct Prose {
     /// The tools behind claims and keys.
     names: BTreeMap<(Seq, u32), String>,
     keys: BTreeMap<ReplayKey, String>,
+    voice: Voice,
+}
+
+/// What of a model's words is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Voice {
+    /// All of them, as they come.
+    #[default]
+    Streaming,
+    /// The answer alone, once it stands.
+    Answer,
 }
 
 #[derive(Debug)]
@@ -31,6 +42,11 @@ struct Spoken {
 }
 
 impl Prose {
+    /// Shows no text but the answer, once it stands: another program may read it.
+    pub(crate) fn of_answer() -> Self {
+        Self { voice: Voice::Answer, ..Self::default() }
+    }
+
     /// Shows an event.
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
@@ -49,6 +65,7 @@ impl Prose {
 
     fn happens(&mut self, what: &LiveKind) {
         match what {
+            LiveKind::Text { .. } | LiveKind::Retracted { .. } if self.voice == Voice::Answer => {}
             LiveKind::Text { key, attempt, offset, text } => self.hear(key, *attempt, *offset, text),
             LiveKind::Retracted { key, attempt } => self.retract(key, *attempt),
             LiveKind::Running { key, attempt } if *attempt > 1 => {
@@ -101,6 +118,13 @@ impl Prose {
 
     fn became_true(&mut self, record: &Record) {
         match &record.fact {
+            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. })
+                if joined.correction.is_some() =>
+            {
+                terminal::note("· the answer does not fit its schema; the model is told why");
+            }
+            Fact::Ended { end: End::Answered { text } } if self.voice == Voice::Answer => terminal::say(text),
+            Fact::Performed(_) if self.voice == Voice::Answer => {}
             Fact::Performed(Performed { key, outcome: Outcome::ModelCall(outcome), .. }) => match outcome {
                 ModelOutcome::Reply(reply) => self.finish(key, reply),
                 ModelOutcome::Failed(_) => self.void(),

@@ -9,6 +9,8 @@ use outlast_vocab::message::{Arguments, Message, ModelName, Part, ToolResult, To
 use outlast_vocab::record::End;
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Failure, Hash, Kind, ReplayKey};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// What a turn is given at its beginning. Nothing of it changes while the turn runs.
@@ -24,6 +26,10 @@ pub struct Plan {
     pub model_calls: u32,
     /// Tool calls one reply may ask for.
     pub tools_per_reply: usize,
+    /// JSON Schema that the answer must fit.
+    pub output: Option<Value>,
+    /// How often an answer that does not fit is sent back.
+    pub output_repairs: u32,
 }
 
 /// What the turn needs next.
@@ -101,13 +107,14 @@ struct Machine {
     messages: Vec<Message>,
     model_calls: u32,
     checkpoints: u32,
+    repairs: u32,
 }
 
 /// The first step of a turn on this input.
 pub fn begin(plan: Plan, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
     let messages = vec![Message::User { parts: input }];
-    Machine { plan, root, messages, model_calls: 0, checkpoints: 0 }.ask()
+    Machine { plan, root, messages, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
 impl CallModel {
@@ -118,14 +125,14 @@ impl CallModel {
 
     /// The request. `at` names the conversation up to here; a host that keeps nothing has no such place.
     pub fn effect(&self, at: Option<Place>) -> ModelCall {
-        let Plan { model, tools, .. } = &self.machine.plan;
+        let Plan { model, tools, output, .. } = &self.machine.plan;
         ModelCall {
             model: model.clone(),
             at,
             tools: *tools,
             choice: outlast_vocab::effect::ToolChoice::default(),
             options: outlast_vocab::effect::Generation::default(),
-            output: None,
+            output: output.clone(),
         }
     }
 
@@ -261,14 +268,28 @@ impl AtCheckpoint {
         self.machine.root.model(self.machine.model_calls)
     }
 
+    /// The answer that would complete the turn, and the schema it must fit; none if the turn goes on anyway.
+    pub fn contract(&self) -> Option<(Cow<'_, str>, &Value)> {
+        let schema =
+            self.machine.plan.output.as_ref().filter(|_| self.boundary == Boundary::BeforeCompletion)?;
+        Some((self.machine.answer(), schema))
+    }
+
     /// Goes on with what joined.
     pub fn resume(self, joined: Joined) -> Step {
         let mut machine = self.machine;
-        if joined.inputs.is_empty() && self.boundary == Boundary::BeforeCompletion {
-            let text = machine.messages.last().map(|last| last.text().into_owned()).unwrap_or_default();
+        if joined.is_empty() && self.boundary == Boundary::BeforeCompletion {
+            let text = machine.answer().into_owned();
             return Step::Done(Done { end: End::Answered { text }, messages: machine.messages });
         }
-        machine.messages.extend(joined.inputs.into_iter().map(|input| Message::User { parts: input.parts }));
+        if let Some(correction) = &joined.correction {
+            machine.repairs += 1;
+            if machine.repairs > machine.plan.output_repairs {
+                let failure = Failure::new(Kind::OutputInvalid, correction.clone());
+                return Step::Done(End::Failed { failure }.into());
+            }
+        }
+        machine.messages.extend(joined.into_messages());
         machine.ask()
     }
 }
@@ -284,6 +305,10 @@ impl Machine {
         Step::CallModel(CallModel { machine: self, key })
     }
 
+    fn answer(&self) -> Cow<'_, str> {
+        self.messages.last().map(Message::text).unwrap_or_default()
+    }
+
     fn check(mut self, boundary: Boundary) -> Step {
         let key = self.root.checkpoint(self.checkpoints);
         self.checkpoints += 1;
@@ -297,14 +322,22 @@ mod tests {
     use expect_test::{Expect, expect};
     use outlast_vocab::TurnId;
     use outlast_vocab::effect::{JoinedInput, ModelFailure, Usage};
-    use serde_json::Value;
 
     /// Plays answers to a turn and prints what it asks for next: `say TEXT`, `refuse TEXT`, `length TEXT`, `error`,
-    /// `call TOOL…` (`!TOOL` with broken arguments), `ok INDEX OUTPUT`, `pass`, `join TEXT`, `cancel REASON`.
+    /// `call TOOL…` (`!TOOL` with broken arguments), `ok INDEX OUTPUT`, `pass`, `join TEXT`, `correct TEXT`, `cancel
+    /// REASON`.
     #[track_caller]
     fn check(model_calls: u32, script: &str, want: &Expect) {
         let model = "rehearsal/test".parse().unwrap();
-        let plan = Plan { index: 0, model, tools: Hash::ZERO, model_calls, tools_per_reply: 3 };
+        let plan = Plan {
+            index: 0,
+            model,
+            tools: Hash::ZERO,
+            model_calls,
+            tools_per_reply: 3,
+            output: Some(Value::Bool(true)),
+            output_repairs: 1,
+        };
         let mut step = begin(plan, vec![Part::text("hi")]);
         let mut log = Vec::new();
         for line in script.lines().map(str::trim) {
@@ -354,7 +387,10 @@ mod tests {
             (Step::Checkpoint(at), "pass") => at.resume(Joined::default()),
             (Step::Checkpoint(at), "join") => {
                 let input = JoinedInput { turn: TurnId::from_u128(9), parts: vec![Part::text(rest)] };
-                at.resume(Joined { inputs: vec![input] })
+                at.resume(Joined { inputs: vec![input], correction: None })
+            }
+            (Step::Checkpoint(at), "correct") => {
+                at.resume(Joined { inputs: vec![], correction: Some(rest.to_owned()) })
             }
             (Step::CallModel(ask), "cancel") => ask.cancel(rest.into()),
             (Step::RunTools(tools), "cancel") => tools.cancel(rest.into()),
@@ -430,6 +466,30 @@ mod tests {
             &expect![[r#"
             turn/0/tools/0 <- read, twin refused (tool.args_invalid: a reply's calls need ids of their own, but `0` stands twice), grep refused (tool.args_invalid: the arguments must be JSON, got `{"a`), read refused (limit.exceeded: tools_per_reply is limited to 3, but this reply asks for 4)
         "#]],
+        );
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_sent_back_up_to_a_limit() {
+        check(
+            5,
+            "say old\ncorrect not a number\nsay 3\npass",
+            &expect![[r#"
+                turn/0/checkpoint/0 BeforeCompletion
+                turn/0/model/1 <- ["hi", "old", "not a number"]
+                turn/0/checkpoint/1 BeforeCompletion
+                done: Answered { text: "3" }
+            "#]],
+        );
+        check(
+            5,
+            "say old\ncorrect not a number\nsay older\ncorrect still not",
+            &expect![[r#"
+                turn/0/checkpoint/0 BeforeCompletion
+                turn/0/model/1 <- ["hi", "old", "not a number"]
+                turn/0/checkpoint/1 BeforeCompletion
+                done: Failed { failure: Failure { code: OutputInvalid, detail: "still not" } }
+            "#]],
         );
     }
 

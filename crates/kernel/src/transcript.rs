@@ -35,8 +35,7 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
             }
             Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) if within => {
                 transcript.close(batch.take());
-                let inputs = joined.inputs.iter().map(|input| Message::User { parts: input.parts.clone() });
-                transcript.messages.extend(inputs);
+                transcript.messages.extend(joined.clone().into_messages());
             }
             fact => {
                 if let Some(batch) = &mut batch {
@@ -189,6 +188,7 @@ mod tests {
             key: None,
             delivery: Delivery::Next,
             package: None,
+            output: None,
         })
     }
 
@@ -331,7 +331,10 @@ mod tests {
             batch(&["a"]),
             answered(0, ToolOutcome::Pending),
             performed(completion, Resolution::Ok(json!("done outside")).into()),
-            performed(ReplayKey::turn(0).checkpoint(0), Joined { inputs: vec![input] }.into()),
+            performed(
+                ReplayKey::turn(0).checkpoint(0),
+                Joined { inputs: vec![input], correction: None }.into(),
+            ),
         ];
         check(
             facts,

@@ -5,6 +5,7 @@ use outlast_runtime::Input;
 use outlast_runtime::events::Events;
 use outlast_vocab::Error;
 use outlast_vocab::record::Delivery;
+use serde_json::Value;
 
 /// An input that is about to be sent. When awaiting it returns, the input is durable and will be answered, whatever
 /// happens to this process.
@@ -14,9 +15,16 @@ pub struct Sending {
     pub(crate) text: String,
     pub(crate) key: Option<String>,
     pub(crate) delivery: Delivery,
+    pub(crate) output: Option<Value>,
 }
 
 impl Sending {
+    /// Asks for an answer that fits this JSON Schema. One that does not is sent back to the model with its errors, a few
+    /// times; then the turn fails with `output.invalid`.
+    pub fn fitting(self, schema: Value) -> Self {
+        Self { output: Some(schema), ..self }
+    }
+
     /// Sends it and follows its session from there. Watching begins before the turn does, so no word of a streamed answer
     /// is missed; [`Turn::events`] joins a turn that runs already.
     pub async fn watched(self) -> Result<(Turn, Events), Error> {
@@ -33,9 +41,9 @@ impl Sending {
 
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
-        let Self { session, text, key, delivery } = self;
+        let Self { session, text, key, delivery, output } = self;
         let head = session.head().to_owned();
-        let input = Input { key, delivery, head, ..Input::text(session.target(), text) };
+        let input = Input { key, delivery, head, output, ..Input::text(session.target(), text) };
         (session, input)
     }
 }

@@ -1,11 +1,15 @@
 //! A session as a program holds it, and a turn on its way to its end.
 use crate::Sending;
 use outlast_ports::store::{Accepted, Cancelled, MAIN, Target};
+use outlast_ports::tool::schema_of;
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
+use outlast_runtime::output::value_of;
 use outlast_vocab::effect::Place;
 use outlast_vocab::record::{Delivery, End, Seq};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use std::sync::{Arc, OnceLock};
 
 /// Takes inputs for one session, on one of its heads.
@@ -32,7 +36,13 @@ impl Session {
 
     /// Sends a text.
     pub fn send(&self, text: impl Into<String>) -> Sending {
-        Sending { session: self.clone(), text: text.into(), key: None, delivery: Delivery::Next }
+        Sending {
+            session: self.clone(),
+            text: text.into(),
+            key: None,
+            delivery: Delivery::Next,
+            output: None,
+        }
     }
 
     /// Sends a text under an idempotency key: sending it again gives the same turn.
@@ -43,6 +53,12 @@ impl Session {
     /// Sends a text that joins the turn under way at its next checkpoint, or starts a turn if there is none.
     pub fn steer(&self, text: impl Into<String>) -> Sending {
         Sending { delivery: Delivery::Join, ..self.send(text) }
+    }
+
+    /// Asks for an answer of type `T` and waits for it. The model is shown the type's JSON Schema; an answer that does not
+    /// fit is sent back to it with every error (R4.9).
+    pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<String>) -> Result<T, Error> {
+        self.send(text).fitting(schema_of::<T>()).await?.answer_as().await
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -144,6 +160,15 @@ impl Turn {
         };
         let at = outlast_vocab::At { session: Some(self.session), turn: Some(self.id), ..Default::default() };
         Err(error.at(at))
+    }
+
+    /// The answer as a `T`; every other end is an error.
+    pub async fn answer_as<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let value = value_of(&self.answer().await?)?;
+        T::deserialize(value).map_err(|cause| {
+            let detail = format!("the answer fits its schema, but not the type: {cause}");
+            Error::new(Kind::OutputInvalid, detail)
+        })
     }
 
     /// Asks the turn to stop.

@@ -13,6 +13,8 @@ mod kill_every_effect;
 mod pending;
 #[path = "../../../examples/steps.rs"]
 mod steps;
+#[path = "../../../examples/typed.rs"]
+mod typed;
 
 /// Runs an example twice in one directory, as a reader would.
 macro_rules! says {
@@ -53,6 +55,11 @@ write  what is written                 before  after
 
 8 crash points, 10 runs, 0 broken promises"
     );
+}
+
+#[tokio::test]
+async fn an_answer_has_the_type_that_was_asked_for() {
+    says!(typed, "20 degrees, rain: false");
 }
 
 #[tokio::test]

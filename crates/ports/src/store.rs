@@ -74,6 +74,8 @@ pub struct Accept {
     pub delivery: Delivery,
     /// The head it is for.
     pub head: String,
+    /// JSON Schema that the turn's answer must fit.
+    pub output: Option<Value>,
     /// The fingerprint of the configuration that is to answer it.
     pub package: Option<Hash>,
     /// Content that the input refers to, its configuration among it, unless it is there already.

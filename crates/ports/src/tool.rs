@@ -171,17 +171,10 @@ impl About {
     }
 
     fn contract<A: JsonSchema>(self) -> Result<Contract, Error> {
-        let settings =
-            schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
-        let mut input = settings.into_generator().into_root_schema_for::<A>().to_value();
-        if let Some(root) = input.as_object_mut() {
-            root.remove("$schema");
-            root.remove("title");
-        }
         Ok(Contract {
             name: ToolName::try_from(self.name)?,
             description: self.description,
-            input,
+            input: schema_of::<A>(),
             output: None,
             class: self.class,
             scheduling: self.scheduling,
@@ -190,6 +183,17 @@ impl About {
             durable: self.durable,
         })
     }
+}
+
+/// The JSON Schema of a type, as models are shown it.
+pub fn schema_of<T: JsonSchema>() -> Value {
+    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    if let Some(root) = schema.as_object_mut() {
+        root.remove("$schema");
+        root.remove("title");
+    }
+    schema
 }
 
 /// A set of tools as the runtime sees it.

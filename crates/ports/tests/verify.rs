@@ -25,6 +25,7 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     key: None,
                     delivery: Delivery::Next,
                     head: MAIN.to_owned(),
+                    output: None,
                     package: None,
                     blobs: Vec::new(),
                     now: Millis(1),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many errors of one argument list a model is told.
+/// How many errors of one value a model is told.
 const ERRORS_TOLD: usize = 8;
 
 /// All tools, each with the check of its arguments.
@@ -117,23 +117,25 @@ impl Catalogue {
     }
 }
 
-/// Every error with its path and reason, so that the model can do better.
+/// Errors with their path and reason, so that the model can do better.
+pub(crate) fn errors_of(validator: &Validator, value: &Value) -> Vec<String> {
+    if validator.is_valid(value) {
+        return Vec::new();
+    }
+    let told = validator.iter_errors(value).take(ERRORS_TOLD).map(|error| {
+        let path = error.instance_path().to_string();
+        format!("at {}: {error}", if path.is_empty() { "the root" } else { &path })
+    });
+    told.collect()
+}
+
 fn fits(validator: &Validator, arguments: &Value) -> Result<(), Error> {
-    if validator.is_valid(arguments) {
+    let errors = errors_of(validator, arguments);
+    if errors.is_empty() {
         return Ok(());
     }
-    let errors: Vec<String> = validator
-        .iter_errors(arguments)
-        .take(ERRORS_TOLD)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            format!("at {}: {error}", if path.is_empty() { "the root" } else { &path })
-        })
-        .collect();
-    Err(Error::new(
-        Kind::ToolArgsInvalid,
-        format!("the arguments do not fit the schema; {}", errors.join("; ")),
-    ))
+    let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
+    Err(Error::new(Kind::ToolArgsInvalid, detail))
 }
 
 fn unknown(tool: &ToolName, visible: &[Contract]) -> Error {

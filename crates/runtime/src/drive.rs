@@ -4,11 +4,12 @@ use crate::catalogue::Caller;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
-use crate::{model, tools};
+use crate::{model, output, tools};
 use outlast_kernel::step::{self, Plan, Step};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::Part;
 use outlast_vocab::{At, Error};
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -43,22 +44,43 @@ impl Turn<'_> {
     }
 }
 
+/// What a turn answers.
+#[derive(Clone, Debug)]
+pub struct TurnInput {
+    /// What it says.
+    pub parts: Vec<Part>,
+    /// JSON Schema that the answer must fit.
+    pub output: Option<Value>,
+}
+
+impl TurnInput {
+    /// A text that any answer fits.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { parts: vec![Part::text(text)], output: None }
+    }
+}
+
 /// Drives a turn on this input until it ends or holds still. After a crash the same call with the same journal goes on
 /// where it stood: every effect that was answered is answered from there.
-pub async fn drive<H: Host>(turn: &Turn<'_>, input: Vec<Part>, host: &mut H) -> Result<Driven, Error> {
+pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> Result<Driven, Error> {
     if host.tier() == Tier::Ephemeral
         && let Some(tool) = turn.outfit.contracts.iter().find(|contract| contract.durable)
     {
         return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
     }
-    let mut step = step::begin(plan(turn), input);
+    let TurnInput { parts, output } = input;
+    let mut step = step::begin(plan(turn, output), parts);
     loop {
         step = match step {
             Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,
             Step::CallModel(ask) => model::ask(turn, ask, host).await?,
             Step::RunTools(batch) => tools::run(turn, batch, host).await?,
             Step::Checkpoint(at) => {
-                let joined = host.checkpoint(&at).await?;
+                let correction = match at.contract() {
+                    Some((answer, schema)) => output::correction(&answer, schema)?,
+                    None => None,
+                };
+                let joined = host.checkpoint(&at, correction).await?;
                 at.resume(joined)
             }
             Step::Wait(waiting) => return host.park(waiting.waits).await,
@@ -67,12 +89,14 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: Vec<Part>, host: &mut H) -> 
     }
 }
 
-fn plan(turn: &Turn<'_>) -> Plan {
+fn plan(turn: &Turn<'_>, output: Option<Value>) -> Plan {
     Plan {
         index: turn.index,
         model: turn.outfit.package.model.clone(),
         tools: turn.outfit.tools,
         model_calls: turn.outfit.package.model_calls,
         tools_per_reply: turn.world.limits.tools_per_reply,
+        output,
+        output_repairs: turn.world.limits.output_repairs,
     }
 }

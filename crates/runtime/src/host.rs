@@ -70,8 +70,12 @@ pub trait Host: Send {
     /// The messages before this turn, once they were recalled.
     fn recalled(&self) -> &[Message];
 
-    /// Takes in what joins the turn here.
-    fn checkpoint(&mut self, at: &AtCheckpoint) -> impl Future<Output = Result<Joined, Error>> + Send;
+    /// Takes in what joins the turn here: inputs that wait for it, and what is wrong with its answer.
+    fn checkpoint(
+        &mut self,
+        at: &AtCheckpoint,
+        correction: Option<String>,
+    ) -> impl Future<Output = Result<Joined, Error>> + Send;
 
     /// Holds the turn still.
     fn park(&mut self, waits: Vec<Wait>) -> impl Future<Output = Result<Driven, Error>> + Send;

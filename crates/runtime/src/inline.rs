@@ -66,8 +66,8 @@ impl Host for Inline {
         &self.earlier
     }
 
-    async fn checkpoint(&mut self, _: &AtCheckpoint) -> Result<Joined, Error> {
-        Ok(Joined::default())
+    async fn checkpoint(&mut self, _: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {
+        Ok(Joined { inputs: Vec::new(), correction })
     }
 
     async fn park(&mut self, _: Vec<Wait>) -> Result<Driven, Error> {

@@ -278,21 +278,24 @@ impl Host for Journaled {
         self.recalled.as_ref().map(Conversation::messages).unwrap_or_default()
     }
 
-    async fn checkpoint(&mut self, at: &AtCheckpoint) -> Result<Joined, Error> {
+    async fn checkpoint(&mut self, at: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {
         let effect = at.effect();
         if let Some(joined) = self.history.answer(at.key(), &effect)? {
             return Ok(joined);
         }
-        if self.history.went_on_to(&at.next_model()) || !self.input_waits {
+        if self.history.went_on_to(&at.next_model()) {
             return Ok(Joined::default());
         }
-        let inputs = self.store.joinable(self.lease.session).await?;
-        self.input_waits = false;
-        if inputs.is_empty() {
-            return Ok(Joined::default());
+        let waiting = if std::mem::take(&mut self.input_waits) {
+            self.store.joinable(self.lease.session).await?
+        } else {
+            Vec::new()
+        };
+        let inputs = waiting.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
+        let joined = Joined { inputs, correction };
+        if joined.is_empty() {
+            return Ok(joined);
         }
-        let joined =
-            Joined { inputs: inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect() };
         let (key, command) = (at.key().clone(), effect.into());
         self.note(Fact::Performed(Performed { key, command, outcome: joined.clone().into() }));
         self.flush().await?;

@@ -15,6 +15,7 @@ pub mod journaled;
 pub mod live;
 pub mod model;
 pub mod outfit;
+pub mod output;
 pub mod recent;
 pub mod scope;
 pub mod system;

@@ -1,13 +1,14 @@
 //! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
 use crate::cancel::{Canceller, cancel};
 use crate::catalogue::{Caller, Catalogue};
-use crate::drive::{Turn, drive};
+use crate::drive::{Turn, TurnInput, drive};
 use crate::events::Events;
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
 use crate::live::{Hub, Listener};
 use crate::model::backoff;
 use crate::outfit::{Outfit, World};
+use crate::output::check_schema;
 use crate::recent::Recent;
 use crate::tasks::Tasks;
 use outlast_kernel::replay::History;
@@ -20,11 +21,12 @@ use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::message::Part;
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::record::{Delivery, End, Record, Seq};
+use outlast_vocab::record::{self, Delivery, End, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
     Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,13 +81,15 @@ pub struct Input {
     pub delivery: Delivery,
     /// The head it is for.
     pub head: String,
+    /// JSON Schema that the answer must fit (R4.9).
+    pub output: Option<Value>,
 }
 
 impl Input {
     /// A text for a session, on its main head.
     pub fn text(target: Target, text: impl Into<String>) -> Self {
         let parts = vec![Part::text(text)];
-        Self { target, parts, key: None, delivery: Delivery::Next, head: MAIN.to_owned() }
+        Self { target, parts, key: None, delivery: Delivery::Next, head: MAIN.to_owned(), output: None }
     }
 }
 
@@ -208,7 +212,7 @@ impl Runtime {
     ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits)?;
-        let Input { target, parts, key, delivery, head } = input;
+        let Input { target, parts, key, delivery, head, output } = input;
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
         let accepted = inner
@@ -220,6 +224,7 @@ impl Runtime {
                 key,
                 delivery,
                 head,
+                output,
                 package: Some(inner.outfit.fingerprint),
                 blobs: inner.outfit.to_store(),
                 now,
@@ -289,7 +294,7 @@ impl Runtime {
             return Err(Error::new(Kind::WaitNotFound, format!("{turn} is not stuck")));
         };
         let now = self.now();
-        self.inner.store.resolve(turn, wait.key, Resolution::Ok(serde_json::Value::Null), now).await?;
+        self.inner.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
@@ -337,6 +342,9 @@ fn check_input(input: &Input, limits: &Limits) -> Result<(), Error> {
     limits::check("input_bytes", bytes, limits.input_bytes)?;
     limits::check("key_bytes", input.key.as_ref().map_or(0, String::len), limits.key_bytes)?;
     limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
+    if let Some(schema) = &input.output {
+        check_schema(schema, limits)?;
+    }
     match &input.target {
         Target::Key { key, .. } if key.is_empty() => {
             Err(Error::new(Kind::InputInvalid, "a session key must not be empty"))
@@ -507,7 +515,11 @@ impl Drive<'_> {
             self.wish.canceller.cancel(reason);
         }
         let accepted = history.accepted();
-        let input = accepted.map(|accepted| accepted.parts.clone()).ok_or_else(|| {
+        let given = |record::Accepted { parts, output, .. }: &record::Accepted| TurnInput {
+            parts: parts.clone(),
+            output: output.clone(),
+        };
+        let input = accepted.map(given).ok_or_else(|| {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if claims > self.inner.world.limits.claims_without_progress {

@@ -213,7 +213,7 @@ impl Client {
 
     /// What is sent for an act; nothing if it cannot be said yet.
     fn request(&self, no: usize, witness: &Witness) -> Option<Request> {
-        let input = |text: &str, delivery, head: &str| {
+        let input = |text: &str, delivery, head: &str, output| {
             let text = if no == 0 { format!("{}: {text}", self.scenario.name) } else { text.to_owned() };
             Request::Say(Input {
                 target: Target::Key { key: self.key.clone(), fresh: self.session },
@@ -221,6 +221,7 @@ impl Client {
                 key: Some(format!("act {no}")),
                 delivery,
                 head: head.to_owned(),
+                output,
             })
         };
         let turn_of = |other: usize| match &self.acts[other] {
@@ -229,9 +230,10 @@ impl Client {
         };
         let session = self.session;
         Some(match self.scenario.acts[no].what {
-            What::Say(text) => input(text, Delivery::Next, MAIN),
-            What::Steer(text) => input(text, Delivery::Join, MAIN),
-            What::SayOn(head, text) => input(text, Delivery::Next, head),
+            What::Say(text) => input(text, Delivery::Next, MAIN, None),
+            What::AskNumber(text) => input(text, Delivery::Next, MAIN, Some(json!({ "type": "number" }))),
+            What::Steer(text) => input(text, Delivery::Join, MAIN, None),
+            What::SayOn(head, text) => input(text, Delivery::Next, head, None),
             What::Resolve(name, ok) => {
                 let key = witness.seen().keys.get(&(session, name.to_owned())).cloned()?;
                 let denied = || Failure::new(Kind::ToolFailed, "denied");

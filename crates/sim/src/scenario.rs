@@ -58,6 +58,8 @@ pub(crate) enum When {
 pub(crate) enum What {
     /// An input.
     Say(&'static str),
+    /// An input whose answer must be a number.
+    AskNumber(&'static str),
     /// An input that wants to join the running turn.
     Steer(&'static str),
     /// An input on another head.
@@ -88,6 +90,12 @@ impl Scenario {
     fn new(name: &'static str, lines: Vec<Line>) -> Self {
         let acts = vec![at_once(What::Say("go"))];
         Self { name, lines, acts, limits: |_| {}, settled: true, deadly: false, alone: false }
+    }
+
+    /// Its first input wants a number.
+    fn asking(mut self) -> Self {
+        self.acts[0] = at_once(What::AskNumber("go"));
+        self
     }
 
     fn then(mut self, when: When, what: What) -> Self {
@@ -121,7 +129,7 @@ impl Scenario {
 impl What {
     /// Whether it is an input, which must be answered by a turn.
     pub(crate) const fn is_input(self) -> bool {
-        matches!(self, Self::Say(_) | Self::Steer(_) | Self::SayOn(..))
+        matches!(self, Self::Say(_) | Self::AskNumber(_) | Self::Steer(_) | Self::SayOn(..))
     }
 }
 
@@ -158,6 +166,7 @@ fn turns() -> Vec<Scenario> {
         ),
         Scenario::new("durable steps", vec![Call(&[("stepped", "x")]), Say("done")]),
         Scenario::new("steps beside a payment", vec![Call(&[("stepped", "x"), ("pay", "y")]), Say("done")]),
+        Scenario::new("typed answer", vec![Call(&[("pay", "a")]), Say("three"), Say("3")]).asking(),
         Scenario::new("sleep", vec![Call(&[("nap", "")]), Say("done")]),
     ]
 }

@@ -52,6 +52,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         key: Some("first".to_owned()),
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        output: None,
         package: None,
         blobs: Vec::new(),
         now: NOW,

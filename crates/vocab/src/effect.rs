@@ -531,6 +531,23 @@ pub enum Boundary {
 pub struct Joined {
     /// Inputs that were queued for steering, in the order they came.
     pub inputs: Vec<JoinedInput>,
+    /// What is wrong with the answer, where it does not fit the contract; the model is told so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<String>,
+}
+
+impl Joined {
+    /// Whether nothing joined.
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.correction.is_none()
+    }
+
+    /// What joined, as the model reads it.
+    pub fn into_messages(self) -> impl Iterator<Item = Message> {
+        let correction = self.correction.into_iter().map(Message::user);
+        let inputs = self.inputs.into_iter().map(|input| Message::User { parts: input.parts });
+        correction.chain(inputs)
+    }
 }
 
 /// An input that joined a running turn instead of starting its own.

@@ -146,6 +146,8 @@ kinds! {
     ModelCut = "model.cut", Retry, 502;
     /// The provider refuses the request as it is.
     ModelRejected = "model.rejected", Reject, 400;
+    /// The answer of a turn does not fit the contract that its input carried.
+    OutputInvalid = "output.invalid", Reject, 422;
     /// A rehearsal script does not parse.
     ScriptInvalid = "script.invalid", Reject, 400;
     /// A rehearsal script asks for what the session does not have.

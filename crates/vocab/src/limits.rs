@@ -17,6 +17,10 @@ pub struct Limits {
     pub key_bytes: usize,
     /// Model calls in one turn.
     pub model_calls: u32,
+    /// How often a turn's answer that does not fit its contract is sent back to the model.
+    pub output_repairs: u32,
+    /// Bytes of the JSON Schema that an answer must fit.
+    pub schema_bytes: usize,
     /// Attempts of one model call whose error may pass.
     pub model_attempts: u32,
     /// Silence in a model's stream before it is cut.
@@ -74,6 +78,8 @@ impl Default for Limits {
             queued_inputs: 100,
             key_bytes: 256,
             model_calls: 50,
+            output_repairs: 3,
+            schema_bytes: 64 << 10,
             model_attempts: 5,
             model_stall: Duration::from_mins(1),
             reply_bytes: 4 << 20,

@@ -10,6 +10,7 @@ use crate::message::{ModelCallId, Part, ToolResult};
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 /// The place of a record in its session, counted from 1 without gaps.
@@ -137,6 +138,9 @@ pub struct Accepted {
     /// The fingerprint of the configuration that is to answer it: that of whoever took it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<Hash>,
+    /// JSON Schema that the turn's answer must fit (R4.9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
 }
 
 /// What an input does that arrives during a turn (R4.3).

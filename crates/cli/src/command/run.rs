@@ -9,6 +9,8 @@ use crate::terminal;
 use clap::Args;
 use outlast::store::MAIN;
 use outlast::{Error, Outlast};
+use serde_json::Value;
+use std::path::PathBuf;
 
 /// Sends one input and follows its turn.
 #[derive(Args)]
@@ -24,6 +26,9 @@ pub(crate) struct Run {
     /// The head of the session to say it on
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
+    /// A JSON Schema that the answer must fit, as a file; an answer that does not is sent back to the model
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// Print every event as a line of JSON
     #[arg(long)]
     json: bool,
@@ -39,24 +44,39 @@ impl Run {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let text = input::text(&self.text)?;
         let named = self.session.as_deref().map(Named::parse).transpose()?;
+        let schema = self.schema.as_deref().map(input::json_file).transpose()?;
         let outlast = self.agent.start(data).await?;
-        let ran = self.turn(&outlast, named, text).await;
+        let ran = self.turn(&outlast, named, text, schema).await;
         outlast.shut_down().await;
         ran
     }
 
-    async fn turn(&self, outlast: &Outlast, named: Option<Named>, text: String) -> Result<(), Error> {
+    async fn turn(
+        &self,
+        outlast: &Outlast,
+        named: Option<Named>,
+        text: String,
+        schema: Option<Value>,
+    ) -> Result<(), Error> {
         let is_new = named.is_none();
         let session = Named::session(named, outlast).on_head(&self.head);
         let sending = match &self.key {
             Some(key) => session.send_once(key, text),
             None => session.send(text),
         };
+        let sending = match schema {
+            Some(schema) => sending.fitting(schema),
+            None => sending,
+        };
         let (turn, events) = sending.watched().await?;
         if is_new {
             terminal::note(&format!("· session {}", turn.session()));
         }
-        let mut view = if self.json { View::Frames } else { View::Prose(Prose::default()) };
+        let mut view = match (self.json, &self.schema) {
+            (true, _) => View::Frames,
+            (false, Some(_)) => View::Prose(Prose::of_answer()),
+            (false, None) => View::Prose(Prose::default()),
+        };
         let at_wait = if self.wait { AtWait::Stay } else { AtWait::Leave };
         follow(outlast, (turn, events), &mut view, at_wait).await
     }

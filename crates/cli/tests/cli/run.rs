@@ -38,6 +38,32 @@ fn a_run_without_a_script_is_answered_by_rules() {
 }
 
 #[test]
+fn an_answer_fits_the_schema_that_was_asked_for_or_the_run_fails() {
+    let place = Place::with_script("turn\nsay forty-two\nturn\nsay 42\nany\nsay still not");
+    place.write("number.json", r#"{"type": "number"}"#);
+    place.write("none.json", r#"{"type": 3}"#);
+    place.check(
+        "run 'six times seven?' --script script.txt --schema number.json
+         run 'once more' --script script.txt --schema none.json
+         run 'once more' --script script.txt --schema absent.json",
+        &expect![[r#"
+            $ run 'six times seven?' --script script.txt --schema number.json
+            42
+            | · session ses_1
+            | · the answer does not fit its schema; the model is told why
+            $ run 'once more' --script script.txt --schema none.json
+            | error[input.invalid]: the schema of the answer is no JSON Schema: 3 is not valid under any of the schemas listed in the 'anyOf' keyword
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ run 'once more' --script script.txt --schema absent.json
+            | error[io.failed]: absent.json cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
 fn the_same_key_is_the_same_turn() {
     let place = Place::with_script("turn\nsay One.\nturn\nsay Two.");
     place.check(

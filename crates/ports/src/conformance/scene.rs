@@ -228,6 +228,7 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         key: None,
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        output: None,
         package: None,
         blobs: Vec::new(),
         now: NOW,
@@ -353,7 +354,7 @@ pub(super) fn read(name: &str, resolution: Resolution) -> Fact {
 /// These inputs joined the turn.
 pub(super) fn joined(inputs: &[TurnId]) -> Fact {
     let input = |turn: &TurnId| JoinedInput { turn: *turn, parts: vec![Part::text("steer")] };
-    let outcome = Joined { inputs: inputs.iter().map(input).collect() };
+    let outcome = Joined { inputs: inputs.iter().map(input).collect(), correction: None };
     performed(ReplayKey::turn(0).checkpoint(0), Checkpoint { boundary: Boundary::AfterWork }, outcome)
 }
 

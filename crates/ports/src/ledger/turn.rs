@@ -8,16 +8,19 @@ use crate::store::{
     Target, Then, TurnState, Work,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
+use outlast_vocab::message::Part;
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
+use serde_json::Value;
 
 /// Takes an input in; the same key again gives the first turn (R1.3).
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
-    let Accept { target, turn, parts, key, delivery, head, package, blobs, now, taker, queued_most } = accept;
+    let Accept { target, turn, parts, key, delivery, head, output, package, blobs, now, taker, queued_most } =
+        accept;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
-    let input = key.as_ref().map_or(Hash::ZERO, |_| canon::fingerprint(&parts));
+    let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref()));
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
@@ -52,7 +55,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     };
     row.no = rows.insert_turn(&row)?;
     put_blobs(rows, blobs)?;
-    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package });
+    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package, output });
     let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
     let work = if let Some(taker) = taker {
@@ -69,6 +72,14 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     };
     rows.put_session(&session)?;
     Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
+}
+
+/// What two inputs under one key must have in common.
+fn input_fingerprint(parts: &[Part], output: Option<&Value>) -> Hash {
+    match output {
+        Some(output) => canon::fingerprint(&(parts, output)),
+        None => canon::fingerprint(&parts),
+    }
 }
 
 /// Keeps content that facts name by its hash. It stays: turns of any session may have been begun under it.

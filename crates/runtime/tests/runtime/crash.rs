@@ -23,6 +23,8 @@ enum Outside {
     Cancels,
     /// A second input is queued.
     Queues,
+    /// The input asks for a number.
+    WantsNumber,
 }
 
 fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
@@ -49,6 +51,7 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
         ("steering", Outside::Steers, vec![call("wait", "k"), Line::Say("done")]),
         ("cancel", Outside::Cancels, vec![call("wait", "k"), Line::Say("done")]),
         ("queued input", Outside::Queues, vec![call("put", "a"), Line::Say("one"), Line::Say("two")]),
+        ("typed answer", Outside::WantsNumber, vec![call("pay", "a"), Line::Say("three"), Line::Say("3")]),
         ("retries", Outside::Nothing, vec![call("flaky", ""), Line::Say("done")]),
         ("bad call", Outside::Nothing, vec![call("nothing", ""), Line::Say("done")]),
     ]
@@ -92,9 +95,10 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
 /// The outside world: idempotent, because whoever dies before an answer asks again.
 async fn act(life: &Life, outside: Outside) {
     let keyed = |key: &str, text: &str| Input { key: Some(key.into()), ..input(text) };
-    let turn = life.runtime.submit(keyed("first", "go")).await.unwrap().turn;
+    let output = (outside == Outside::WantsNumber).then(|| json!({ "type": "number" }));
+    let turn = life.runtime.submit(Input { output, ..keyed("first", "go") }).await.unwrap().turn;
     let second = match outside {
-        Outside::Nothing => None,
+        Outside::Nothing | Outside::WantsNumber => None,
         Outside::Queues => Some(life.runtime.submit(keyed("second", "more")).await.unwrap().turn),
         Outside::Resolves => {
             resolve(life, turn).await;
@@ -233,6 +237,7 @@ crash_tests! {
     steering_input_survives_a_death_anywhere_and_is_read_once = "steering";
     a_cancel_survives_a_death_anywhere = "cancel";
     a_queued_input_survives_a_death_anywhere = "queued input";
+    a_correction_of_the_answer_survives_a_death_anywhere = "typed answer";
     a_retried_call_survives_a_death_anywhere = "retries";
     a_refused_call_survives_a_death_anywhere = "bad call";
 }

@@ -5,12 +5,11 @@ use outlast_ports::service::Services;
 use outlast_ports::tool::Toolbox;
 use outlast_runtime::cancel::cancel;
 use outlast_runtime::catalogue::{Caller, Catalogue};
-use outlast_runtime::drive::{Turn, drive};
+use outlast_runtime::drive::{Turn, TurnInput, drive};
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::live::Hub;
 use outlast_runtime::{Outfit, World};
-use outlast_vocab::message::Part;
 use outlast_vocab::package::Package;
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Limits, TurnId};
@@ -49,7 +48,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         cancel: wish,
         stopping: watch::channel(false).1,
     };
-    drive(&turn, vec![Part::text("go")], &mut Inline::default()).await
+    drive(&turn, TurnInput::text("go"), &mut Inline::default()).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,7 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         key: None,
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        output: None,
         package: Some(pinned),
         blobs: vec![package],
         now,

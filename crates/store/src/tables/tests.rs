@@ -35,6 +35,7 @@ fn input(text: &str) -> Accept {
         key: Some("key".to_owned()),
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
+        output: None,
         package: None,
         blobs: Vec::new(),
         now: NOW,

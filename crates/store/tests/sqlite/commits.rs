@@ -19,13 +19,22 @@ fn written(store: &Sqlite) -> (u64, u64) {
 /// Holds the writer, queues these units behind it, lets it go, and gives back what each of them got.
 async fn together(store: &Sqlite, units: Vec<Unit>) -> Vec<Result<(), Error>> {
     let (go, gate) = mpsc::channel::<()>();
+    let (says, begun) = mpsc::channel();
     let mut held = store.write(move |_| {
+        says.send(()).expect("the test listens");
         gate.recv().expect("the test lets it go");
         Ok(())
     });
+    std::future::poll_fn(|cx| {
+        assert!(held.as_mut().poll(cx).is_pending());
+        // Whatever is queued before the writer has begun may share the transaction that it begins.
+        begun.recv().expect("the writer begins");
+        Poll::Ready(())
+    })
+    .await;
     let mut queued: Vec<_> = units.into_iter().map(|unit| store.write(unit)).collect();
     std::future::poll_fn(|cx| {
-        for waiting in std::iter::once(&mut held).chain(&mut queued) {
+        for waiting in &mut queued {
             assert!(waiting.as_mut().poll(cx).is_pending());
         }
         Poll::Ready(())

@@ -93,6 +93,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             key: None,
             delivery: Delivery::Next,
             head: MAIN.to_owned(),
+            output: None,
             package: None,
             blobs: Vec::new(),
             now: NOW,

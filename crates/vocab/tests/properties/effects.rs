@@ -44,11 +44,13 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
         millis().prop_map(|until| (Sleep { until }.into(), Slept {}.into())),
         (key(), option(millis()), resolution())
             .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
-        (any::<bool>(), vec((turn(), parts()), 0..3)).prop_map(|(after_work, inputs)| {
-            let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
-            let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
-            (Checkpoint { boundary }.into(), Joined { inputs }.into())
-        }),
+        (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>())).prop_map(
+            |(after_work, inputs, correction)| {
+                let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
+                let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
+                (Checkpoint { boundary }.into(), Joined { inputs, correction }.into())
+            }
+        ),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Any fact that can be written.
 use crate::effects::{asked_and_answered, batch_call, tool_outcome};
-use crate::pieces::{claim, failure, hash, key, node, parts, resolution, result, tool_use, turn};
+use crate::pieces::{claim, failure, hash, json_value, key, node, parts, resolution, result, tool_use, turn};
 use outlast_vocab::Millis;
 use outlast_vocab::effect::{EffectKind, ToolBatch};
 use outlast_vocab::record::{
@@ -50,9 +50,11 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![
         (option(text()), option(node())).prop_map(|(key, forked_from)| Fact::Opened { key, forked_from }),
         (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
-        (parts(), option(text()), delivery, option(hash())).prop_map(|(parts, key, delivery, package)| {
-            Fact::Accepted(Accepted { parts, key, delivery, package })
-        }),
+        (parts(), option(text()), delivery, option(hash()), option(json_value())).prop_map(
+            |(parts, key, delivery, package, output)| {
+                Fact::Accepted(Accepted { parts, key, delivery, package, output })
+            }
+        ),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {
             Fact::Started(Started { kernel, package, head, parent })
         }),

@@ -13,6 +13,7 @@ use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, NodeRef};
 use outlast_vocab::{Hash, Millis};
+use serde_json::json;
 
 /// The next operation: one ask, or several writes at the same moment.
 pub(super) fn asks(known: &mut Known, dice: &mut Dice) -> Vec<Ask> {
@@ -122,6 +123,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         key: dice.percent(25).then(|| dice.one_of(INPUT_KEYS).to_owned()),
         delivery: dice.one_of(&[Delivery::Next, Delivery::Join]),
         head: head(dice),
+        output: dice.percent(10).then(|| json!({ "type": "object" })),
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
         now: known.now,

@@ -58,7 +58,13 @@ impl Story {
         let key = Some(key.to_owned());
         self.add(
             turn,
-            Fact::Accepted(Accepted { parts: vec![], key, delivery: Delivery::Next, package: None }),
+            Fact::Accepted(Accepted {
+                parts: vec![],
+                key,
+                delivery: Delivery::Next,
+                package: None,
+                output: None,
+            }),
         );
     }
 
@@ -172,7 +178,7 @@ pub(super) fn busy() -> Story {
     let (wait, yes) = (completion().key, Resolution::Ok(json!(5)));
     story.add(MAIN, Fact::Resolved { key: wait.clone(), resolution: yes.clone() });
     story.add(MAIN, performed(wait.clone(), AwaitEvent { key: wait, deadline: None }, yes));
-    let joined = Joined { inputs: vec![JoinedInput { turn: JOINED, parts: vec![] }] };
+    let joined = Joined { inputs: vec![JoinedInput { turn: JOINED, parts: vec![] }], correction: None };
     let checkpoint = Checkpoint { boundary: Boundary::AfterWork };
     story.add(MAIN, performed(ReplayKey::turn(0).checkpoint(0), checkpoint, joined));
     story.end(JOINED, End::Joined { into: MAIN });

@@ -1,0 +1,100 @@
+//! Holds the answer of a turn against the contract that its input carries (R4.9).
+use crate::catalogue::errors_of;
+use jsonschema::Validator;
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind, Limits, limits};
+use serde_json::Value;
+
+/// Refuses what is no JSON Schema, before an input that carries it is taken in.
+pub(crate) fn check_schema(schema: &Value, limits: &Limits) -> Result<(), Error> {
+    limits::check("schema_bytes", outlast_vocab::message::json_size(schema), limits.schema_bytes)?;
+    limits::check_depth("json_depth", schema, limits.json_depth)?;
+    validator(schema).map(drop)
+}
+
+fn validator(schema: &Value) -> Result<Validator, Error> {
+    jsonschema::validator_for(schema).map_err(|cause| {
+        Error::new(Kind::InputInvalid, format!("the schema of the answer is no JSON Schema: {cause}"))
+    })
+}
+
+/// What the model is told of an answer that does not fit; nothing if it fits.
+pub(crate) fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
+    let errors = match value_of(answer) {
+        Ok(value) => errors_of(&validator(schema)?, &value),
+        Err(error) => vec![error.detail().to_owned()],
+    };
+    if errors.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "The answer does not fit its schema:\n- {}\nAnswer again with JSON that fits this schema, and nothing else:\n{schema}",
+        errors.join("\n- ")
+    )))
+}
+
+/// The JSON of an answer, which a model may have put into a code fence.
+pub fn value_of(answer: &str) -> Result<Value, Error> {
+    let bare = answer.trim();
+    let fenced = bare.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let json = fenced.map_or(bare, |rest| rest.strip_prefix("json").unwrap_or(rest));
+    serde_json::from_str(json).map_err(|cause| {
+        Error::new(Kind::OutputInvalid, format!("expected JSON, got `{}`: {cause}", shown(answer)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(answer: &str, want: &Expect) {
+        let schema = json!({
+            "type": "object",
+            "properties": { "age": { "type": "integer", "minimum": 0 }, "name": { "type": "string" } },
+            "required": ["name"]
+        });
+        want.assert_eq(&correction(answer, &schema).unwrap().unwrap_or_else(|| "fits".to_owned()));
+    }
+
+    #[test]
+    fn an_answer_that_fits_needs_no_correction() {
+        check(r#"{"name": "Ann", "age": 3}"#, &expect!["fits"]);
+        check("```json\n{\"name\": \"Ann\"}\n```", &expect!["fits"]);
+        check(" ```\n{\"name\": \"Ann\"}``` ", &expect!["fits"]);
+    }
+
+    #[test]
+    fn a_correction_has_every_error_with_its_path_and_the_schema() {
+        check(
+            r#"{"age": -1}"#,
+            &expect![[r#"
+                The answer does not fit its schema:
+                - at the root: "name" is a required property
+                - at /age: -1 is less than the minimum of 0
+                Answer again with JSON that fits this schema, and nothing else:
+                {"properties":{"age":{"minimum":0,"type":"integer"},"name":{"type":"string"}},"required":["name"],"type":"object"}"#]],
+        );
+        check(
+            "Ann is three.",
+            &expect![[r#"
+            The answer does not fit its schema:
+            - expected JSON, got `Ann is three.`: expected value at line 1 column 1
+            Answer again with JSON that fits this schema, and nothing else:
+            {"properties":{"age":{"minimum":0,"type":"integer"},"name":{"type":"string"}},"required":["name"],"type":"object"}"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_no_schema_is_refused_with_the_input() {
+        let limits = Limits { schema_bytes: 20, ..Limits::default() };
+        assert_eq!(check_schema(&json!({ "type": "any" }), &limits).unwrap_err().kind(), Kind::InputInvalid);
+        assert_eq!(
+            check_schema(&json!({ "title": "x".repeat(30) }), &limits).unwrap_err().kind(),
+            Kind::LimitExceeded
+        );
+        assert!(check_schema(&json!(true), &limits).is_ok());
+    }
+}
