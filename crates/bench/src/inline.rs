@@ -5,7 +5,6 @@ use outlast::runtime::cancel::cancel;
 use outlast::runtime::catalogue::{Caller, Catalogue};
 use outlast::runtime::drive::{Turn, TurnInput, drive};
 use outlast::runtime::inline::Inline;
-use outlast::runtime::live::Hub;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
 use outlast::{Error, Limits, SessionId, TurnId};
@@ -36,7 +35,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Err
 
 struct Bench {
     world: Arc<World>,
-    outfit: Outfit,
+    outfit: Arc<Outfit>,
     tokio: tokio::runtime::Runtime,
 }
 
@@ -44,15 +43,14 @@ impl Bench {
     fn new(script: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let toolbox = rig::toolbox(Tools::Echo)?;
         let package = rig::package(&toolbox)?;
-        let world = Arc::new(World {
-            models: vec![Arc::new(rig::model(script)?)],
-            tools: Catalogue::new(vec![Arc::new(toolbox)])?,
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            limits: Limits::default(),
-            hub: Hub::new(8),
-        });
-        let outfit = Outfit::new(package, &world)?;
+        let world = Arc::new(World::new(
+            vec![Arc::new(rig::model(script)?)],
+            Catalogue::new(vec![Arc::new(toolbox)])?,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+            Limits::default(),
+        ));
+        let outfit = Arc::new(Outfit::new(package, &world)?);
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { world, outfit, tokio })
     }

@@ -1,4 +1,5 @@
 //! The commands, one file each.
+mod attachments;
 mod cancel;
 mod chat;
 mod demo;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Sessions(sessions::Sessions),
     /// Print what happened in a session
     Events(events::Events),
+    /// List what a session has attached, or save it
+    Attachments(attachments::Attachments),
     /// Finish a call or an event that a turn waits for
     Resolve(resolve::Resolve),
     /// Ask a turn to stop
@@ -70,6 +73,7 @@ impl Command {
             Self::Chat(chat) => done(chat.run(data)),
             Self::Sessions(sessions) => done(sessions.run(data)),
             Self::Events(events) => done(events.run(data)),
+            Self::Attachments(attachments) => done(attachments.run(data)),
             Self::Resolve(resolve) => done(resolve.run(data)),
             Self::Cancel(cancel) => done(cancel.run(data)),
             Self::Retry(retry) => done(retry.run(data)),

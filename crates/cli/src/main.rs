@@ -3,6 +3,7 @@
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
 //! [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
+mod attached;
 mod command;
 mod data;
 mod find;

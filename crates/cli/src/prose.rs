@@ -74,6 +74,11 @@ impl Prose {
             LiveKind::Interrupted { key } => {
                 terminal::note(&format!("! {} was interrupted before it answered", self.name(key)));
             }
+            LiveKind::Output { key, text } => {
+                for line in text.lines() {
+                    terminal::note(&format!("· {} | {line}", self.name(key)));
+                }
+            }
             LiveKind::Progress { key, note } => terminal::note(&format!("· {}: {note}", self.name(key))),
             // Whoever follows the turn says what becomes of it.
             LiveKind::Running { .. } | LiveKind::Replayed { .. } | LiveKind::Held { .. } => {}

@@ -1,11 +1,14 @@
 //! An input that is about to be sent.
 use crate::{Session, Turn};
 use outlast_ports::BoxFuture;
+use outlast_ports::store::Upload;
 use outlast_runtime::Input;
 use outlast_runtime::events::Events;
 use outlast_vocab::Error;
+use outlast_vocab::message::MediaType;
 use outlast_vocab::record::Delivery;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// An input that is about to be sent. When awaiting it returns, the input is durable and will be answered, whatever
 /// happens to this process.
@@ -16,6 +19,7 @@ pub struct Sending {
     pub(crate) key: Option<String>,
     pub(crate) delivery: Delivery,
     pub(crate) output: Option<Value>,
+    pub(crate) files: Vec<Upload>,
 }
 
 impl Sending {
@@ -23,6 +27,18 @@ impl Sending {
     /// times; then the turn fails with `output.invalid`.
     pub fn fitting(self, schema: Value) -> Self {
         Self { output: Some(schema), ..self }
+    }
+
+    /// Attaches bytes of a media type, like `image/png`. They are kept with the session; the message only refers to them.
+    /// Several may be attached, in order.
+    pub fn attach(
+        mut self,
+        media_type: &str,
+        name: Option<String>,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> Result<Self, Error> {
+        self.files.push(Upload::new(MediaType::try_from(media_type.to_owned())?, name, bytes)?);
+        Ok(self)
     }
 
     /// Sends it and follows its session from there. Watching begins before the turn does, so no word of a streamed answer
@@ -41,9 +57,9 @@ impl Sending {
 
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
-        let Self { session, text, key, delivery, output } = self;
+        let Self { session, text, key, delivery, output, files } = self;
         let head = session.head().to_owned();
-        let input = Input { key, delivery, head, output, ..Input::text(session.target(), text) };
+        let input = Input { key, delivery, head, output, files, ..Input::text(session.target(), text) };
         (session, input)
     }
 }

@@ -42,6 +42,7 @@ impl Session {
             key: None,
             delivery: Delivery::Next,
             output: None,
+            files: Vec::new(),
         }
     }
 

@@ -8,8 +8,8 @@ mod tree;
 mod turn;
 
 pub use lookup::{
-    blob, cancel_reason, feed, history, joinable, records, session, session_by_key, sessions, turn,
-    turn_records, turns, unknown, value, value_names, verify,
+    attachment, attachments, blob, cancel_reason, feed, history, joinable, records, said, session,
+    session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
 };
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};

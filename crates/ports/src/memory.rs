@@ -3,11 +3,11 @@
 //! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
 use crate::BoxFuture;
 use crate::rows::{
-    Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
-    TurnNo, TurnRow, taken,
+    AttachmentRow, Body, ClaimRow, Node, PINNED, PartialRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
+    Rows, SessionNo, SessionRow, TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
-use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
@@ -72,7 +72,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 1,
+            schema: 2,
             durability: Durability::None,
             bytes,
         };
@@ -106,6 +106,8 @@ struct Tables {
     resolutions: BTreeMap<(TurnNo, ReplayKey), Resolution>,
     values: BTreeMap<(SessionNo, String), String>,
     blobs: BTreeMap<Hash, BlobRow>,
+    attachments: BTreeMap<(SessionNo, AttachmentId), AttachmentRow>,
+    partials: BTreeMap<(TurnNo, usize), PartialRow>,
     dead: BTreeSet<WorkerId>,
     secret: Secret,
     last: (i64, i64, u64),
@@ -138,6 +140,8 @@ enum Undo {
     Resolution((TurnNo, ReplayKey), Option<Resolution>),
     Value((SessionNo, String), Option<String>),
     Blob(Hash, Option<BlobRow>),
+    Attachment((SessionNo, AttachmentId), Option<AttachmentRow>),
+    Partial((TurnNo, usize), Option<PartialRow>),
 }
 
 /// Sets or removes an entry and gives back what was there.
@@ -161,6 +165,8 @@ impl Tables {
                 Undo::Resolution(key, row) => self.set_resolution(key, row),
                 Undo::Value(key, json) => self.set_value(key, json),
                 Undo::Blob(hash, bytes) => self.set_blob(hash, bytes),
+                Undo::Attachment(key, row) => self.set_attachment(key, row),
+                Undo::Partial(key, row) => self.set_partial(key, row),
             }
             // Undoing is a change too; it must not be undone.
             self.undo.pop();
@@ -237,7 +243,17 @@ impl Tables {
         self.undo.push(Undo::Blob(hash, old));
     }
 
-    /// A record that used this content is gone; the content goes with the last one.
+    fn set_attachment(&mut self, key: (SessionNo, AttachmentId), row: Option<AttachmentRow>) {
+        let old = swap(&mut self.attachments, &key, row);
+        self.undo.push(Undo::Attachment(key, old));
+    }
+
+    fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
+        let old = swap(&mut self.partials, &key, row);
+        self.undo.push(Undo::Partial(key, old));
+    }
+
+    /// Who used this content is gone; the content goes with the last one.
     fn release_blob(&mut self, hash: Hash) {
         if let Some((bytes, uses)) = self.blobs.get(&hash).cloned() {
             self.set_blob(hash, (uses > 1).then(|| (bytes, uses - 1)));
@@ -376,6 +392,18 @@ impl ReadRows for Tables {
         Ok(page(ours.map(|(_, name)| name), limit))
     }
 
+    fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error> {
+        Ok(self.attachments.get(&(session, id)).cloned())
+    }
+
+    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
+        Ok(page(self.attachments.values().filter(|row| row.session == session), limit))
+    }
+
+    fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
+        Ok(self.partials.range((turn, 0)..=(turn, usize::MAX)).map(|(_, row)| row.clone()).collect())
+    }
+
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.blobs.get(&hash).map(|(bytes, _)| bytes.to_vec()))
     }
@@ -418,6 +446,7 @@ impl Rows for Tables {
                 self.set_resolution(key, None);
             }
             self.set_waits(turn, None);
+            self.delete_partials(turn)?;
             self.set_turn(turn, None);
         }
         let log: Vec<u64> =
@@ -427,6 +456,10 @@ impl Rows for Tables {
                 self.release_blob(hash);
             }
             self.set_log(position, None);
+        }
+        for row in self.attachments(no, usize::MAX)? {
+            self.release_blob(row.attachment.content);
+            self.set_attachment((no, row.attachment.id), None);
         }
         let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
         for key in claims {
@@ -514,6 +547,31 @@ impl Rows for Tables {
     fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
         let uses = self.blobs.get(&hash).map_or(0, |(_, uses)| *uses);
         self.set_blob(hash, Some((bytes.into(), uses + 1)));
+        Ok(())
+    }
+
+    fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        let uses = self.blobs.get(&hash).map_or(0, |(_, uses)| *uses);
+        if uses < PINNED {
+            self.set_blob(hash, Some((bytes.into(), uses + PINNED)));
+        }
+        Ok(())
+    }
+
+    fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error> {
+        self.set_attachment((row.session, row.attachment.id), Some(row.clone()));
+        Ok(())
+    }
+
+    fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error> {
+        self.set_partial((row.turn, row.start), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_partials(&mut self, turn: TurnNo) -> Result<(), Error> {
+        for row in self.partials(turn)? {
+            self.set_partial((turn, row.start), None);
+        }
         Ok(())
     }
 }

@@ -4,8 +4,9 @@
 //! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
 //! an index over random ids halves the rate of a journal.
 use crate::store::{Fence, SessionState, TurnState};
-use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
+use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Hash, Kind, Millis};
@@ -173,6 +174,32 @@ pub struct ResolutionRow {
     pub resolution: Resolution,
 }
 
+/// An attachment of a session; its bytes are a blob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachmentRow {
+    /// The session that uses it.
+    pub session: SessionNo,
+    /// What it is.
+    pub attachment: Attachment,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+/// Text of a reply that is still being said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialRow {
+    /// The turn.
+    pub turn: TurnNo,
+    /// The model call.
+    pub key: ReplayKey,
+    /// Under which attempt it was said.
+    pub attempt: u32,
+    /// How many bytes of text came before.
+    pub start: usize,
+    /// The text.
+    pub text: String,
+}
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
@@ -250,6 +277,12 @@ pub trait ReadRows {
     fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error>;
     /// Names of a session's values by rising name.
     fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
+    /// An attachment of a session.
+    fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error>;
+    /// The attachments of a session by rising id.
+    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error>;
+    /// What was kept of the reply that a turn was getting, by rising start.
+    fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error>;
     /// A blob.
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error>;
     /// The secret that signs completion keys.
@@ -264,7 +297,7 @@ pub trait Rows: ReadRows {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
-    /// Removes a session with all its turns, records, claims, waits, values and heads.
+    /// Removes a session with all its turns, records, claims, waits, values, attachments and heads.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
     /// Extends every lease of a worker and lists them.
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
@@ -290,4 +323,15 @@ pub trait Rows: ReadRows {
     fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error>;
     /// Adds a blob, or counts one more use of it.
     fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
+    /// Adds a blob that stays whoever uses it.
+    fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
+    /// Adds an attachment of a session, which must not have it yet. Its blob is counted apart.
+    fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error>;
+    /// Keeps a piece of a reply, in place of the one with the same start.
+    fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
+    /// Forgets what was kept of the reply that a turn was getting.
+    fn delete_partials(&mut self, turn: TurnNo) -> Result<(), Error>;
 }
+
+/// Added to the uses of a blob that stays.
+pub const PINNED: u64 = 1 << 40;

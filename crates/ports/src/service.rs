@@ -2,10 +2,16 @@
 //!
 //! A tool names what it needs in [`crate::tool::Tool::Needs`]. Some services live as long as the program
 //! ([`Service`]); others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`], [`Progress`],
-//! [`Values`], [`Cancellation`]). A tool sees only what it asked for.
+//! [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Cancellation`]). A tool sees only what it asked for.
+use crate::store::Upload;
+use crate::tool::schema_of;
 use crate::{Answer, BoxFuture};
+use outlast_vocab::effect::{DirectCall, Generation, Reply};
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, ToolName, text_of};
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
+use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::any::{Any, TypeId, type_name};
@@ -34,6 +40,24 @@ pub trait CallScope: Send + Sync {
 
     /// Tells listeners how far the tool is. Best effort: never fails the tool.
     fn progress(&self, note: String);
+
+    /// Shows listeners a piece of what the tool puts out. Best effort: never fails the tool.
+    fn output(&self, text: String);
+
+    /// Keeps an attachment of the session; it commits with the call's answer.
+    fn attach(&self, file: Upload) -> Result<(), Error>;
+
+    /// An attachment of the session, this call's own among them, with its bytes.
+    fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload>;
+
+    /// The model that answers the turn.
+    fn model(&self) -> Result<ModelName, Error>;
+
+    /// Asks a model outside the conversation, once: when the tool runs again, the recorded reply comes back.
+    fn direct(&self, call: DirectCall) -> Answer<'_, Reply>;
+
+    /// Runs another tool of the agent, once.
+    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value>;
 
     /// Comes back when the turn is cancelled.
     fn cancelled(&self) -> BoxFuture<'_, ()>;
@@ -148,6 +172,12 @@ per_call! {
     Progress;
     /// The session's values; writes commit with the call's answer.
     Values;
+    /// The session's attachments; what is put commits with the call's answer.
+    Attachments;
+    /// Models, asked outside the conversation.
+    Models;
+    /// The agent's other tools.
+    Tools;
     /// Whether the turn was cancelled.
     Cancellation;
 }
@@ -205,6 +235,77 @@ impl Progress {
     /// Tells listeners how far the tool is.
     pub fn note(&self, note: impl Into<String>) {
         self.0.progress(note.into());
+    }
+
+    /// Shows listeners a piece of what the tool puts out.
+    pub fn output(&self, text: impl Into<String>) {
+        self.0.output(text.into());
+    }
+}
+
+impl Attachments {
+    /// Keeps bytes as an attachment of the session. What the tool returns may name it by its id.
+    pub fn put(
+        &self,
+        media_type: &str,
+        name: Option<String>,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> Result<Attachment, Error> {
+        let file = Upload::new(MediaType::try_from(media_type.to_owned())?, name, bytes)?;
+        let attachment = file.attachment.clone();
+        self.0.attach(file)?;
+        Ok(attachment)
+    }
+
+    /// An attachment of the session with its bytes.
+    pub async fn get(&self, id: AttachmentId) -> Result<Upload, Error> {
+        self.0.attachment(id).await
+    }
+}
+
+impl Models {
+    /// Asks the turn's own model; its answer is text.
+    pub async fn ask(&self, text: impl Into<String>) -> Result<String, Error> {
+        let reply = self.call(self.question(text)?).await?;
+        Ok(text_of(&reply.parts).into_owned())
+    }
+
+    /// Asks the turn's own model for an answer of type `T`. One that does not fit is sent back with its errors.
+    pub async fn ask_as<T: DeserializeOwned + JsonSchema>(
+        &self,
+        text: impl Into<String>,
+    ) -> Result<T, Error> {
+        let question = DirectCall { output: Some(schema_of::<T>()), ..self.question(text)? };
+        let reply = self.call(question).await?;
+        let answer = text_of(&reply.parts);
+        serde_json::from_str(answer.trim()).map_err(|cause| {
+            Error::new(Kind::OutputInvalid, format!("the answer fits its schema, but not the type: {cause}"))
+        })
+    }
+
+    /// Asks a model with everything that can be said of it.
+    pub async fn call(&self, question: DirectCall) -> Result<Reply, Error> {
+        self.0.direct(question).await
+    }
+
+    /// A question to the turn's own model, to be changed by struct update.
+    pub fn question(&self, text: impl Into<String>) -> Result<DirectCall, Error> {
+        Ok(DirectCall {
+            usage_source: "tool".to_owned(),
+            model: self.0.model()?,
+            system: String::new(),
+            messages: vec![Message::user(text)],
+            options: Generation::default(),
+            output: None,
+        })
+    }
+}
+
+impl Tools {
+    /// Runs another tool of the agent, once: when this tool runs again, the recorded result comes back. A tool that may run
+    /// again cannot run one that must not.
+    pub async fn call(&self, tool: &str, arguments: impl Serialize) -> Result<Value, Error> {
+        self.0.tool(&tool.parse()?, json(&arguments)?).await
     }
 }
 

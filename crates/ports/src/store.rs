@@ -6,13 +6,14 @@ use crate::ledger;
 use crate::rows::{ReadRows, Rows};
 use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::Place;
-use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::{Part, ToolName};
+use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Hash, Millis};
+use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The head that a session has from its beginning.
 pub const MAIN: &str = "main";
@@ -78,8 +79,10 @@ pub struct Accept {
     pub output: Option<Value>,
     /// The fingerprint of the configuration that is to answer it.
     pub package: Option<Hash>,
-    /// Content that the input refers to, its configuration among it, unless it is there already.
+    /// The configuration that is to answer it, unless it is there already.
     pub blobs: Vec<Vec<u8>>,
+    /// The bytes of what it attaches.
+    pub files: Vec<Upload>,
     /// Now.
     pub now: Millis,
     /// Who drives the turn at once if the session is free.
@@ -132,10 +135,89 @@ pub struct Commit {
     pub facts: Vec<Fact>,
     /// Values of the session that change with it.
     pub values: Vec<ValueWrite>,
-    /// Content that the facts refer to.
+    /// The configuration that the facts refer to.
     pub blobs: Vec<Vec<u8>>,
+    /// The bytes of attachments that the facts refer to.
+    pub files: Vec<Upload>,
+    /// What becomes of the text that was kept of a reply.
+    pub partial: Partial,
     /// What becomes of the turn.
     pub then: Then,
+}
+
+impl Commit {
+    /// A write of facts alone; whatever else belongs to it is added by struct update.
+    pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
+        let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
+        Self { lease, now, facts, values, blobs, files, partial: Partial::AsItIs, then }
+    }
+}
+
+/// An attachment with its bytes, on their way to where they are kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// What it is.
+    pub attachment: Attachment,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Upload {
+    /// Bytes of this kind. What they are called decides nothing: the same bytes are the same attachment.
+    pub fn new(
+        media_type: MediaType,
+        name: Option<String>,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        if bytes.is_empty() {
+            let which = name.as_deref().unwrap_or("an attachment");
+            return Err(Error::new(Kind::AttachmentEmpty, format!("{which} has no bytes")));
+        }
+        let content = Hash::of(&bytes);
+        let id = AttachmentId::derived(&[content.as_bytes(), media_type.as_str().as_bytes()]);
+        Ok(Self { attachment: Attachment { id, content, media_type, name }, bytes })
+    }
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes of {:?}", self.bytes.len(), self.attachment)
+    }
+}
+
+/// What becomes of the text that was kept of a reply which is still being said (R5.5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Partial {
+    /// It stays as it is.
+    #[default]
+    AsItIs,
+    /// This is kept too. At the beginning of a reply it takes the place of everything.
+    Keep(Said),
+    /// It is forgotten: the reply is whole, or begins anew.
+    Forget,
+}
+
+/// Text of a reply that is still being said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Which model call.
+    pub key: ReplayKey,
+    /// Under which attempt it was said.
+    pub attempt: u32,
+    /// How many bytes of text came before.
+    pub start: usize,
+    /// The text.
+    pub text: String,
+}
+
+/// An attachment of a session as people look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachmentView {
+    /// What it is.
+    pub attachment: Attachment,
+    /// How many bytes it has.
+    pub bytes: u64,
 }
 
 /// A change of one value of the session; none removes it.
@@ -493,6 +575,15 @@ pub trait Content: Send + Sync {
     /// The bytes with this hash.
     fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
 
+    /// An attachment of a session, or of the sessions it was forked from.
+    fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView>;
+
+    /// The attachments that a session itself uses, by id.
+    fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>>;
+
+    /// What was kept of the reply that a turn was getting when it was left.
+    fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>>;
+
     /// A value of a session.
     fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>>;
 
@@ -709,6 +800,18 @@ impl<B: Backend> Trees for B {
 impl<B: Backend> Content for B {
     fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>> {
         self.read(move |rows| ledger::blob(rows, hash))
+    }
+
+    fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView> {
+        self.read(move |rows| ledger::attachment(rows, session, id))
+    }
+
+    fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>> {
+        self.read(move |rows| ledger::attachments(rows, session, limit))
+    }
+
+    fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>> {
+        self.read(move |rows| ledger::said(rows, turn))
     }
 
     fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>> {

@@ -28,6 +28,7 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     output: None,
                     package: None,
                     blobs: Vec::new(),
+                    files: Vec::new(),
                     now: Millis(1),
                     taker: None,
                     queued_most: 4,

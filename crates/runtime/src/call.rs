@@ -1,20 +1,26 @@
 //! Runs one tool call to its outcome: attempts, deadline, panics (R6.9, R6.13).
+use crate::asking::backoff;
 use crate::drive::Turn;
-use crate::model::backoff;
-use crate::scope::{Scope, call};
+use crate::host::Tier;
+use crate::scope::{Scope, Written, call};
 use crate::tools::{Came, contract};
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
+use outlast_ports::store::Upload;
 use outlast_ports::tool::Ran;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::limits;
-use outlast_vocab::message::{ToolResult, json_size};
+use outlast_vocab::message::{MediaType, ToolResult, json_size};
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::{Class, Error, Failure, Kind};
+use outlast_vocab::{Class, Error, Failure, Kind, Limits};
+use serde_json::{Value, json};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+
+/// The tool with which a model reads on in what was too large to be shown.
+pub(crate) const READ_MORE: &str = "read_more";
 
 /// Runs one call, again if its policy says so, until it has an outcome.
 pub(crate) async fn perform(
@@ -32,16 +38,14 @@ pub(crate) async fn perform(
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
         let error = match ran {
             Ok(Ran::Done(value)) => {
-                let size = json_size(&value);
-                let fits = limits::check("result_bytes", size, turn.world.limits.result_bytes);
-                let (result, values) = match (fits, scope.take_values().await) {
-                    (Ok(()), Ok(values)) => (ToolResult::Ok(value), values),
-                    (Err(error), _) | (_, Err(error)) => (ToolResult::Err(Failure::from(&error)), Vec::new()),
+                let (result, written) = match brought(turn, value, &scope).await {
+                    Ok((value, written)) => (ToolResult::Ok(value), written),
+                    Err(error) => (ToolResult::Err(Failure::from(&error)), Written::default()),
                 };
-                return Ok(Came::Ran(index, ToolOutcome::Done(result), values));
+                return Ok(Came::Ran(index, ToolOutcome::Done(result), written));
             }
             Ok(Ran::Pending) => {
-                return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_values().await?));
+                return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
             }
             // History and code parted inside the tool: that is not a result, the turn stops.
             Err(error) if error.kind() == Kind::JournalDiverged => return Err(error.at(turn.at())),
@@ -51,7 +55,7 @@ pub(crate) async fn perform(
         let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
         if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
             let result = ToolResult::Err(Failure::from(&error));
-            return Ok(Came::Ran(index, ToolOutcome::Done(result), Vec::new()));
+            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
         let longest = turn.world.limits.backoff_most;
@@ -60,6 +64,33 @@ pub(crate) async fn perform(
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
     }
+}
+
+/// The result with all that is written with it. One that is too large to be shown is attached, and its beginning is shown
+/// instead (R6.14).
+async fn brought(turn: &Turn<'_>, value: Value, scope: &Scope) -> Result<(Value, Written), Error> {
+    let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.world.limits;
+    let size = json_size(&value);
+    limits::check("result_bytes", size, result_bytes)?;
+    let mut written = scope.take_written().await?;
+    let reads_on = turn.outfit.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
+    if size <= result_shown_bytes || !reads_on || scope.tier == Tier::Ephemeral {
+        return Ok((value, written));
+    }
+    let (media_type, text) = match value {
+        Value::String(text) => ("text/plain", text),
+        value => ("application/json", value.to_string()),
+    };
+    let file = Upload::new(MediaType::try_from(media_type.to_owned())?, None, text.as_bytes())?;
+    let end = text.floor_char_boundary(preview_bytes);
+    let shown = json!({
+        "beginning": &text[..end],
+        "bytes": text.len(),
+        "attachment": file.attachment.id,
+        "to_read_on": format!("call {READ_MORE} with this attachment and offset {end}"),
+    });
+    written.files.push(file);
+    Ok((shown, written))
 }
 
 /// One attempt: bounded in time, and a panic is a failure of the attempt (R6.13).

@@ -18,7 +18,7 @@ pub struct Turn<'a> {
     /// The ports of this process.
     pub world: &'a Arc<World>,
     /// The configuration it runs under.
-    pub outfit: &'a Outfit,
+    pub outfit: &'a Arc<Outfit>,
     /// The session and the turn.
     pub caller: Caller,
     /// Which turn of the session, counted from 0.

@@ -3,12 +3,12 @@
 //! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
-use outlast_ports::store::{Store, ValueWrite, Work};
-use outlast_vocab::Error;
+use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -61,6 +61,15 @@ pub trait Host: Send {
     /// Remembers values for the next write.
     fn note_values(&mut self, values: Vec<ValueWrite>);
 
+    /// Remembers attachments for the next write.
+    fn note_files(&mut self, files: Vec<Upload>);
+
+    /// Makes durable what was said of a reply that is not whole yet (R5.5).
+    fn keep(&mut self, said: Said) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// What was kept of the reply to this model call, by a process that died.
+    fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+
     /// Writes what was noted; gives the place of the last record.
     fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
 
@@ -68,7 +77,7 @@ pub trait Host: Send {
     fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The messages before this turn, once they were recalled.
-    fn recalled(&self) -> &[Message];
+    fn recalled(&self) -> Arc<Vec<Message>>;
 
     /// Takes in what joins the turn here: inputs that wait for it, and what is wrong with its answer.
     fn checkpoint(

@@ -2,25 +2,25 @@
 use crate::host::{Driven, Host, Tier};
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
-use outlast_ports::store::{Store, ValueWrite};
+use outlast_ports::store::{Said, Store, Upload, ValueWrite};
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{Error, Kind, ReplayKey};
 use std::sync::Arc;
 
 /// Keeps nothing. What needs to be kept (durable steps, waits, pending completions) is refused.
 #[derive(Debug, Default)]
 pub struct Inline {
     history: Arc<History>,
-    earlier: Vec<Message>,
+    earlier: Arc<Vec<Message>>,
 }
 
 impl Inline {
     /// A turn that follows these messages.
     pub fn after(earlier: Vec<Message>) -> Self {
-        Self { history: Arc::default(), earlier }
+        Self { history: Arc::default(), earlier: Arc::new(earlier) }
     }
 }
 
@@ -54,6 +54,16 @@ impl Host for Inline {
 
     fn note_values(&mut self, _: Vec<ValueWrite>) {}
 
+    fn note_files(&mut self, _: Vec<Upload>) {}
+
+    async fn keep(&mut self, _: Said) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn said(&self, _: &ReplayKey) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     async fn flush(&mut self) -> Result<Seq, Error> {
         Ok(Seq(0))
     }
@@ -62,8 +72,8 @@ impl Host for Inline {
         Ok(())
     }
 
-    fn recalled(&self) -> &[Message] {
-        &self.earlier
+    fn recalled(&self) -> Arc<Vec<Message>> {
+        self.earlier.clone()
     }
 
     async fn checkpoint(&mut self, _: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {

@@ -1,19 +1,19 @@
 //! The host that keeps everything in a store, and answers from there after a crash.
+use crate::asking::backoff;
 use crate::cancel::Canceller;
 use crate::host::{Driven, Host, Tier};
-use crate::model::backoff;
 use crate::outfit::{Outfit, World};
 use crate::recent::{Conversation, Recent, Standing};
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_kernel::transcript::{self, Transcript};
-use outlast_ports::store::{After, Commit, Lease, Receipt, Store, Then, ValueWrite};
-use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Place, ToolOutcome};
+use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
+use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, Seq, Started};
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Failure, Kind, Limits};
+use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -31,6 +31,11 @@ pub struct Journaled {
     parent: Option<NodeRef>,
     noted: Vec<Fact>,
     values: Vec<ValueWrite>,
+    files: Vec<Upload>,
+    /// What becomes of the text that was kept of a reply.
+    partial: Partial,
+    /// Whether there may be such text.
+    keeps_text: bool,
     place: Option<Place>,
     recent: Arc<Recent>,
     recalled: Option<Conversation>,
@@ -108,6 +113,9 @@ impl Journaled {
             parent,
             noted: Vec::new(),
             values: Vec::new(),
+            files: Vec::new(),
+            partial: Partial::AsItIs,
+            keeps_text: resumed,
             place,
             recent,
             recalled: None,
@@ -192,8 +200,10 @@ impl Journaled {
         let nodes: Vec<usize> =
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
         let values = std::mem::take(&mut self.values);
+        let files = std::mem::take(&mut self.files);
+        let partial = std::mem::take(&mut self.partial);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
-        let receipt = self.write(Commit { lease, now, facts, values, blobs, then }).await?;
+        let receipt = self.write(Commit { lease, now, facts, values, blobs, files, partial, then }).await?;
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }
@@ -231,11 +241,34 @@ impl Host for Journaled {
     }
 
     fn note(&mut self, fact: Fact) {
+        // A reply that is whole, or will not come, needs nothing kept of it.
+        if self.keeps_text
+            && matches!(&fact, Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }))
+        {
+            (self.partial, self.keeps_text) = (Partial::Forget, false);
+        }
         self.noted.push(fact);
     }
 
     fn note_values(&mut self, values: Vec<ValueWrite>) {
         self.values.extend(values);
+    }
+
+    fn note_files(&mut self, files: Vec<Upload>) {
+        self.files.extend(files);
+    }
+
+    async fn keep(&mut self, said: Said) -> Result<(), Error> {
+        (self.partial, self.keeps_text) = (Partial::Keep(said), true);
+        self.commit(Then::GoOn).await.map(drop)
+    }
+
+    async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
+        if !self.keeps_text {
+            return Ok(None);
+        }
+        let said = self.store.said(self.lease.turn).await?;
+        Ok(said.filter(|said| said.key == *key).map(|said| said.text))
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
@@ -274,8 +307,8 @@ impl Host for Journaled {
         Ok(())
     }
 
-    fn recalled(&self) -> &[Message] {
-        self.recalled.as_ref().map(Conversation::messages).unwrap_or_default()
+    fn recalled(&self) -> Arc<Vec<Message>> {
+        self.recalled.as_ref().map(|recalled| recalled.messages().clone()).unwrap_or_default()
     }
 
     async fn checkpoint(&mut self, at: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {

@@ -1,14 +1,16 @@
 //! Drives turns: claim, replay, perform, commit, publish.
 //!
 //! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
-//! [`model`] and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
+//! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
 //! [`inline`] nowhere), [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
 
+mod asking;
 mod call;
 pub mod cancel;
 pub mod catalogue;
 pub mod drive;
 pub mod events;
+pub mod files;
 pub mod host;
 pub mod inline;
 pub mod journaled;

@@ -201,14 +201,9 @@ mod tests {
     use outlast_vocab::{Limits, ReplayKey};
 
     fn world(frames: usize) -> Arc<crate::World> {
-        Arc::new(crate::World {
-            models: Vec::new(),
-            tools: Catalogue::new(Vec::new()).unwrap(),
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            limits: Limits::default(),
-            hub: Hub::new(frames),
-        })
+        let limits = Limits { live_frames: frames, ..Limits::default() };
+        let tools = Catalogue::new(Vec::new()).unwrap();
+        Arc::new(crate::World::new(Vec::new(), tools, Arc::new(SystemClock), Arc::new(SystemEntropy), limits))
     }
 
     fn note(text: &str) -> Live {

@@ -1,5 +1,6 @@
 //! What a turn works with: the ports of this process, and what its package resolves to among them.
 use crate::catalogue::Catalogue;
+use crate::files::RecentFiles;
 use crate::live::Hub;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::{ModelInfo, ModelProvider};
@@ -24,9 +25,23 @@ pub struct World {
     pub limits: Limits,
     /// The line to those who watch.
     pub hub: Hub,
+    /// Attachments that were shown to a model a moment ago.
+    pub files: RecentFiles,
 }
 
 impl World {
+    /// These ports, within these bounds.
+    pub fn new(
+        models: Vec<Arc<dyn ModelProvider>>,
+        tools: Catalogue,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        limits: Limits,
+    ) -> Self {
+        let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
+        Self { models, tools, clock, entropy, limits, hub, files }
+    }
+
     /// Who serves a model, and what is known of it.
     pub fn model(&self, name: &ModelName) -> Result<(&dyn ModelProvider, ModelInfo), Error> {
         let serves = |provider: &'_ Arc<dyn ModelProvider>| provider.info(name);

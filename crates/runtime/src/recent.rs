@@ -6,12 +6,13 @@ use outlast_vocab::SessionId;
 use outlast_vocab::message::Message;
 use outlast_vocab::record::{NodeRef, Seq};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The messages before a turn, in the order the model reads them.
 #[derive(Debug, Default)]
 pub struct Conversation {
-    messages: Vec<Message>,
+    /// Shared with whoever shows them to a model; they are changed only when nobody does.
+    messages: Arc<Vec<Message>>,
     /// The turns, oldest first.
     turns: VecDeque<Extent>,
     size: usize,
@@ -30,7 +31,7 @@ impl Conversation {
         let size = turn.iter().map(Message::size).sum();
         self.turns.push_back(Extent { messages: turn.len(), size });
         self.size += size;
-        self.messages.extend(turn);
+        Arc::make_mut(&mut self.messages).extend(turn);
     }
 
     /// Drops the oldest turns until the rest fits, but never the last one.
@@ -41,11 +42,13 @@ impl Conversation {
             dropped += messages;
             self.size -= size;
         }
-        self.messages.drain(..dropped);
+        if dropped > 0 {
+            Arc::make_mut(&mut self.messages).drain(..dropped);
+        }
     }
 
     /// The messages.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &Arc<Vec<Message>> {
         &self.messages
     }
 }
@@ -148,7 +151,7 @@ mod tests {
         recent.keep(standing(1, 9), conversation("hi"));
         assert!(recent.take(standing(1, 10)).is_none());
         recent.keep(standing(1, 9), conversation("hi"));
-        assert_eq!(recent.take(standing(1, 9)).unwrap().messages(), [Message::user("hi")]);
+        assert_eq!(recent.take(standing(1, 9)).unwrap().messages().as_slice(), [Message::user("hi")]);
         assert!(recent.take(standing(1, 9)).is_none());
     }
 
@@ -169,7 +172,7 @@ mod tests {
         let mut conversation = conversation("12345");
         conversation.push(vec![Message::user("1234"), Message::user("5")]);
         conversation.fit(2 * Message::user("1234").size());
-        assert_eq!(conversation.messages(), [Message::user("1234"), Message::user("5")]);
+        assert_eq!(conversation.messages().as_slice(), [Message::user("1234"), Message::user("5")]);
         conversation.fit(1);
         assert_eq!(conversation.messages().len(), 2);
     }

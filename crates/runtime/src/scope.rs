@@ -1,20 +1,26 @@
-//! What one running call may do: steps, sleeps, waits, values, progress (R6.8).
+//! What one running call may do: steps, sleeps, waits, values, attachments, progress; questions to models
+//! (`direct`) and calls of other tools (`nested`) (R6.8).
 //!
 //! A call never writes to the journal itself. It sends what it did to the driver, which owns the journal, and waits
 //! until that is durable where it has to be.
+mod direct;
+mod nested;
+
 use crate::cancel::Cancel;
 use crate::host::Tier;
 use crate::inline::not_durable;
-use crate::outfit::World;
+use crate::outfit::{Outfit, World};
 use outlast_kernel::replay::History;
 use outlast_ports::service::CallScope;
-use outlast_ports::store::{Store, ValueWrite};
+use outlast_ports::store::{Store, Upload, ValueWrite};
 use outlast_ports::{Answer, BoxFuture};
-use outlast_vocab::effect::{AwaitEvent, DurableStep, Effect, Sleep, Slept, StepOutcome};
+use outlast_vocab::effect::{AwaitEvent, DirectCall, DurableStep, Effect, Reply, Sleep, Slept, StepOutcome};
 use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits;
+use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed};
-use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
@@ -44,10 +50,20 @@ pub(crate) struct Scope {
     pub(crate) cancel: Cancel,
     pub(crate) session: SessionId,
     pub(crate) turn: TurnId,
+    pub(crate) outfit: Arc<Outfit>,
+    pub(crate) lease: u64,
+    pub(crate) class: EffectClass,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
     pub(crate) to_driver: mpsc::Sender<FromCall>,
     pub(crate) used: Mutex<Used>,
+}
+
+/// What a call wrote besides its answer.
+#[derive(Default)]
+pub(crate) struct Written {
+    pub(crate) values: Vec<ValueWrite>,
+    pub(crate) files: Vec<Upload>,
 }
 
 /// What a call has used up so far.
@@ -55,7 +71,9 @@ pub(crate) struct Scope {
 pub(crate) struct Used {
     steps: BTreeSet<String>,
     sleeps: u32,
+    nested: u32,
     values: Vec<ValueWrite>,
+    files: Vec<Upload>,
     holds_still: bool,
     /// What was answered in this drive; it stays answered when the call is tried again.
     answered: History,
@@ -66,9 +84,12 @@ impl Scope {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The values the call wrote; they commit with its answer.
-    pub(crate) async fn take_values(&self) -> Result<Vec<ValueWrite>, Error> {
-        let values = std::mem::take(&mut self.used().values);
+    /// What the call wrote; it commits with its answer.
+    pub(crate) async fn take_written(&self) -> Result<Written, Error> {
+        let (values, files) = {
+            let mut used = self.used();
+            (std::mem::take(&mut used.values), std::mem::take(&mut used.files))
+        };
         let added = values.iter().filter(|write| write.value.is_some()).count();
         if let (Some(store), 1..) = (&self.store, added) {
             let most = self.world.limits.values_per_session;
@@ -77,7 +98,7 @@ impl Scope {
                 values.iter().filter(|write| write.value.is_some() && !there.contains(&write.name)).count();
             limits::check("values_per_session", there.len() + new, most)?;
         }
-        Ok(values)
+        Ok(Written { values, files })
     }
 
     /// Whether the call waits for something outside; its deadline does not count then.
@@ -144,10 +165,7 @@ impl Scope {
         let effect = DurableStep { name: name.to_owned(), input };
         if let Some(outcome) = self.answered(&key, &effect)? {
             self.tell(LiveKind::Replayed { key });
-            return match outcome {
-                StepOutcome::Value(value) => Ok(value),
-                StepOutcome::Failed(failure) => Err(failure.into()),
-            };
+            return outcome.into();
         }
         let answer = run.await;
         let outcome = match &answer {
@@ -223,6 +241,14 @@ impl Scope {
         Ok(resolution)
     }
 
+    fn count_nested(&self) -> Result<u32, Error> {
+        let mut used = self.used();
+        used.nested += 1;
+        let (made, most) = (used.nested as usize, self.world.limits.nested_per_call as usize);
+        limits::check("nested_per_call", made, most)?;
+        Ok(used.nested - 1)
+    }
+
     fn sign(&self, key: ReplayKey) -> Result<CompletionKey, Error> {
         let secret = self.secret.as_ref().ok_or_else(|| not_durable("a completion key"))?;
         Ok(CompletionKey::sign(secret, self.turn, key))
@@ -262,6 +288,42 @@ impl CallScope for Scope {
 
     fn progress(&self, note: String) {
         self.tell(LiveKind::Progress { key: self.key.clone(), note });
+    }
+
+    fn output(&self, text: String) {
+        self.tell(LiveKind::Output { key: self.key.clone(), text });
+    }
+
+    fn attach(&self, file: Upload) -> Result<(), Error> {
+        self.durable("keeping an attachment")?;
+        limits::check("attachment_bytes", file.bytes.len(), self.world.limits.attachment_bytes)?;
+        self.used().files.push(file);
+        Ok(())
+    }
+
+    fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload> {
+        let own = self.used().files.iter().find(|file| file.attachment.id == id).cloned();
+        Box::pin(async move {
+            if let Some(own) = own {
+                return Ok(own);
+            }
+            let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
+            let attachment = store.attachment(self.session, id).await?.attachment;
+            let bytes = store.blob(attachment.content).await?.into();
+            Ok(Upload { attachment, bytes })
+        })
+    }
+
+    fn model(&self) -> Result<ModelName, Error> {
+        Ok(self.outfit.package.model.clone())
+    }
+
+    fn direct(&self, call: DirectCall) -> Answer<'_, Reply> {
+        Box::pin(self.ask_until_it_fits(call))
+    }
+
+    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value> {
+        Box::pin(self.run_nested(tool, arguments))
     }
 
     fn cancelled(&self) -> BoxFuture<'_, ()> {

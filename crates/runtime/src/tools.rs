@@ -3,7 +3,7 @@
 use crate::call::perform;
 use crate::drive::Turn;
 use crate::host::Host;
-use crate::scope::{FromCall, Scope, Used};
+use crate::scope::{FromCall, Scope, Used, Written};
 use futures_util::FutureExt;
 use futures_util::future::poll_immediate;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -11,7 +11,6 @@ use outlast_kernel::batch::Batch;
 use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
 use outlast_kernel::step::{RunTools, Step};
 use outlast_kernel::transcript::{result_of, result_of_resolution};
-use outlast_ports::store::ValueWrite;
 use outlast_ports::tool::Probe;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
@@ -48,7 +47,7 @@ enum State {
 /// What came of a call.
 pub(crate) enum Came {
     /// The tool ran.
-    Ran(usize, ToolOutcome, Vec<ValueWrite>),
+    Ran(usize, ToolOutcome, Written),
     /// Somebody outside completed it.
     Completed(usize, Resolution),
 }
@@ -300,10 +299,11 @@ async fn take<H: Host>(
 /// Notes the answer of a call; says whether the call has its result now.
 fn settle<H: Host>(slot: &mut Slot, came: Came, host: &mut H) -> bool {
     let result = match came {
-        Came::Ran(_, outcome, values) => {
+        Came::Ran(_, outcome, Written { values, files }) => {
             let result = result_of(&outcome);
             host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
             host.note_values(values);
+            host.note_files(files);
             result
         }
         Came::Completed(_, resolution) => Some(result_of_resolution(resolution)),
@@ -350,6 +350,9 @@ fn start<'a, H: Host>(
         cancel: turn.cancel.clone(),
         session: turn.caller.session,
         turn: turn.caller.turn,
+        outfit: turn.outfit.clone(),
+        lease: turn.lease,
+        class: slot.class,
         child: index,
         key: slot.key.clone(),
         to_driver: to_driver.clone(),

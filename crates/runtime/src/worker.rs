@@ -1,12 +1,12 @@
 //! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
+use crate::asking::backoff;
 use crate::cancel::{Canceller, cancel};
 use crate::catalogue::{Caller, Catalogue};
 use crate::drive::{Turn, TurnInput, drive};
 use crate::events::Events;
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
-use crate::live::{Hub, Listener};
-use crate::model::backoff;
+use crate::live::Listener;
 use crate::outfit::{Outfit, World};
 use crate::output::check_schema;
 use crate::recent::Recent;
@@ -15,7 +15,7 @@ use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::store::{
-    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
+    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Upload, Work,
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
@@ -83,13 +83,23 @@ pub struct Input {
     pub head: String,
     /// JSON Schema that the answer must fit (R4.9).
     pub output: Option<Value>,
+    /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4).
+    pub files: Vec<Upload>,
 }
 
 impl Input {
     /// A text for a session, on its main head.
     pub fn text(target: Target, text: impl Into<String>) -> Self {
         let parts = vec![Part::text(text)];
-        Self { target, parts, key: None, delivery: Delivery::Next, head: MAIN.to_owned(), output: None }
+        Self {
+            target,
+            parts,
+            key: None,
+            delivery: Delivery::Next,
+            head: MAIN.to_owned(),
+            output: None,
+            files: Vec::new(),
+        }
     }
 }
 
@@ -132,8 +142,7 @@ impl Runtime {
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
-        let hub = Hub::new(limits.live_frames);
-        let world = World { models, tools: Catalogue::new(tools)?, clock, entropy, limits, hub };
+        let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
         let outfit = Arc::new(Outfit::new(package, &world)?);
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let inner = Arc::new(Inner {
@@ -212,7 +221,8 @@ impl Runtime {
     ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits)?;
-        let Input { target, parts, key, delivery, head, output } = input;
+        let Input { target, mut parts, key, delivery, head, output, files } = input;
+        parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment.clone() }));
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
         let accepted = inner
@@ -227,6 +237,7 @@ impl Runtime {
                 output,
                 package: Some(inner.outfit.fingerprint),
                 blobs: inner.outfit.to_store(),
+                files,
                 now,
                 taker: inner.taker(now),
                 queued_most: inner.world.limits.queued_inputs,
@@ -336,12 +347,17 @@ fn is_stuck(key: &ReplayKey) -> bool {
 
 fn check_input(input: &Input, limits: &Limits) -> Result<(), Error> {
     let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
-    if input.parts.is_empty() || (bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some())) {
+    let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
+    if says_nothing && input.files.is_empty() {
         return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
     }
     limits::check("input_bytes", bytes, limits.input_bytes)?;
     limits::check("key_bytes", input.key.as_ref().map_or(0, String::len), limits.key_bytes)?;
     limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
+    limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
+    for file in &input.files {
+        limits::check("attachment_bytes", file.bytes.len(), limits.attachment_bytes)?;
+    }
     if let Some(schema) = &input.output {
         check_schema(schema, limits)?;
     }

@@ -222,6 +222,7 @@ impl Client {
                 delivery,
                 head: head.to_owned(),
                 output,
+                files: Vec::new(),
             })
         };
         let turn_of = |other: usize| match &self.acts[other] {

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Error> {
     let note = ValueWrite { name: "note".to_owned(), value: Some(json!({ "kept": true })) };
     let blobs = vec![b"kept beside the records".to_vec()];
     let facts = vec![started(), reply("hello")];
-    store.commit(Commit { lease, now: NOW, facts, values: vec![note], blobs, then: end }).await?;
+    store.commit(Commit { values: vec![note], blobs, ..Commit::new(lease, NOW, facts, end) }).await?;
 
     let lease = begin(&store, "parked", 2).await?;
     let key = ReplayKey::turn(0).completion();
@@ -55,6 +55,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         output: None,
         package: None,
         blobs: Vec::new(),
+        files: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         queued_most: 1,
@@ -65,7 +66,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
 }
 
 fn commit(lease: Lease, facts: Vec<Fact>, then: Then) -> Commit {
-    Commit { lease, now: NOW, facts, values: vec![], blobs: vec![], then }
+    Commit::new(lease, NOW, facts, then)
 }
 
 fn started() -> Fact {

@@ -12,10 +12,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -140,6 +140,31 @@ CREATE TABLE blobs (
     bytes BLOB NOT NULL,
     uses INTEGER NOT NULL
 ) STRICT;
+";
+
+// Packages were kept by a single use that nobody gave back; now they say that they stay (`ports::rows::PINNED`).
+const VERSION_2: &str = "
+CREATE TABLE attachments (
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    id BLOB NOT NULL,
+    content BLOB NOT NULL,
+    media_type TEXT NOT NULL,
+    name TEXT,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE partials (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    start INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (turn, start)
+) STRICT;
+
+UPDATE blobs SET uses = uses + 1099511627776
+WHERE hash NOT IN (SELECT blob FROM records WHERE blob IS NOT NULL);
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

@@ -5,6 +5,7 @@
 //! | `clock` | pure | tells the time | [`WallClock`] |
 //! | `calculator` | pure | calculates exactly | |
 //! | `value_set`, `value_get`, `value_list` | transactional | keeps named values with the session | |
+//! | `read_more` | pure | reads on in an attachment | |
 //! | `file_read`, `file_list` | pure | reads and lists files below a directory | [`FileRoot`] |
 //! | `file_write` | idempotent | writes files below it | [`FileRoot`] |
 //!
@@ -17,6 +18,7 @@ mod clock;
 #[cfg(unix)]
 pub mod command;
 mod files;
+mod read_more;
 mod values;
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
 pub use files::root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
 pub use files::{FileList, FileRead, FileWrite};
+pub use read_more::{READ_BYTES, ReadMore};
 pub use values::{ValueGet, ValueList, ValueSet};
 
 use outlast_ports::tool::Toolbox;
@@ -42,11 +45,13 @@ pub enum Builtin {
     Calculator,
     /// `value_set`, `value_get` and `value_list`.
     Values,
+    /// `read_more`. With it, results that are too large to be shown whole are attached.
+    ReadMore,
 }
 
 impl Builtin {
     /// All groups.
-    pub const ALL: &'static [Self] = &[Self::Clock, Self::Calculator, Self::Values];
+    pub const ALL: &'static [Self] = &[Self::Clock, Self::Calculator, Self::Values, Self::ReadMore];
 
     /// Adds the tools of the group.
     pub fn add_to(self, toolbox: &mut Toolbox) -> Result<(), Error> {
@@ -58,6 +63,7 @@ impl Builtin {
                 toolbox.add(ValueGet)?;
                 toolbox.add(ValueList)
             }
+            Self::ReadMore => toolbox.add(ReadMore),
         }
     }
 }

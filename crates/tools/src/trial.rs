@@ -2,11 +2,15 @@
 use crate::{FileRoot, WallClock};
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::service::{CallScope, Services};
+use outlast_ports::store::Upload;
 use outlast_ports::tool::{Call, Ran, ToolProvider, Toolbox};
 use outlast_ports::{Answer, BoxFuture};
+use outlast_vocab::effect::{DirectCall, Reply};
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{CompletionKey, Resolution};
-use outlast_vocab::{CallId, Error, Millis, SessionId, TurnId};
+use outlast_vocab::{CallId, Error, Kind, Millis, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -36,6 +40,14 @@ impl Trial {
         Self::with_files(tempfile::tempdir().unwrap().path())
     }
 
+    /// Keeps an attachment and gives its id.
+    pub(crate) fn attach(&self, media_type: &str, bytes: &[u8]) -> String {
+        let file = Upload::new(media_type.to_owned().try_into().unwrap(), None, bytes).unwrap();
+        let id = file.attachment.id.to_string();
+        self.scope.attach(file).unwrap();
+        id
+    }
+
     /// Calls a tool.
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
         let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
@@ -60,9 +72,12 @@ impl Trial {
     }
 }
 
-/// Values in memory; built-in tools ask for nothing else.
+/// Values and attachments in memory; built-in tools ask for nothing else.
 #[derive(Default)]
-pub(crate) struct Scope(Mutex<BTreeMap<String, Value>>);
+pub(crate) struct Scope {
+    values: Mutex<BTreeMap<String, Value>>,
+    files: Mutex<BTreeMap<AttachmentId, Upload>>,
+}
 
 impl CallScope for Scope {
     fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
@@ -87,22 +102,47 @@ impl CallScope for Scope {
 
     fn progress(&self, _: String) {}
 
+    fn output(&self, _: String) {}
+
+    fn attach(&self, file: Upload) -> Result<(), Error> {
+        self.files.lock().unwrap().insert(file.attachment.id, file);
+        Ok(())
+    }
+
+    fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload> {
+        let found = self.files.lock().unwrap().get(&id).cloned();
+        let missing = || Error::new(Kind::AttachmentNotFound, format!("no attachment {id}"));
+        Box::pin(ready(found.ok_or_else(missing)))
+    }
+
+    fn model(&self) -> Result<ModelName, Error> {
+        unreachable!("built-in tools ask no model")
+    }
+
+    fn direct(&self, _: DirectCall) -> Answer<'_, Reply> {
+        unreachable!("built-in tools ask no model")
+    }
+
+    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
+        unreachable!("built-in tools call no other")
+    }
+
     fn cancelled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
     fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>> {
-        Box::pin(ready(Ok(self.0.lock().unwrap().get(name).cloned())))
+        Box::pin(ready(Ok(self.values.lock().unwrap().get(name).cloned())))
     }
 
     fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>> {
-        let values = self.0.lock().unwrap();
+        let values = self.values.lock().unwrap();
         let names = values.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
         Box::pin(ready(Ok(names)))
     }
 
     fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
-        let mut values = self.0.lock().unwrap();
+        let mut values = self.values.lock().unwrap();
         match value {
             Some(value) => values.insert(name.to_owned(), value),
             None => values.remove(name),

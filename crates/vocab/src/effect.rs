@@ -405,6 +405,15 @@ pub enum StepOutcome {
     Failed(Failure),
 }
 
+impl From<StepOutcome> for Result<Value, Error> {
+    fn from(outcome: StepOutcome) -> Self {
+        match outcome {
+            StepOutcome::Value(value) => Ok(value),
+            StepOutcome::Failed(failure) => Err(failure.into()),
+        }
+    }
+}
+
 /// Does something with a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

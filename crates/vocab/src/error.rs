@@ -183,6 +183,8 @@ kinds! {
     /// The wait was cancelled.
     WaitCancelled = "wait.cancelled", Reject, 409;
 
+    /// The session has no such attachment.
+    AttachmentNotFound = "attachment.not_found", Reject, 404;
     /// An attachment has neither bytes nor a reference.
     AttachmentEmpty = "attachment.empty", Reject, 400;
     /// An attachment's media type cannot be stored.

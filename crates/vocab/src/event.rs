@@ -71,6 +71,13 @@ pub enum LiveKind {
         /// What it says.
         note: String,
     },
+    /// A tool shows what it puts out, piece by piece.
+    Output {
+        /// Which call.
+        key: ReplayKey,
+        /// The piece.
+        text: String,
+    },
     /// An effect was answered from the journal.
     Replayed {
         /// Which effect.

@@ -58,6 +58,18 @@ impl ReplayKey {
         self.under(format_args!("event:{}", Escaped(custom)))
     }
 
+    /// The `number`-th question of a call to a model.
+    #[must_use]
+    pub fn direct(&self, number: u32) -> Self {
+        self.under(format_args!("direct:{number}"))
+    }
+
+    /// The `number`-th call of a tool by a call.
+    #[must_use]
+    pub fn nested(&self, number: u32, tool: &str) -> Self {
+        self.under(format_args!("tool:{number}:{}", Escaped(tool)))
+    }
+
     /// The wait for the outside completion of a call.
     #[must_use]
     pub fn completion(&self) -> Self {

@@ -11,6 +11,12 @@ pub const INLINE_BYTES: usize = 16 << 10;
 pub struct Limits {
     /// Bytes of text in one input.
     pub input_bytes: usize,
+    /// Attachments of one input.
+    pub attachments_per_input: usize,
+    /// Bytes of one attachment.
+    pub attachment_bytes: usize,
+    /// Bytes of attachments kept in memory because a model was shown them a moment ago.
+    pub recent_file_bytes: usize,
     /// Inputs that may wait for one session.
     pub queued_inputs: usize,
     /// Bytes of a caller's key (session key, idempotency key, event key, step name).
@@ -25,6 +31,12 @@ pub struct Limits {
     pub model_attempts: u32,
     /// Silence in a model's stream before it is cut.
     pub model_stall: Duration,
+    /// How long a model's stream may be alive without bringing anything new before it is cut.
+    pub model_idle: Duration,
+    /// Bytes of a streamed reply after which it is kept, where the model can go on behind it.
+    pub keep_bytes: usize,
+    /// Time after which a streamed reply is kept, where the model can go on behind it.
+    pub keep_every: Duration,
     /// Bytes in one model reply.
     pub reply_bytes: usize,
     /// Tool calls in one reply.
@@ -35,8 +47,14 @@ pub struct Limits {
     pub tool_deadline: Duration,
     /// How long running tools get to finish after a cancel.
     pub cancel_grace: Duration,
+    /// Bytes of a tool result that a model is shown whole; a larger one is attached, and the model is shown its beginning.
+    pub result_shown_bytes: usize,
+    /// Bytes of the beginning of a result that is attached.
+    pub preview_bytes: usize,
     /// Bytes of one tool result.
     pub result_bytes: usize,
+    /// Questions to models, and calls of other tools, in one call.
+    pub nested_per_call: u32,
     /// Durable steps in one call.
     pub steps_per_call: usize,
     /// Nesting of JSON from a model, a tool or a user.
@@ -75,6 +93,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             input_bytes: 1 << 20,
+            attachments_per_input: 16,
+            attachment_bytes: 32 << 20,
+            recent_file_bytes: 32 << 20,
             queued_inputs: 100,
             key_bytes: 256,
             model_calls: 50,
@@ -82,12 +103,18 @@ impl Default for Limits {
             schema_bytes: 64 << 10,
             model_attempts: 5,
             model_stall: Duration::from_mins(1),
+            model_idle: Duration::from_mins(5),
+            keep_bytes: 2 << 10,
+            keep_every: Duration::from_secs(1),
             reply_bytes: 4 << 20,
             tools_per_reply: 64,
             parallel_tools: 8,
             tool_deadline: Duration::from_mins(2),
             cancel_grace: Duration::from_secs(2),
-            result_bytes: 4 << 20,
+            result_shown_bytes: 32 << 10,
+            preview_bytes: 2 << 10,
+            result_bytes: 16 << 20,
+            nested_per_call: 100,
             steps_per_call: 1_000,
             json_depth: 64,
             view_bytes: 512 << 10,

@@ -1,5 +1,6 @@
 //! `outlast run`: one input, its answer streamed.
 use crate::agent::Agent;
+use crate::attached::Attached;
 use crate::data::Data;
 use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
@@ -26,6 +27,9 @@ pub(crate) struct Run {
     /// The head of the session to say it on
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
+    /// A file to show the model: an image, a PDF, a text; may be given several times
+    #[arg(long, value_name = "FILE")]
+    attach: Vec<PathBuf>,
     /// A JSON Schema that the answer must fit, as a file; an answer that does not is sent back to the model
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
@@ -44,9 +48,10 @@ impl Run {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let text = input::text(&self.text)?;
         let named = self.session.as_deref().map(Named::parse).transpose()?;
+        let files = self.attach.iter().map(|path| Attached::read(path)).collect::<Result<Vec<_>, _>>()?;
         let schema = self.schema.as_deref().map(input::json_file).transpose()?;
         let outlast = self.agent.start(data).await?;
-        let ran = self.turn(&outlast, named, text, schema).await;
+        let ran = self.turn(&outlast, named, text, (schema, files)).await;
         outlast.shut_down().await;
         ran
     }
@@ -56,7 +61,7 @@ impl Run {
         outlast: &Outlast,
         named: Option<Named>,
         text: String,
-        schema: Option<Value>,
+        (schema, files): (Option<Value>, Vec<Attached>),
     ) -> Result<(), Error> {
         let is_new = named.is_none();
         let session = Named::session(named, outlast).on_head(&self.head);
@@ -64,10 +69,13 @@ impl Run {
             Some(key) => session.send_once(key, text),
             None => session.send(text),
         };
-        let sending = match schema {
+        let mut sending = match schema {
             Some(schema) => sending.fitting(schema),
             None => sending,
         };
+        for Attached { media_type, name, bytes } in files {
+            sending = sending.attach(media_type, Some(name), bytes)?;
+        }
         let (turn, events) = sending.watched().await?;
         if is_new {
             terminal::note(&format!("· session {}", turn.session()));

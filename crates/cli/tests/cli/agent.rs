@@ -125,16 +125,16 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
     refused(
         &agents.map(str::to_owned),
         &expect![[r#"
-        [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model_calls`, `builtin`, `files`, `tools`
-        [config.invalid]: agent.toml:1: missing field `name`
-        [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
-        [config.invalid]: agent.toml:2: duplicate key
-        [config.invalid]: agent.toml:1: invalid basic string, expected `"`
-        [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`
-        [config.invalid]: agent.toml:2: invalid value: integer `0`, expected a nonzero u32
-        [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `../secrets`
-        [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
-    "#]],
+            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model_calls`, `builtin`, `files`, `tools`
+            [config.invalid]: agent.toml:1: missing field `name`
+            [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
+            [config.invalid]: agent.toml:2: duplicate key
+            [config.invalid]: agent.toml:1: invalid basic string, expected `"`
+            [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`, `read_more`
+            [config.invalid]: agent.toml:2: invalid value: integer `0`, expected a nonzero u32
+            [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `../secrets`
+            [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
+        "#]],
     );
 }
 

@@ -87,7 +87,7 @@ fn a_script_that_asks_for_what_the_session_has_not_fails_the_turn() {
          run go --session ann --script script.txt",
         &expect![[r#"
             $ run go --session ann --script script.txt
-            | error[script.mismatch]: line 2 calls `rocket`, but the session has only: calculator, clock, file_list, file_read, file_write, value_get, value_list, value_set (in trn_1)
+            | error[script.mismatch]: line 2 calls `rocket`, but the session has only: calculator, clock, file_list, file_read, file_write, read_more, value_get, value_list, value_set (in trn_1)
             |   read on with: outlast explain script.mismatch
             exit 1
             $ run go --session ann --script script.txt
@@ -248,11 +248,11 @@ fn a_database_of_a_newer_schema_is_refused_unchanged() {
          sessions list",
         &expect![[r#"
             $ run hi
-            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 1; nothing was written
+            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 2; nothing was written
             |   read on with: outlast explain store.too_new
             exit 1
             $ sessions list
-            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 1; nothing was written
+            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 2; nothing was written
             |   read on with: outlast explain store.too_new
             exit 1
         "#]],

@@ -64,6 +64,43 @@ fn an_answer_fits_the_schema_that_was_asked_for_or_the_run_fails() {
 }
 
 #[test]
+fn a_file_is_attached_and_can_be_saved_again() {
+    let place = Place::with_script("say I see.");
+    place.write("note.txt", "twelve words");
+    place.check(
+        "run 'what is this?' --session ann --attach note.txt --script script.txt
+         attachments ann
+         attachments bob
+         run 'and this?' --session ann --attach absent.png --script script.txt
+         run '' --session ann --attach note.txt --script script.txt",
+        &expect![[r#"
+            $ run 'what is this?' --session ann --attach note.txt --script script.txt
+            I see.
+            $ attachments ann
+            att_a3d047118c74ee8db807fd9513e993db text/plain 12 bytes note.txt
+            $ attachments bob
+            | error[session.not_found]: no session has the key `bob`
+            |   read on with: outlast explain session.not_found
+            exit 1
+            $ run 'and this?' --session ann --attach absent.png --script script.txt
+            | error[io.failed]: absent.png cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ run '' --session ann --attach note.txt --script script.txt
+            | error[script.mismatch]: input 2 (``) has no section: there are 1 `turn` and no `any` (in trn_1)
+            |   read on with: outlast explain script.mismatch
+            exit 1
+        "#]],
+    );
+    let listed = place.output(&["attachments", "ann"]);
+    let id = String::from_utf8(listed.stdout).unwrap().split(' ').next().unwrap().to_owned();
+    assert!(place.output(&["attachments", "ann", "--save", &id, "--to", "copy.txt"]).status.success());
+    assert_eq!(std::fs::read_to_string(place.path().join("copy.txt")).unwrap(), "twelve words");
+    // What is there is not overwritten.
+    assert!(!place.output(&["attachments", "ann", "--save", &id, "--to", "copy.txt"]).status.success());
+}
+
+#[test]
 fn the_same_key_is_the_same_turn() {
     let place = Place::with_script("turn\nsay One.\nturn\nsay Two.");
     place.check(

@@ -1,12 +1,14 @@
-//! Content by hash, large bodies, and the values of a session (R3.7, R3.12, R3.15, R6.4).
+//! Content by hash, large bodies, attachments, and the values of a session (R3.7, R3.12, R3.15, R6.4, R12.4).
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
-use crate::store::{Commit, Fork, ForkTo, Lease, Then, ValueWrite};
+use crate::store::{
+    Accept, AttachmentView, Commit, Fork, ForkTo, Lease, Partial, Said, Then, Upload, ValueWrite,
+};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::limits::INLINE_BYTES;
-use outlast_vocab::message::Part;
-use outlast_vocab::record::{ClaimRef, Fact, Seq};
-use outlast_vocab::{Error, Hash, Kind};
+use outlast_vocab::message::{MediaType, Part};
+use outlast_vocab::record::{ClaimRef, End, Fact, Seq};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use serde_json::{Value, json};
 
 fn put(name: &str, value: Value) -> ValueWrite {
@@ -91,6 +93,99 @@ pub(super) async fn content_of_a_commit_is_found_by_its_hash(s: &Scene<'_>) -> R
         assert_eq!(s.blob(Hash::of(&content)).await?, content);
     }
     refused(s.blob(Hash::of(b"never stored")).await, Kind::BlobNotFound);
+    Ok(())
+}
+
+fn upload(text: &str) -> Result<Upload, Error> {
+    Upload::new(MediaType::try_from("text/plain".to_owned())?, Some("note.txt".to_owned()), text.as_bytes())
+}
+
+pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s: &Scene<'_>) -> Rule {
+    let [first, second] = [upload("first")?, upload("second")?];
+    let session = s.fresh_session().await?;
+    let lease = s.begin_as(Accept { files: vec![first.clone()], ..s.driven(session, "see") }).await?.lease;
+    let files = vec![second.clone(), first.clone()];
+    s.commit(Commit { files, ..values(&lease, Vec::new()) }).await?;
+    let mut expected = [first, second]
+        .map(|Upload { attachment, bytes }| AttachmentView { attachment, bytes: bytes.len() as u64 });
+    for view in &expected {
+        assert_eq!(s.attachment(session, view.attachment.id).await?, *view);
+        assert_eq!(Hash::of(&s.blob(view.attachment.content).await?), view.attachment.content);
+    }
+    expected.sort_by_key(|view| view.attachment.id);
+    assert_eq!(s.attachments(session, ALL).await?, expected);
+    let other = s.fresh_session().await?;
+    refused(s.attachment(other, expected[0].attachment.id).await, Kind::AttachmentNotFound);
+    Ok(())
+}
+
+pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &Scene<'_>) -> Rule {
+    let file = upload("shared by a fork")?;
+    let parent = s.fresh_session().await?;
+    let lease = s.begin_as(Accept { files: vec![file.clone()], ..s.driven(parent, "see") }).await?.lease;
+    s.commit(Commit::new(
+        lease,
+        NOW,
+        vec![reply("seen")],
+        Then::End(End::Answered { text: "seen".to_owned() }),
+    ))
+    .await?;
+    let fresh = session_id();
+    let to = ForkTo::Session { fresh, key: None };
+    s.fork(Fork { from: parent, at: None, to, now: NOW }).await?;
+    assert_eq!(s.attachment(fresh, file.attachment.id).await?.attachment, file.attachment);
+    assert_eq!(s.attachments(fresh, ALL).await?, []);
+    Ok(())
+}
+
+pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Scene<'_>) -> Rule {
+    let file = upload("used by two sessions, and by one of them twice")?;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let session = s.fresh_session().await?;
+        let files = vec![file.clone(), file.clone()];
+        let lease = s.begin_as(Accept { files, ..s.driven(session, "see") }).await?.lease;
+        s.commit(Commit::new(lease, NOW, Vec::new(), Then::End(End::Answered { text: String::new() })))
+            .await?;
+        sessions.push(session);
+    }
+    s.delete(sessions[0]).await?;
+    assert_eq!(s.blob(file.attachment.content).await?, *file.bytes);
+    s.delete(sessions[1]).await?;
+    refused(s.blob(file.attachment.content).await, Kind::BlobNotFound);
+    Ok(())
+}
+
+pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(s: &Scene<'_>) -> Rule {
+    let file = upload("a package, and a file")?;
+    let session = s.fresh_session().await?;
+    let lease = s.begin_as(Accept { files: vec![file.clone()], ..s.driven(session, "see") }).await?.lease;
+    let blobs = vec![file.bytes.to_vec()];
+    let end = Then::End(End::Answered { text: String::new() });
+    s.commit(Commit { blobs, ..Commit::new(lease, NOW, Vec::new(), end) }).await?;
+    s.delete(session).await?;
+    assert_eq!(s.blob(file.attachment.content).await?, *file.bytes);
+    Ok(())
+}
+
+pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let keep = |start, text: &str, attempt| {
+        let said = Said { key: ReplayKey::turn(0).model(0), attempt, start, text: text.to_owned() };
+        Commit { partial: Partial::Keep(said), ..values(&lease, Vec::new()) }
+    };
+    assert_eq!(s.said(lease.turn).await?, None);
+    s.commit(keep(0, "one ", 1)).await?;
+    s.commit(keep(4, "two ", 1)).await?;
+    s.commit(values(&lease, vec![put("a", json!(1))])).await?;
+    let said = s.said(lease.turn).await?.expect("it was kept");
+    assert_eq!((said.text.as_str(), said.start, said.attempt), ("one two ", 0, 1));
+    // Another attempt begins anew.
+    s.commit(keep(0, "uno ", 2)).await?;
+    let said = s.said(lease.turn).await?.expect("it was kept");
+    assert_eq!((said.text.as_str(), said.attempt), ("uno ", 2));
+    s.commit(Commit { partial: Partial::Forget, ..values(&lease, Vec::new()) }).await?;
+    assert_eq!(s.said(lease.turn).await?, None);
     Ok(())
 }
 

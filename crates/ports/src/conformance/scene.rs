@@ -231,6 +231,7 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         output: None,
         package: None,
         blobs: Vec::new(),
+        files: Vec::new(),
         now: NOW,
         taker: None,
         queued_most: 100,
@@ -244,7 +245,7 @@ pub(super) fn keyed(session: SessionId, key: &str, text: &str) -> Accept {
 
 /// A write of facts and nothing else.
 pub(super) fn commit(lease: &Lease, facts: Vec<Fact>, then: Then) -> Commit {
-    Commit { lease: lease.clone(), now: NOW, facts, values: Vec::new(), blobs: Vec::new(), then }
+    Commit::new(lease.clone(), NOW, facts, then)
 }
 
 /// An end with an answer.

@@ -2,10 +2,12 @@
 use super::scene::{call, refused};
 use super::{Rule, Running, block_on, fresh};
 use crate::service::CallScope;
+use crate::store::Upload;
 use crate::tool::{Call, ToolProvider};
 use crate::{Answer, BoxFuture};
-use outlast_vocab::id::{SessionId, TurnId};
-use outlast_vocab::message::ToolName;
+use outlast_vocab::effect::{DirectCall, Reply};
+use outlast_vocab::id::{AttachmentId, SessionId, TurnId};
+use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::tool::Contract;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
@@ -117,6 +119,28 @@ impl CallScope for Nowhere {
     }
 
     fn progress(&self, _: String) {}
+
+    fn output(&self, _: String) {}
+
+    fn attach(&self, _: Upload) -> Result<(), Error> {
+        Err(nowhere())
+    }
+
+    fn attachment(&self, _: AttachmentId) -> Answer<'_, Upload> {
+        nothing()
+    }
+
+    fn model(&self) -> Result<ModelName, Error> {
+        Err(nowhere())
+    }
+
+    fn direct(&self, _: DirectCall) -> Answer<'_, Reply> {
+        nothing()
+    }
+
+    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
+        nothing()
+    }
 
     fn cancelled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())

@@ -1,8 +1,14 @@
 //! Reads: records, history, and what people look at.
 use super::{referred, session_row, turn_by_no, turn_row};
-use crate::rows::{Body, Node, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow};
-use crate::store::{FeedCursor, FeedRecord, HistoryTurn, SessionView, TurnState, TurnView, UnknownCall};
+use crate::rows::{
+    AttachmentRow, Body, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo,
+    TurnRow,
+};
+use crate::store::{
+    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Said, SessionView, TurnState, TurnView, UnknownCall,
+};
 use outlast_vocab::effect::{BatchCall, Command, Place};
+use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
@@ -288,6 +294,50 @@ pub fn unknown(rows: &dyn ReadRows, limit: usize) -> Result<Vec<UnknownCall>, Er
         }
     }
     Ok(calls)
+}
+
+/// An attachment of a session, or of the sessions it was forked from: their messages are its own.
+pub fn attachment(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    id: AttachmentId,
+) -> Result<AttachmentView, Error> {
+    let mut row = session_row(rows, session)?;
+    loop {
+        if let Some(AttachmentRow { attachment, bytes, .. }) = rows.attachment(row.no, id)? {
+            return Ok(AttachmentView { attachment, bytes });
+        }
+        let Some(parent) = row.forked_from else {
+            let detail = format!("session {session} has no attachment {id}");
+            return Err(Error::new(Kind::AttachmentNotFound, detail));
+        };
+        row = referred("session", rows.session(parent.session)?)?;
+    }
+}
+
+/// The attachments that a session itself uses.
+pub fn attachments(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    limit: usize,
+) -> Result<Vec<AttachmentView>, Error> {
+    let row = session_row(rows, session)?;
+    let view = |AttachmentRow { attachment, bytes, .. }| AttachmentView { attachment, bytes };
+    Ok(rows.attachments(row.no, limit)?.into_iter().map(view).collect())
+}
+
+/// What was kept of the reply that a turn was getting: the pieces that follow each other, as one.
+pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<Said>, Error> {
+    let row = turn_row(rows, turn)?;
+    let mut whole: Option<Said> = None;
+    for PartialRow { key, attempt, start, text, .. } in rows.partials(row.no)? {
+        match &mut whole {
+            None if start == 0 => whole = Some(Said { key, attempt, start, text }),
+            Some(said) if said.text.len() == start && said.attempt == attempt => said.text.push_str(&text),
+            _ => break,
+        }
+    }
+    Ok(whole)
 }
 
 /// The bytes with this hash.

@@ -1,11 +1,12 @@
 //! Writes that take inputs in and move turns on.
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
 use crate::rows::{
-    ClaimRow, LATEST, Node, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow,
+    TurnNo, TurnRow,
 };
 use crate::store::{
-    Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Receipt, Resolved, SessionState, Taker,
-    Target, Then, TurnState, Work,
+    Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
+    SessionState, Taker, Target, Then, TurnState, Upload, Work,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
 use outlast_vocab::message::Part;
@@ -16,8 +17,21 @@ use serde_json::Value;
 
 /// Takes an input in; the same key again gives the first turn (R1.3).
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
-    let Accept { target, turn, parts, key, delivery, head, output, package, blobs, now, taker, queued_most } =
-        accept;
+    let Accept {
+        target,
+        turn,
+        parts,
+        key,
+        delivery,
+        head,
+        output,
+        package,
+        blobs,
+        files,
+        now,
+        taker,
+        queued_most,
+    } = accept;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
     let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref()));
@@ -54,7 +68,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         cancelled: false,
     };
     row.no = rows.insert_turn(&row)?;
-    put_blobs(rows, blobs)?;
+    put_blobs(rows, &blobs)?;
+    attach(rows, session.no, files)?;
     let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package, output });
     let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
@@ -83,14 +98,34 @@ fn input_fingerprint(parts: &[Part], output: Option<&Value>) -> Hash {
 }
 
 /// Keeps content that facts name by its hash. It stays: turns of any session may have been begun under it.
-fn put_blobs(rows: &mut dyn Rows, blobs: Vec<Vec<u8>>) -> Result<(), Error> {
-    for blob in blobs {
-        let hash = Hash::of(&blob);
-        if rows.blob(hash)?.is_none() {
-            rows.put_blob(hash, &blob)?;
+fn put_blobs(rows: &mut dyn Rows, blobs: &[Vec<u8>]) -> Result<(), Error> {
+    blobs.iter().try_for_each(|blob| rows.pin_blob(Hash::of(blob), blob))
+}
+
+/// Keeps the bytes of attachments, counted once for each session that uses them (R12.4).
+fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Upload>) -> Result<(), Error> {
+    for Upload { attachment, bytes } in files {
+        if rows.attachment(session, attachment.id)?.is_some() {
+            continue;
         }
+        rows.put_blob(attachment.content, &bytes)?;
+        rows.insert_attachment(&AttachmentRow { session, attachment, bytes: bytes.len() as u64 })?;
     }
     Ok(())
+}
+
+/// Keeps or forgets what was said of a reply. A reply that begins anew takes the place of the old one.
+fn keep_partial(rows: &mut dyn Rows, turn: TurnNo, partial: Partial) -> Result<(), Error> {
+    match partial {
+        Partial::AsItIs => Ok(()),
+        Partial::Forget => rows.delete_partials(turn),
+        Partial::Keep(Said { key, attempt, start, text }) => {
+            if start == 0 {
+                rows.delete_partials(turn)?;
+            }
+            rows.put_partial(&PartialRow { turn, key, attempt, start, text })
+        }
+    }
 }
 
 /// The answer to an input whose key was used before.
@@ -270,13 +305,15 @@ fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
 
 /// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
 pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
-    let Commit { lease, now, values, blobs, then, .. } = commit;
+    let Commit { lease, now, values, blobs, files, partial, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
     let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
     if turn.id != lease.turn {
         return Err(Error::new(Kind::LeaseLost, format!("{} is no longer the session's turn", lease.turn)));
     }
-    put_blobs(rows, blobs)?;
+    put_blobs(rows, &blobs)?;
+    attach(rows, session.no, files)?;
+    keep_partial(rows, turn.no, partial)?;
     let mut places = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let (place, fact) = append(rows, &mut session, Some(&mut turn), draft, now)?;

@@ -8,7 +8,6 @@ use outlast_runtime::catalogue::{Caller, Catalogue};
 use outlast_runtime::drive::{Turn, TurnInput, drive};
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
-use outlast_runtime::live::Hub;
 use outlast_runtime::{Outfit, World};
 use outlast_vocab::package::Package;
 use outlast_vocab::record::End;
@@ -22,14 +21,13 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
     toolbox.add(Pay(witness.clone())).unwrap();
     toolbox.add(Stepped(witness.clone())).unwrap();
     toolbox.add(Keep(witness)).unwrap();
-    let world = Arc::new(World {
-        models: vec![Arc::new(Played(Script::new(lines)))],
-        tools: Catalogue::new(vec![Arc::new(toolbox)])?,
-        clock: PausedClock::new(),
-        entropy: Arc::new(Counted::default()),
-        limits: Limits::default(),
-        hub: Hub::new(8),
-    });
+    let world = Arc::new(World::new(
+        vec![Arc::new(Played(Script::new(lines)))],
+        Catalogue::new(vec![Arc::new(toolbox)])?,
+        PausedClock::new(),
+        Arc::new(Counted::default()),
+        Limits::default(),
+    ));
     let package = Package {
         agent: "tester".into(),
         model: "test/script".parse()?,
@@ -37,7 +35,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
     };
-    let outfit = Outfit::new(package, &world)?;
+    let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();
     let turn = Turn {
         world: &world,

@@ -49,6 +49,7 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         output: None,
         package: Some(pinned),
         blobs: vec![package],
+        files: Vec::new(),
         now,
         taker: Some(taker),
         queued_most: 10,
@@ -57,8 +58,7 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
     if begun {
         let started = Started { kernel: 1, package: pinned, head: MAIN.to_owned(), parent: None };
         let facts = vec![Fact::Started(started)];
-        let (values, blobs, then) = (vec![], vec![], Then::GoOn);
-        memory.commit(Commit { lease: lease.clone(), now, facts, values, blobs, then }).await.unwrap();
+        memory.commit(Commit::new(lease.clone(), now, facts, Then::GoOn)).await.unwrap();
     }
     memory.hand_back(lease, now).await.unwrap();
     turn

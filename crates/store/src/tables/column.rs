@@ -1,9 +1,12 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
-use outlast_ports::rows::{Body, ClaimRow, Node, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow};
+use outlast_ports::rows::{
+    AttachmentRow, Body, ClaimRow, Node, PartialRow, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
+};
 use outlast_ports::store::{Fence, SessionState, TurnState};
-use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
-use outlast_vocab::{Hash, Millis};
+use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::types::Type;
 use rusqlite::{Result, Row};
 use serde::de::DeserializeOwned;
@@ -92,7 +95,14 @@ macro_rules! claim {
     };
 }
 
-pub(super) use {claim, record, session, turn};
+/// The columns of an attachment, in the order that [`read_attachment`] takes them.
+macro_rules! attachment {
+    ($rest:literal) => {
+        concat!("SELECT session, id, content, media_type, name, bytes FROM attachments ", $rest)
+    };
+}
+
+pub(super) use {attachment, claim, record, session, turn};
 
 pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
     Ok(SessionRow {
@@ -161,6 +171,29 @@ pub(super) fn read_claim(row: &Row<'_>) -> Result<ClaimRow> {
         fence: Fence(read_whole(row, 5)?),
         unknown: row.get(6)?,
         since: Millis(read_whole(row, 7)?),
+    })
+}
+
+pub(super) fn read_attachment(row: &Row<'_>) -> Result<AttachmentRow> {
+    let media_type: String = row.get(3)?;
+    let attachment = Attachment {
+        id: AttachmentId::from_u128(read_id(row, 1)?),
+        content: read_hash(row, 2)?,
+        media_type: media_type
+            .try_into()
+            .map_err(|cause: Error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, cause.into()))?,
+        name: row.get(4)?,
+    };
+    Ok(AttachmentRow { session: SessionNo(row.get(0)?), attachment, bytes: read_whole(row, 5)? })
+}
+
+pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {
+    Ok(PartialRow {
+        turn: TurnNo(row.get(0)?),
+        start: usize::try_from(read_whole(row, 1)?).unwrap_or(usize::MAX),
+        key: read_json(row, 2)?,
+        attempt: row.get(3)?,
+        text: row.get(4)?,
     })
 }
 

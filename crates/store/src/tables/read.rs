@@ -3,10 +3,11 @@ use super::column::{self, id, limit, whole};
 use super::{Held, Tables};
 use crate::error::failure;
 use outlast_ports::rows::{
-    ClaimRow, Node, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
+    TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
-use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait};
@@ -160,6 +161,25 @@ impl ReadRows for Tables<'_> {
         let begins =
             |name: &rusqlite::Result<String>| name.as_ref().map_or(true, |name| name.starts_with(prefix));
         names.take_while(begins).collect::<rusqlite::Result<_>>().map_err(failure)
+    }
+
+    fn attachment(
+        &self,
+        session: SessionNo,
+        attachment: AttachmentId,
+    ) -> Result<Option<AttachmentRow>, Error> {
+        let sql = column::attachment!("WHERE session = ?1 AND id = ?2");
+        self.one(sql, params![session.0, id(attachment.to_u128())], column::read_attachment)
+    }
+
+    fn attachments(&self, session: SessionNo, most: usize) -> Result<Vec<AttachmentRow>, Error> {
+        let sql = column::attachment!("WHERE session = ?1 ORDER BY id LIMIT ?2");
+        self.all(sql, params![session.0, limit(most)], column::read_attachment)
+    }
+
+    fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
+        let sql = "SELECT turn, start, key, attempt, text FROM partials WHERE turn = ?1 ORDER BY start";
+        self.all(sql, [turn.0], column::read_partial)
     }
 
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {

@@ -38,6 +38,7 @@ fn input(text: &str) -> Accept {
         output: None,
         package: None,
         blobs: Vec::new(),
+        files: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
         queued_most: 100,
@@ -48,10 +49,7 @@ async fn ended(store: &Sqlite, text: &str) -> Accepted {
     let accepted = store.accept(input(text)).await.unwrap();
     let lease = accepted.work.as_ref().unwrap().lease.clone();
     let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
-    store
-        .commit(Commit { lease, now: NOW, facts: vec![], values: vec![], blobs: vec![], then })
-        .await
-        .unwrap();
+    store.commit(Commit::new(lease, NOW, vec![], then)).await.unwrap();
     accepted
 }
 
@@ -122,7 +120,7 @@ async fn a_deleted_session_leaves_no_row() {
     let wait = Wait { key: key.clone(), kind: WaitKind::Completion, deadline: None };
     let values = vec![ValueWrite { name: "a".to_owned(), value: Some(1.into()) }];
     let then = Then::Park(vec![wait]);
-    store.commit(Commit { lease, now: NOW, facts: vec![], values, blobs: vec![], then }).await.unwrap();
+    store.commit(Commit { values, ..Commit::new(lease, NOW, vec![], then) }).await.unwrap();
     let call = CallId::from_u128(1);
     store
         .submit(move |tables| {
@@ -221,10 +219,7 @@ async fn the_end_of_time_stays_in_the_future() {
     let deadline = Some(Millis(u64::MAX));
     let wait = Wait { key: ReplayKey::turn(0).sleep(0), kind: WaitKind::Sleep, deadline };
     let then = Then::Park(vec![wait.clone()]);
-    store
-        .commit(Commit { lease, now: NOW, facts: vec![], values: vec![], blobs: vec![], then })
-        .await
-        .unwrap();
+    store.commit(Commit::new(lease, NOW, vec![], then)).await.unwrap();
     let view = store.session(parked.session).await.unwrap();
     assert_eq!((view.state, view.waits, view.wake_at), (SessionState::Parked, vec![wait], None));
     assert_eq!(store.session(leased.session).await.unwrap().state, SessionState::Leased);

@@ -2,10 +2,12 @@
 use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::rows::{
-    Body, ClaimRow, Node, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, Node, PINNED, PartialRow, RecordRow, ResolutionRow, Rows, SessionNo,
+    SessionRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{SessionId, WorkerId};
+use outlast_vocab::message::Attachment;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis};
@@ -72,11 +74,16 @@ impl Rows for Tables<'_> {
         for sql in [
             "DELETE FROM waits WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM partials WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM turns WHERE session = ?1",
+            "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments WHERE session = ?1 AND content = blobs.hash)
+             WHERE hash IN (SELECT content FROM attachments WHERE session = ?1)",
             "UPDATE blobs SET uses = uses - (SELECT count(*) FROM records WHERE session = ?1 AND blob = blobs.hash)
              WHERE hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)",
             "DELETE FROM blobs WHERE uses = 0
-             AND hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)",
+             AND (hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)
+                  OR hash IN (SELECT content FROM attachments WHERE session = ?1))",
+            "DELETE FROM attachments WHERE session = ?1",
             "DELETE FROM records WHERE session = ?1",
             "DELETE FROM claims WHERE session = ?1",
             "DELETE FROM session_values WHERE session = ?1",
@@ -248,9 +255,49 @@ impl Rows for Tables<'_> {
         )?;
         Ok(())
     }
+
+    fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO blobs (hash, bytes, uses) VALUES (?1, ?2, ?3)
+             ON CONFLICT (hash) DO UPDATE SET uses = blobs.uses + ?3 WHERE blobs.uses < ?3",
+            params![hash.as_bytes(), bytes, whole(PINNED)],
+        )?;
+        Ok(())
+    }
+
+    fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error> {
+        let Attachment { id: attachment, content, media_type, name } = &row.attachment;
+        self.run(
+            "INSERT INTO attachments (session, id, content, media_type, name, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                row.session.0,
+                id(attachment.to_u128()),
+                content.as_bytes(),
+                media_type.as_str(),
+                name,
+                whole(row.bytes)
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error> {
+        let PartialRow { turn, key, attempt, start, text } = row;
+        self.run(
+            "INSERT INTO partials (turn, start, key, attempt, text) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (turn, start) DO UPDATE SET key = ?3, attempt = ?4, text = ?5",
+            params![turn.0, whole(*start as u64), json(key)?, attempt, text],
+        )?;
+        Ok(())
+    }
+
+    fn delete_partials(&mut self, turn: TurnNo) -> Result<(), Error> {
+        self.run("DELETE FROM partials WHERE turn = ?1", [turn.0])?;
+        Ok(())
+    }
 }
 
 fn json(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value)
-        .map_err(|cause| Error::new(Kind::Internal, "a wait cannot be written as JSON").because(cause))
+        .map_err(|cause| Error::new(Kind::Internal, "a value cannot be written as JSON").because(cause))
 }

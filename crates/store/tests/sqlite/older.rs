@@ -61,7 +61,7 @@ async fn finish(fixture: &Path) {
         assert_eq!(work.records[0].seq, Seq(2));
         let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
         let facts = work.records.iter().flat_map(lost).collect();
-        let commit = Commit { lease: work.lease, now, facts, values: vec![], blobs: vec![], then };
+        let commit = Commit::new(work.lease, now, facts, then);
         assert!(matches!(store.commit(commit).await.unwrap().after, After::Ended));
         store.verify(session).await.unwrap();
     }

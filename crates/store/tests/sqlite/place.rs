@@ -96,6 +96,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             output: None,
             package: None,
             blobs: Vec::new(),
+            files: Vec::new(),
             now: NOW,
             taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
             queued_most: 100,

@@ -170,6 +170,7 @@ impl Watcher {
             LiveKind::Text { .. }
             | LiveKind::Retracted { .. }
             | LiveKind::Progress { .. }
+            | LiveKind::Output { .. }
             | LiveKind::Held { .. } => None,
         }
     }

@@ -4,7 +4,7 @@ use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker,
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use outlast_vocab::effect::Place;
-use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
@@ -46,6 +46,9 @@ pub(super) enum Ask {
     NextWake,
     Agenda(WorkerId, Millis),
     Blob(Hash),
+    Attachment(SessionId, AttachmentId),
+    Attachments(SessionId, usize),
+    Said(TurnId),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
     /// Whether the secret is the same when it is asked for again; it is another one in every store.
@@ -189,6 +192,11 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::NextWake => Answer::of("next_wake", store.next_wake().await),
         Ask::Agenda(worker, now) => Answer::of("agenda", store.agenda(worker, now).await),
         Ask::Blob(hash) => Answer::of("blob", store.blob(hash).await),
+        Ask::Attachment(session, id) => Answer::of("attachment", store.attachment(session, id).await),
+        Ask::Attachments(session, limit) => {
+            Answer::of("attachments", store.attachments(session, limit).await)
+        }
+        Ask::Said(turn) => Answer::of("said", store.said(turn).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
         Ask::ValueNames(session, prefix, limit) => {
             Answer::of("value_names", store.value_names(session, prefix, limit).await)

@@ -1,11 +1,11 @@
 //! Draws the writes of a worker: what a turn would write, what a worker that lost its lease would write, and nonsense.
 use super::dice::Dice;
 use super::known::{Claim, Known};
-use super::things::{blob, later, resolution, text, turn, value_name, wait_key, worker};
+use super::things::{blob, later, resolution, text, turn, upload, value_name, wait_key, worker};
 use crate::conformance::scene::{
     answered, asked, call, joined, model_call, performed, reclaimed, reply, started,
 };
-use crate::store::{Commit, Fence, Lease, Then, ValueWrite};
+use crate::store::{Commit, Fence, Lease, Partial, Said, Then, ValueWrite};
 use outlast_vocab::effect::{
     AwaitEvent, BatchCall, DurableStep, ModelFailure, ModelOutcome, RefusedCall, StepOutcome, ToolBatch,
     ToolOutcome,
@@ -29,8 +29,22 @@ pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
         facts,
         values: if dice.percent(25) { dice.some(3, |dice| value(known, dice)) } else { Vec::new() },
         blobs: if dice.percent(10) { vec![blob(dice)] } else { Vec::new() },
+        files: if dice.percent(10) { vec![upload(dice)] } else { Vec::new() },
+        partial: partial(dice),
         then,
     })
+}
+
+/// What becomes of what was said of a reply: mostly nothing.
+fn partial(dice: &mut Dice) -> Partial {
+    match dice.below(10) {
+        0 => Partial::Forget,
+        1 => {
+            let (start, attempt) = (dice.one_of(&[0, 0, 4, 8]), dice.one_of(&[1, 1, 2]));
+            Partial::Keep(Said { key: ReplayKey::turn(0).model(0), attempt, start, text: "word".to_owned() })
+        }
+        _ => Partial::AsItIs,
+    }
 }
 
 /// A lease that was given out, mostly a recent one; now and then with something in it that is not true.

@@ -5,7 +5,7 @@ use super::dice::Dice;
 use super::known::Known;
 use super::things::{
     INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, head, node, resolution, seq, session,
-    taker, text, turn, value_name, verdict, wait_key, worker,
+    taker, text, turn, upload, value_name, verdict, wait_key, worker,
 };
 use crate::conformance::scene::ALL;
 use crate::store::{Accept, Fork, ForkTo, Taker, Target};
@@ -89,7 +89,7 @@ fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
 
 fn look(known: &mut Known, dice: &mut Dice) -> Ask {
     let limit = dice.one_of(LIMITS);
-    match dice.below(20) {
+    match dice.below(23) {
         0 => Ask::Records(session(known, dice), seq(known, dice), limit),
         1 => Ask::TurnRecords(turn(known, dice)),
         2 => Ask::Feed(usize::try_from(dice.below(40)).unwrap_or(0), limit),
@@ -108,6 +108,9 @@ fn look(known: &mut Known, dice: &mut Dice) -> Ask {
         15 => Ask::Agenda(worker(known, dice), known.now),
         16 => Ask::Blob(Hash::of(&blob(dice))),
         17 => Ask::Value(session(known, dice), value_name(dice)),
+        19 => Ask::Attachment(session(known, dice), upload(dice).attachment.id),
+        20 => Ask::Attachments(session(known, dice), limit),
+        21 => Ask::Said(turn(known, dice)),
         18 => Ask::ValueNames(session(known, dice), dice.one_of(PREFIXES).to_owned(), limit),
         _ => Ask::Secret,
     }
@@ -126,6 +129,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         output: dice.percent(10).then(|| json!({ "type": "object" })),
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
+        files: if dice.percent(10) { vec![upload(dice)] } else { Vec::new() },
         now: known.now,
         taker: dice.percent(60).then(|| taker(known, dice)),
         queued_most: dice.one_of(&[0, 2, 100, 100, 100]),

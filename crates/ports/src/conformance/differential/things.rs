@@ -2,9 +2,9 @@
 use super::dice::Dice;
 use super::known::Known;
 use crate::conformance::scene::{ALL, place};
-use crate::store::{MAIN, Taker};
+use crate::store::{MAIN, Taker, Upload};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
-use outlast_vocab::message::ToolResult;
+use outlast_vocab::message::{MediaType, ToolResult};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
@@ -113,6 +113,11 @@ pub(super) fn abridged(text: &str) -> String {
     LONG.iter().fold(text.to_owned(), |text, (word, times)| {
         text.replace(&word.repeat(*times), &format!("{word}({times} times)"))
     })
+}
+
+pub(super) fn upload(dice: &mut Dice) -> Upload {
+    let media_type = MediaType::try_from("text/plain".to_owned()).expect("a media type");
+    Upload::new(media_type, None, dice.one_of(&BLOBS[..2])).expect("it has bytes")
 }
 
 pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {

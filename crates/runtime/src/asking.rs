@@ -1,0 +1,239 @@
+//! One question to a model: attempts, pauses, silence, and what was said before an attempt broke off (R5.3–R5.5).
+use crate::catalogue::Caller;
+use crate::host::{Host, Tier};
+use crate::outfit::World;
+use futures_util::StreamExt;
+use futures_util::future::{Either, poll_immediate, select};
+use outlast_kernel::reply::Building;
+use outlast_ports::BoxFuture;
+use outlast_ports::clock::Entropy;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::store::Said;
+use outlast_vocab::effect::{ModelFailure, ModelOutcome};
+use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
+use std::time::Duration;
+
+/// A model call while it is tried.
+pub(crate) struct Asking<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) caller: Caller,
+    pub(crate) key: &'a ReplayKey,
+    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) info: ModelInfo,
+    /// The number of the lease: attempts go on counting over processes, so that text of a dead one is never taken for
+    /// ours.
+    pub(crate) lease: u64,
+    /// Attempts before the turn held still for the next one.
+    pub(crate) tried: u32,
+    /// Whether a long pause is waited for in memory or by holding still.
+    pub(crate) tier: Tier,
+    pub(crate) audience: Audience,
+}
+
+/// Who hears what the model says while it says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Everybody who watches the session.
+    Watchers,
+    /// Nobody: it is asked for a tool.
+    Nobody,
+}
+
+/// What came of it.
+pub(crate) enum Asked {
+    /// A whole reply, or an error that repeating cannot help.
+    Outcome(ModelOutcome),
+    /// The next attempt is too far off to be waited for in memory.
+    Pause {
+        /// How many attempts were made.
+        tried: u32,
+        /// How far off it is.
+        pause: Duration,
+    },
+}
+
+/// What was heard of one attempt.
+struct Heard {
+    building: Building,
+    /// All text so far, what was said before among it.
+    text: String,
+    /// How much of it is kept.
+    kept: usize,
+    kept_at: Millis,
+    /// Whether anything was kept under this attempt.
+    began_keeping: bool,
+    /// Whether it is text and nothing else, so that a model can go on behind it.
+    only_text: bool,
+}
+
+impl Asking<'_> {
+    /// Tries until there is a whole reply or an error that repeating cannot help. An attempt that breaks off is gone on
+    /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept.
+    pub(crate) async fn ask<H: Host>(
+        mut self,
+        request: ModelRequest<'_>,
+        mut said: String,
+        host: &mut H,
+    ) -> Result<Asked, Error> {
+        let limits = &self.world.limits;
+        loop {
+            self.tried += 1;
+            let before = self.lease.saturating_sub(1).saturating_mul(u64::from(limits.model_attempts));
+            let attempt = u32::try_from(before + u64::from(self.tried)).unwrap_or(u32::MAX);
+            let mut heard = Heard::begin(&said, self.world.clock.now());
+            if !said.is_empty() {
+                self.tell_text(attempt, 0, &said);
+                heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
+            }
+            let stream = self.provider.stream(ModelRequest { said: &said, ..request });
+            let error = match self.listen(attempt, stream, &mut heard, host).await {
+                Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
+                    Ok(reply) => return Ok(Asked::Outcome(ModelOutcome::Reply(reply))),
+                    Err(error) => error,
+                },
+                Err(Broken::Store(error)) => return Err(error),
+                Err(Broken::Model(error)) => error,
+            };
+            let streamed = !heard.text.is_empty();
+            if streamed {
+                self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
+            }
+            if error.class() != Class::Retry || self.tried >= limits.model_attempts {
+                return Ok(Asked::Outcome(failed(&error, streamed)));
+            }
+            tracing::warn!(%error, attempt, "the model call is tried again");
+            said = if self.info.goes_on && heard.only_text { heard.text } else { String::new() };
+            let entropy = self.world.entropy.as_ref();
+            let pause = error.pause().unwrap_or_else(|| jittered(limits, self.tried, entropy));
+            if pause > limits.wait_in_memory && self.tier == Tier::Durable {
+                return Ok(Asked::Pause { tried: self.tried, pause });
+            }
+            self.world.clock.sleep(pause).await;
+        }
+    }
+
+    /// Listens to one stream until its end.
+    async fn listen<H: Host>(
+        &self,
+        attempt: u32,
+        mut stream: EventStream<'_>,
+        heard: &mut Heard,
+        host: &mut H,
+    ) -> Result<(), Broken> {
+        // Since the connection was last only alive; dropped with the next piece that comes nearer.
+        let mut idle: Option<BoxFuture<'_, ()>> = None;
+        while let Some(event) = self.next_or_stalled(&mut stream).await? {
+            let event = event?;
+            match &event {
+                ModelEvent::Alive => {
+                    let patience = self.world.limits.model_idle;
+                    let waiting = idle.get_or_insert_with(|| self.world.clock.sleep(patience));
+                    if poll_immediate(waiting).await.is_some() {
+                        let detail =
+                            format!("the stream brought nothing new for {} ms", patience.as_millis());
+                        return Err(Error::new(Kind::ModelStalled, detail).into());
+                    }
+                }
+                ModelEvent::Text(text) => {
+                    idle = None;
+                    self.tell_text(attempt, heard.text.len(), text);
+                    heard.text.push_str(text);
+                }
+                ModelEvent::Working | ModelEvent::Usage(_) | ModelEvent::End(_) => idle = None,
+                ModelEvent::Reasoning { .. } | ModelEvent::Sealed { .. } | ModelEvent::Call(_) => {
+                    idle = None;
+                    heard.only_text = false;
+                }
+            }
+            heard.building.push(event, self.world.limits.reply_bytes)?;
+            if self.info.goes_on && heard.is_due(&self.world.limits, self.world.clock.now()) {
+                let said = heard.take_new(self.key, attempt, self.world.clock.now());
+                host.keep(said).await.map_err(Broken::Store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next piece; an error if the stream is silent for too long (R5.4).
+    async fn next_or_stalled(
+        &self,
+        stream: &mut EventStream<'_>,
+    ) -> Result<Option<Result<ModelEvent, Error>>, Error> {
+        // Most pieces are there when they are asked for; only real silence needs a timer.
+        if let Some(next) = poll_immediate(stream.next()).await {
+            return Ok(next);
+        }
+        let patience = self.world.limits.model_stall;
+        match select(stream.next(), self.world.clock.sleep(patience)).await {
+            Either::Left((next, _)) => Ok(next),
+            Either::Right(_) => {
+                let detail = format!("the stream was silent for {} ms", patience.as_millis());
+                Err(Error::new(Kind::ModelStalled, detail))
+            }
+        }
+    }
+
+    fn tell_text(&self, attempt: u32, offset: usize, text: &str) {
+        self.tell(|| LiveKind::Text { key: self.key.clone(), attempt, offset, text: text.to_owned() });
+    }
+
+    fn tell(&self, what: impl FnOnce() -> LiveKind) {
+        let Caller { session, turn } = self.caller;
+        if self.audience == Audience::Watchers {
+            self.world.hub.tell(session, || Live { turn, what: what() });
+        }
+    }
+}
+
+/// Why listening ended early: a store that cannot keep what was said is no error of the model.
+enum Broken {
+    Model(Error),
+    Store(Error),
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl Heard {
+    fn begin(said: &str, now: Millis) -> Self {
+        let (building, text, kept) = (Building::default(), said.to_owned(), said.len());
+        Self { building, text, kept, kept_at: now, began_keeping: false, only_text: true }
+    }
+
+    /// Whether enough is new to be kept, or enough time has passed.
+    fn is_due(&self, limits: &Limits, now: Millis) -> bool {
+        let new = self.text.len() - self.kept;
+        let late = self.kept_at.after(limits.keep_every) <= now;
+        self.only_text && (new >= limits.keep_bytes || (new > 0 && late))
+    }
+
+    fn take_new(&mut self, key: &ReplayKey, attempt: u32, now: Millis) -> Said {
+        // The first piece under an attempt says everything, and so takes the place of what an earlier one had kept.
+        let start = if std::mem::replace(&mut self.began_keeping, true) { self.kept } else { 0 };
+        let text = self.text[start..].to_owned();
+        (self.kept, self.kept_at) = (self.text.len(), now);
+        Said { key: key.clone(), attempt, start, text }
+    }
+}
+
+/// The pause before attempt `tried + 1`: doubled each time, up to a bound.
+pub(crate) fn backoff(first: Duration, most: Duration, tried: u32) -> Duration {
+    first.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(most)
+}
+
+/// The same, somewhere in its second half: callers that were turned away together do not come back together.
+fn jittered(limits: &Limits, tried: u32, entropy: &dyn Entropy) -> Duration {
+    let pause = backoff(limits.backoff_first, limits.backoff_most, tried);
+    let [high, low, ..] = entropy.random();
+    let share = u32::from(u16::from_be_bytes([high, low]));
+    pause / 2 + pause / 2 * share / u32::from(u16::MAX)
+}
+
+pub(crate) fn failed(error: &Error, streamed: bool) -> ModelOutcome {
+    ModelOutcome::Failed(ModelFailure { failure: Failure::from(error), streamed })
+}

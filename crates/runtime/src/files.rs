@@ -1,0 +1,93 @@
+//! The bytes of attachments, fetched when a model is shown them and kept for the next time (R5.7).
+use crate::host::Host;
+use crate::outfit::World;
+use outlast_ports::model::Files;
+use outlast_vocab::message::{Message, Part};
+use outlast_vocab::{Error, Hash, Kind};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The bytes of everything that these messages refer to. What is gone stays out; the model is shown that it is missing.
+pub(crate) async fn of<'m, H: Host>(
+    world: &World,
+    host: &H,
+    messages: impl Iterator<Item = &'m Message>,
+) -> Result<Files, Error> {
+    let mut files = Files::default();
+    for content in messages.flat_map(contents) {
+        if files.get(content).is_some() {
+            continue;
+        }
+        let bytes = match (world.files.get(content), host.store()) {
+            (Some(bytes), _) => bytes,
+            (None, None) => continue,
+            (None, Some(store)) => match store.blob(content).await {
+                Ok(bytes) => world.files.keep(content, bytes.into()),
+                Err(error) if error.kind() == Kind::BlobNotFound => continue,
+                Err(error) => return Err(error),
+            },
+        };
+        files.insert(content, bytes);
+    }
+    Ok(files)
+}
+
+/// What a message refers to.
+fn contents(message: &Message) -> impl Iterator<Item = Hash> {
+    let parts = match message {
+        Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
+        Message::Tool { .. } => &[],
+    };
+    parts.iter().filter_map(|part| match part {
+        Part::Attachment { attachment } => Some(attachment.content),
+        Part::Text { .. } | Part::Reasoning { .. } | Part::Sealed { .. } => None,
+    })
+}
+
+/// Bytes that were shown a moment ago, the oldest given up first.
+#[derive(Debug)]
+pub struct RecentFiles {
+    most: usize,
+    kept: Mutex<VecDeque<(Hash, Arc<[u8]>)>>,
+}
+
+impl RecentFiles {
+    /// Keeps up to this many bytes.
+    pub fn new(most: usize) -> Self {
+        Self { most, kept: Mutex::default() }
+    }
+
+    fn get(&self, content: Hash) -> Option<Arc<[u8]>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(hash, _)| *hash == content).map(|(_, bytes)| bytes.clone())
+    }
+
+    fn keep(&self, content: Hash, bytes: Arc<[u8]>) -> Arc<[u8]> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((content, bytes.clone()));
+        while kept.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > self.most {
+            kept.pop_front();
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_were_shown_a_moment_ago_are_kept_up_to_a_bound() {
+        let recent = RecentFiles::new(10);
+        let [one, two, large] = [b"1234".as_slice(), b"56789", b"0123456789a"];
+        for bytes in [one, two] {
+            recent.keep(Hash::of(bytes), bytes.into());
+        }
+        assert_eq!(recent.get(Hash::of(one)).as_deref(), Some(one));
+        recent.keep(Hash::of(b"x!"), b"x!".as_slice().into());
+        assert_eq!(recent.get(Hash::of(one)), None);
+        assert_eq!(recent.get(Hash::of(two)).as_deref(), Some(two));
+        recent.keep(Hash::of(large), large.into());
+        assert_eq!(recent.get(Hash::of(large)), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Calls of other tools by a running call.
+use super::{Scope, call};
+use crate::catalogue::Caller;
+use outlast_ports::tool::Ran;
+use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
+use outlast_vocab::event::LiveKind;
+use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolUse};
+use outlast_vocab::tool::EffectClass;
+use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+
+impl Scope {
+    /// Runs another tool as a step of this call. What it writes commits with this call's answer.
+    pub(super) async fn run_nested(&self, tool: &ToolName, arguments: Value) -> Result<Value, Error> {
+        self.durable(&format!("calling the tool `{tool}` from a tool"))?;
+        let number = self.count_nested()?;
+        let key = self.key.nested(number, tool.as_str());
+        let caller = Caller { session: self.session, turn: self.turn };
+        let model_id: ModelCallId = format!("nested_{number}").parse()?;
+        let ask = ToolUse::new(model_id, tool.clone(), Arguments::Json(arguments.clone()));
+        let effect = DurableStep { name: key.as_str().to_owned(), input: arguments };
+        if let Some(outcome) = self.answered(&key, &effect)? {
+            self.tell(LiveKind::Replayed { key });
+            return outcome.into();
+        }
+        let limits = &self.world.limits;
+        let prepared =
+            match self.world.tools.prepare(caller, &key, &ask, &self.outfit.contracts, limits).await {
+                BatchCall::Run(prepared) => prepared,
+                BatchCall::Refused(refused) => return Err(refused.failure.into()),
+            };
+        if self.class.may_repeat() && !prepared.class.may_repeat() {
+            let detail = format!(
+                "a tool that is {} may run again, so it cannot run `{tool}`, which is {}",
+                self.class.name(),
+                prepared.class.name()
+            );
+            return Err(Error::new(Kind::ToolFailed, detail));
+        }
+        let inner = Arc::new(self.inside(key.clone(), prepared.class));
+        let facts = call(&inner, &prepared, 1, 1);
+        let ran = self.world.tools.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
+        let outcome = match ran {
+            Ok(Ran::Done(value)) => StepOutcome::Value(value),
+            Ok(Ran::Pending) => {
+                let detail =
+                    format!("`{tool}` waits to be completed from outside, which only a model's own call can");
+                return Err(Error::new(Kind::ToolFailed, detail));
+            }
+            Err(error) if error.class() == Class::Retry => return Err(error),
+            Err(error) => StepOutcome::Failed(Failure::from(&error)),
+        };
+        let (values, files) = {
+            let mut used = inner.used();
+            (std::mem::take(&mut used.values), std::mem::take(&mut used.files))
+        };
+        {
+            let mut used = self.used();
+            used.values.extend(values);
+            used.files.extend(files);
+        }
+        self.record(self.performed(key, effect, outcome.clone())).await;
+        outcome.into()
+    }
+
+    /// The scope of a call that this call makes.
+    fn inside(&self, key: ReplayKey, class: EffectClass) -> Self {
+        Self {
+            world: self.world.clone(),
+            tier: self.tier,
+            history: self.history.clone(),
+            store: self.store.clone(),
+            secret: self.secret,
+            cancel: self.cancel.clone(),
+            session: self.session,
+            turn: self.turn,
+            outfit: self.outfit.clone(),
+            lease: self.lease,
+            class,
+            child: self.child,
+            key,
+            to_driver: self.to_driver.clone(),
+            used: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What models are asked and shown besides the conversation: attachments, questions of tools, what was said before a cut.
+use crate::common::*;
+use futures_util::stream;
+use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::service::{Attachments, Models, Services, Tools};
+use outlast_ports::store::{Store, Upload};
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::effect::StopReason;
+use outlast_vocab::event::{Event, LiveKind};
+use outlast_vocab::message::{Arguments, ModelName, Part, ToolUse};
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind, Limits};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A model that says `one two three four ` and can go on behind any part of it; its first streams break off.
+struct Speaker {
+    words: &'static [&'static str],
+    /// After how many words each stream breaks off; the later ones are whole.
+    cuts: Mutex<Vec<usize>>,
+    /// What it was told that it had said, call by call.
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl ModelProvider for Speaker {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        let info = ModelInfo { goes_on: true, ..ModelInfo::of_window(1 << 20) };
+        (model.as_str() == "test/script").then_some(info)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        self.told.lock().unwrap().push(request.said.to_owned());
+        let said = request.said.split_inclusive(' ').count();
+        let rest = self.words[said..].iter().map(|word| Ok(ModelEvent::Text((*word).to_owned())));
+        let cut = self.cuts.lock().unwrap().pop();
+        match cut {
+            Some(after) => Box::pin(stream::iter(rest.take(after))),
+            None => Box::pin(stream::iter(rest.chain([Ok(ModelEvent::End(StopReason::End))]))),
+        }
+    }
+}
+
+fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut Config), Arc<Mutex<Vec<String>>>) {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = told.clone();
+    let change = move |config: &mut Config| {
+        let words = &["one ", "two ", "three ", "four "];
+        config.models = vec![Arc::new(Speaker { words, cuts: Mutex::new(cuts), told })];
+        config.limits = Limits { keep_bytes: 8, ..Limits::default() };
+    };
+    (change, heard)
+}
+
+fn answered(text: &str) -> End {
+    End::Answered { text: text.to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can() {
+    let (change, told) = speaker(vec![1, 2]);
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let (accepted, mut events) = life.runtime.submit_watched(input("count")).await.unwrap();
+    assert_eq!(life.end(accepted.turn).await, answered("one two three four "));
+    assert_eq!(*told.lock().unwrap(), ["", "one two ", "one two three "]);
+    // Whoever listens ends with the same text: each attempt says all of it from its beginning.
+    let mut heard = String::new();
+    loop {
+        match events.next().await.unwrap() {
+            Event::Live(frame) => match frame.what {
+                LiveKind::Text { offset, text, .. } => {
+                    assert_eq!(offset, heard.len());
+                    heard.push_str(&text);
+                }
+                LiveKind::Retracted { .. } => heard.clear(),
+                _ => {}
+            },
+            Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(heard, "one two three four ");
+    assert_eq!(life.runtime.store().said(accepted.turn).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_was_being_said_when_the_process_died_goes_on_behind_what_was_kept() {
+    let (mut finished_early, mut went_on) = (0, 0);
+    for write in 1..6 {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), Death::After(write));
+        let pulse = mortal.pulse();
+        let (change, _) = speaker(vec![]);
+        let first = live_with(Arc::new(mortal), vec![], Arc::default(), 1, change).await.unwrap();
+        let keyed = || Input { key: Some("k".into()), ..input("count") };
+        let done = tokio::select! {
+            turn = async { life_end(&first, keyed()).await } => Some(turn),
+            () = pulse.stopped() => None,
+        };
+        first.die(&memory).await;
+        if done.is_some() {
+            finished_early += 1;
+            continue;
+        }
+        let (change, told) = speaker(vec![]);
+        let second = live_with(Arc::new(memory), vec![], Arc::default(), 2, change).await.unwrap();
+        assert_eq!(life_end(&second, keyed()).await, answered("one two three four "));
+        went_on += usize::from(told.lock().unwrap().iter().any(|said| !said.is_empty()));
+    }
+    assert!(went_on >= 2 && finished_early >= 1, "{went_on} went on, {finished_early} were done");
+}
+
+async fn life_end(life: &Life, input: Input) -> End {
+    let turn = life.runtime.submit(input).await.unwrap().turn;
+    life.end(turn).await
+}
+
+/// A stream that sends pings and nothing else.
+struct Pings;
+
+impl ModelProvider for Pings {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
+        Box::pin(stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Some((Ok(ModelEvent::Alive), ()))
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
+    let change = |config: &mut Config| {
+        config.models = vec![Arc::new(Pings)];
+        config.limits = Limits { model_attempts: 1, ..Limits::default() };
+    };
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let End::Failed { failure } = life.end(turn).await else { panic!("it must fail") };
+    assert_eq!(failure.to_string(), "model.stalled: the stream brought nothing new for 300000 ms");
+}
+
+/// What was shown of attachments: how many bytes each had, or that it was missing.
+#[derive(Default)]
+struct Viewer(Mutex<Vec<Option<usize>>>);
+
+struct Views(Arc<Viewer>);
+
+impl ModelProvider for Views {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let parts = request.messages().flat_map(|message| match message {
+            outlast_vocab::message::Message::User { parts } => parts.as_slice(),
+            _ => &[],
+        });
+        let seen = parts.filter_map(|part| match part {
+            Part::Attachment { attachment } => Some(request.files.get(attachment.content).map(<[u8]>::len)),
+            _ => None,
+        });
+        *self.0.0.lock().unwrap() = seen.collect();
+        Box::pin(stream::iter([Ok(ModelEvent::Text("seen".into())), Ok(ModelEvent::End(StopReason::End))]))
+    }
+}
+
+fn picture(bytes: &[u8]) -> Upload {
+    Upload::new("image/png".to_owned().try_into().unwrap(), Some("p.png".into()), bytes).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_known_to_be_missing() {
+    let viewer: Arc<Viewer> = Arc::default();
+    let shown = viewer.clone();
+    let change = move |config: &mut Config| config.models = vec![Arc::new(Views(viewer))];
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let files = vec![picture(b"a picture"), picture(b"another")];
+    assert_eq!(life_end(&life, Input { files, ..input("what is this?") }).await, answered("seen"));
+    assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7)]);
+    // The next turn is shown it too. A reference whose bytes nobody has is shown as missing.
+    let gone = Part::Attachment { attachment: picture(b"never stored").attachment };
+    assert_eq!(life_end(&life, Input { parts: vec![gone], ..input("") }).await, answered("seen"));
+    assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7), None]);
+    // Only the reference is in the journal.
+    let Fact::Accepted(accepted) = &life.facts().await[1] else { panic!("an input") };
+    assert_eq!(accepted.parts.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_over_its_limit_is_refused_with_both_numbers() {
+    let change = |config: &mut Config| {
+        config.limits = Limits { attachment_bytes: 3, attachments_per_input: 1, ..Limits::default() };
+    };
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let send = |files| life.runtime.submit(Input { files, ..input("see") });
+    let large = send(vec![picture(b"four")]).await.unwrap_err();
+    assert_eq!(large.to_string(), "limit.exceeded: attachment_bytes is limited to 3, but this needs 4");
+    let many = send(vec![picture(b"1"), picture(b"2")]).await.unwrap_err();
+    assert_eq!(many.to_string(), "limit.exceeded: attachments_per_input is limited to 1, but this needs 2");
+    assert_eq!(
+        Upload::new("text/plain".to_owned().try_into().unwrap(), None, *b"").unwrap_err().kind(),
+        Kind::AttachmentEmpty
+    );
+    assert!(life.runtime.store().session(SESSION).await.is_err());
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Age {
+    age: u32,
+}
+
+/// Asks the model twice, once for a type.
+struct Wonder;
+
+impl Tool for Wonder {
+    type Args = Text;
+    type Needs = Models;
+
+    fn about(&self) -> About {
+        About::new("wonder", "Asks the model.").idempotent()
+    }
+
+    async fn run(&self, models: Models, _: Call, args: Text) -> Result<Ran, Error> {
+        let text = models.ask(args.text).await?;
+        let Age { age } = models.ask_as("how old?").await?;
+        done(json!([text, age]))
+    }
+}
+
+/// Runs other tools.
+struct Delegate;
+
+impl Tool for Delegate {
+    type Args = Text;
+    type Needs = Tools;
+
+    fn about(&self) -> About {
+        About::new("delegate", "Runs another tool.").idempotent().durable()
+    }
+
+    async fn run(&self, tools: Tools, _: Call, args: Text) -> Result<Ran, Error> {
+        let (tool, text) = args.text.split_once(' ').unwrap_or_default();
+        done(tools.call(tool, json!({ "text": text })).await?)
+    }
+}
+
+/// Says the same word again and again.
+struct Long;
+
+impl Tool for Long {
+    type Args = Text;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("long", "Says a word often.").pure()
+    }
+
+    async fn run(&self, (): (), _: Call, args: Text) -> Result<Ran, Error> {
+        done(args.text.repeat(10_000))
+    }
+}
+
+/// Reads a whole attachment.
+struct ReadMore;
+
+impl Tool for ReadMore {
+    type Args = Text;
+    type Needs = Attachments;
+
+    fn about(&self) -> About {
+        About::new("read_more", "Reads on.").pure()
+    }
+
+    async fn run(&self, attachments: Attachments, _: Call, args: Text) -> Result<Ran, Error> {
+        done(attachments.get(args.text.parse()?).await?.bytes.len())
+    }
+}
+
+fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+    let witness = witness.clone();
+    move |config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Wonder).unwrap();
+        toolbox.add(Delegate).unwrap();
+        toolbox.add(Long).unwrap();
+        toolbox.add(ReadMore).unwrap();
+        toolbox.add(Look(witness.clone())).unwrap();
+        toolbox.add(Pay(witness)).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+    }
+}
+
+async fn tooled(lines: Vec<Line>) -> Life {
+    let witness: Arc<Witness> = Arc::default();
+    let change = with_tools(&witness);
+    live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap()
+}
+
+/// Answers questions of tools, which come without tools; the conversation is played by the script.
+struct Answers(Arc<Script>, Arc<Mutex<Vec<String>>>);
+
+impl ModelProvider for Answers {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        Played(self.0.clone()).info(model)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        if !request.tools.is_empty() {
+            let line = request.messages().count();
+            let events = if line == 1 {
+                let ask = ToolUse::new(
+                    "c".parse().unwrap(),
+                    "wonder".parse().unwrap(),
+                    Arguments::Json(json!({ "text": "why?" })),
+                );
+                vec![Ok(ModelEvent::Call(ask)), Ok(ModelEvent::End(StopReason::ToolUse))]
+            } else {
+                let told = request.messages().last().map(|last| last.text().into_owned()).unwrap_or_default();
+                vec![Ok(ModelEvent::Text(told)), Ok(ModelEvent::End(StopReason::End))]
+            };
+            return Box::pin(stream::iter(events));
+        }
+        let asked = request.messages().last().map(|last| last.text().into_owned()).unwrap_or_default();
+        let answer = match asked.as_str() {
+            "why?" => "because",
+            "how old?" => "three",
+            _ => "{\"age\": 3}",
+        };
+        self.1.lock().unwrap().push(asked);
+        Box::pin(stream::iter([
+            Ok(ModelEvent::Text(answer.to_owned())),
+            Ok(ModelEvent::End(StopReason::End)),
+        ]))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_asks_a_model_outside_the_conversation_until_the_answer_fits_and_each_question_once() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let witness: Arc<Witness> = Arc::default();
+    let count = {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), Death::Never);
+        let pulse = mortal.pulse();
+        let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
+        let End::Answered { text } = life_end(&life, input("go")).await else { panic!("an answer") };
+        assert_eq!(text, "[\"because\",3]");
+        pulse.writes()
+    };
+    let first: Vec<String> = std::mem::take(&mut *asked.lock().unwrap());
+    assert_eq!((first.len(), &first[..2]), (3, &["why?".to_owned(), "how old?".to_owned()][..]));
+    assert!(first[2].contains("- expected JSON, got `three`"), "{}", first[2]);
+    // A question that was answered before a crash is not asked again.
+    for write in 0..count {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), Death::After(write));
+        let pulse = mortal.pulse();
+        let keyed = || Input { key: Some("k".into()), ..input("go") };
+        let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
+        tokio::select! {
+            _ = life_end(&life, keyed()) => {}
+            () = pulse.stopped() => {}
+        }
+        life.die(&memory).await;
+        let life = answering(Arc::new(memory), &asked, &witness, 2).await;
+        assert_eq!(life_end(&life, keyed()).await, answered("[\"because\",3]"));
+        let times = std::mem::take(&mut *asked.lock().unwrap()).len();
+        assert_eq!(times, 3, "after write {write}");
+    }
+}
+
+async fn answering(
+    store: Arc<dyn Store>,
+    asked: &Arc<Mutex<Vec<String>>>,
+    witness: &Arc<Witness>,
+    number: u128,
+) -> Life {
+    let asked = asked.clone();
+    let tools = with_tools(witness);
+    let change = move |config: &mut Config| {
+        tools(config);
+        config.models = vec![Arc::new(Answers(Script::new(vec![]), asked))];
+    };
+    live_with(store, vec![], witness.clone(), number, change).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_runs_another_one_once_and_none_that_must_not_be_repeated() {
+    let life =
+        tooled(vec![call("delegate", "look here"), call("delegate", "pay ann"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let shown = life.last_shown();
+    assert_eq!(life.witness.count("look"), 1);
+    assert_eq!(life.witness.count("pay"), 0);
+    assert_eq!(
+        shown[4],
+        "error tool.failed: a tool that is idempotent may run again, so it cannot run `pay`, which is at_most_once"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_too_large_to_be_shown_is_attached_and_read_on_by_its_handle() {
+    let life = tooled(vec![call("long", "word "), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let shown: serde_json::Value = serde_json::from_str(&life.last_shown()[2]).unwrap();
+    assert_eq!(shown["bytes"], 50_000);
+    assert_eq!(shown["beginning"].as_str().unwrap().len(), 2_048);
+    let id: String = shown["attachment"].as_str().unwrap().to_owned();
+    let store = life.runtime.store();
+    let attached = store.attachments(SESSION, 10).await.unwrap();
+    assert_eq!(attached.iter().map(|view| view.attachment.id.to_string()).collect::<Vec<_>>(), [id]);
+    assert_eq!(store.blob(attached[0].attachment.content).await.unwrap().len(), 50_000);
+    // The journal has the beginning and the reference.
+    let bytes: usize = life.facts().await.iter().map(|fact| fact.encode().len()).sum();
+    assert!(bytes < 10_000, "{bytes}");
+}

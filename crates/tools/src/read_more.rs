@@ -1,0 +1,101 @@
+//! `read_more`: reads on in an attachment, such as a result that was too large to be shown whole (R6.14).
+use outlast_ports::service::Attachments;
+use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_vocab::Error;
+use outlast_vocab::id::AttachmentId;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+/// Bytes that are given when the model does not say how many.
+const BYTES: usize = 8 << 10;
+/// Most bytes that are given at once.
+pub const READ_BYTES: usize = 24 << 10;
+
+/// Gives a piece of an attachment of the session.
+pub struct ReadMore;
+
+/// What the model passes to `read_more`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadArgs {
+    /// The attachment's id, like `att_…`.
+    attachment: String,
+    /// How many bytes to skip; 0 when absent.
+    offset: Option<usize>,
+    /// How many bytes to read; 8192 when absent, 24576 at most.
+    bytes: Option<usize>,
+}
+
+impl Tool for ReadMore {
+    type Args = ReadArgs;
+    type Needs = Attachments;
+
+    fn about(&self) -> About {
+        let description = "Reads on in an attachment: a result that was too large to be shown whole, or a text file of \
+                           the user.";
+        About::new("read_more", description).pure()
+    }
+
+    async fn run(&self, attachments: Attachments, _: Call, args: ReadArgs) -> Result<Ran, Error> {
+        let id: AttachmentId = args.attachment.parse()?;
+        let file = attachments.get(id).await?;
+        let Ok(text) = std::str::from_utf8(&file.bytes) else {
+            let media_type = file.attachment.media_type.as_str();
+            return Err(failed(format!("{id} is {media_type} and no text")));
+        };
+        let offset = args.offset.unwrap_or(0);
+        if offset > text.len() {
+            return Err(failed(format!(
+                "offset {offset} is behind the end of {id}, which has {} bytes",
+                text.len()
+            )));
+        }
+        let start = text.floor_char_boundary(offset);
+        let wanted = args.bytes.unwrap_or(BYTES).clamp(1, READ_BYTES);
+        // At least one character, however wide it is.
+        let end = text.ceil_char_boundary(start + 1).max(text.floor_char_boundary(start + wanted));
+        let next = (end < text.len()).then_some(end);
+        done(json!({"text": &text[start..end], "offset": start, "next_offset": next, "bytes": text.len()}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn an_attachment_is_read_piece_by_piece_and_no_character_is_torn() {
+        let trial = Trial::new();
+        let id = trial.attach("text/plain", "zwölf Boxkämpfer".as_bytes());
+        let read =
+            |offset: usize| trial.show("read_more", json!({"attachment": id, "offset": offset, "bytes": 3}));
+        let said = [0, 2, 3, 4, 15].map(read).concat();
+        expect![[r#"
+            {"bytes":18,"next_offset":2,"offset":0,"text":"zw"}
+            {"bytes":18,"next_offset":5,"offset":2,"text":"öl"}
+            {"bytes":18,"next_offset":5,"offset":2,"text":"öl"}
+            {"bytes":18,"next_offset":7,"offset":4,"text":"lf "}
+            {"bytes":18,"next_offset":null,"offset":15,"text":"fer"}
+        "#]]
+        .assert_eq(&said);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let trial = Trial::new();
+        let id = trial.attach("image/png", b"\x89PNG\xff");
+        let text = trial.attach("text/plain", b"abc");
+        let said = trial.show("read_more", json!({"attachment": id}))
+            + &trial.show("read_more", json!({"attachment": "file"}))
+            + &trial.show("read_more", json!({"attachment": text, "offset": 4}));
+        expect![[r"
+            tool.failed: att_70da9437532d6a1363ddf2b511a2f88b is image/png and no text
+            id.invalid: expected a attachment id (`att_` and 32 hex digits), got `file`
+            tool.failed: offset 4 is behind the end of att_7dabf7bad3016950a117b5060c115443, which has 3 bytes
+        "]]
+        .assert_eq(&said);
+    }
+}
