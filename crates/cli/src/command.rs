@@ -2,6 +2,7 @@
 mod attachments;
 mod cancel;
 mod chat;
+mod context;
 mod demo;
 mod doctor;
 mod events;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Sessions(sessions::Sessions),
     /// Print what happened in a session
     Events(events::Events),
+    /// Show what a model would be shown of a session, and what each part takes
+    Context(context::Context),
     /// List what a session has attached, or save it
     Attachments(attachments::Attachments),
     /// Finish a call or an event that a turn waits for
@@ -73,6 +76,7 @@ impl Command {
             Self::Chat(chat) => done(chat.run(data)),
             Self::Sessions(sessions) => done(sessions.run(data)),
             Self::Events(events) => done(events.run(data)),
+            Self::Context(context) => done(context.run(data)),
             Self::Attachments(attachments) => done(attachments.run(data)),
             Self::Resolve(resolve) => done(resolve.run(data)),
             Self::Cancel(cancel) => done(cancel.run(data)),

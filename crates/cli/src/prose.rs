@@ -8,7 +8,7 @@ use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome, Reply};
 use outlast::vocab::event::{Event, LiveKind};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, ClaimRef, End, Fact, Performed, Record, Seq};
+use outlast::vocab::record::{Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Shorter};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a reader was shown so far.
@@ -127,6 +127,13 @@ impl Prose {
                 if joined.correction.is_some() =>
             {
                 terminal::note("· the answer does not fit its schema; the model is told why");
+            }
+            Fact::Compacted(Compacted { shorter, .. }) => {
+                let how = match shorter {
+                    Shorter::Results => "long results of tools are left out",
+                    Shorter::Summary { .. } => "its beginning is summarised",
+                };
+                terminal::note(&format!("· the conversation grew too long for the model: {how}"));
             }
             Fact::Ended { end: End::Answered { text } } if self.voice == Voice::Answer => terminal::say(text),
             Fact::Performed(_) if self.voice == Voice::Answer => {}

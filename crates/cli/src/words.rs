@@ -4,7 +4,7 @@ use outlast::TurnId;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
-use outlast::vocab::record::{End, Fact, NodeRef, Record, Verdict};
+use outlast::vocab::record::{End, Fact, NodeRef, Record, Shorter, Verdict};
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use std::borrow::Cow;
 
@@ -140,6 +140,10 @@ pub(crate) fn fact(fact: &Fact) -> String {
         Fact::Resolved { key, resolution } => format!("{key}: {}", self::resolution(resolution)),
         Fact::CancelRequested { reason } => one_line(reason, TEXT_LETTERS),
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
+        Fact::Compacted(compacted) => match &compacted.shorter {
+            Shorter::Results => "long results are left out".to_owned(),
+            Shorter::Summary { text, .. } => one_line(text, TEXT_LETTERS),
+        },
         Fact::Settled(settled) => {
             let claim = settled.claim;
             format!("call {} of #{}: {}", claim.child, claim.asked, verdict(&settled.verdict))

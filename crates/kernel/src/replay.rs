@@ -4,7 +4,9 @@
 use outlast_vocab::effect::{
     BatchCall, BatchOutcome, Command, Effect, Outcome, Place, ToolBatch, ToolCall, ToolOutcome,
 };
-use outlast_vocab::record::{Accepted, Asked, ClaimRef, End, Fact, Performed, Record, Seq, Started};
+use outlast_vocab::record::{
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Started,
+};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Kind, ReplayKey};
@@ -25,6 +27,7 @@ pub struct History {
     last_node: Option<Place>,
     stuck: u32,
     repaired: bool,
+    compactions: Vec<Compacted>,
 }
 
 /// A batch of tool calls as the journal knows it.
@@ -86,6 +89,7 @@ impl History {
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
+                Fact::Compacted(compacted) => history.compactions.push(compacted),
                 Fact::Asked(_) | Fact::Settled(_) | Fact::Opened { .. } | Fact::HeadMoved { .. } => {}
             }
         }
@@ -96,6 +100,11 @@ impl History {
     pub fn perform(&mut self, performed: Performed) {
         let Performed { key, command, outcome } = performed;
         self.performed.insert(key, (command, outcome));
+    }
+
+    /// The compactions of the turn, in order.
+    pub fn compactions(&self) -> &[Compacted] {
+        &self.compactions
     }
 
     /// How often the turn held still before it tried the model call at this place again.

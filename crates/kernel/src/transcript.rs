@@ -1,7 +1,9 @@
 //! Turns the records of a turn back into messages, whole: every call a model made has a result (R4.8).
 use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult, ToolUse};
-use outlast_vocab::record::{Asked, ClaimRef, Fact, Performed, Record, RepairedCall, Seq, Verdict};
+use outlast_vocab::record::{
+    Asked, ClaimRef, Compacted, Fact, Performed, Record, RepairedCall, Seq, Verdict,
+};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, ReplayKey};
 
@@ -10,6 +12,8 @@ use outlast_vocab::{Failure, Kind, ReplayKey};
 pub struct Transcript {
     /// The messages, in the order a model reads them.
     pub messages: Vec<Message>,
+    /// What the turn left out of the model's view, in order.
+    pub compactions: Vec<Compacted>,
     /// Calls that got their result from a later record or were marked interrupted.
     pub repaired: Vec<RepairedCall>,
 }
@@ -37,6 +41,7 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
                 transcript.close(batch.take());
                 transcript.messages.extend(joined.clone().into_messages());
             }
+            Fact::Compacted(compacted) if within => transcript.compactions.push(compacted.clone()),
             fact => {
                 if let Some(batch) = &mut batch {
                     batch.take(record.seq, fact, within);
@@ -244,7 +249,7 @@ mod tests {
     fn check(facts: Vec<Fact>, cut: u64, want: &Expect) {
         let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
         let records: Vec<Record> = (1..).zip(facts).map(record).collect();
-        let Transcript { messages, repaired } = of_turn(&records, Seq(cut));
+        let Transcript { messages, repaired, .. } = of_turn(&records, Seq(cut));
         let mut log: Vec<String> = messages.iter().map(|message| message.text().into_owned()).collect();
         log.extend(repaired.iter().map(|call| format!("repaired {} restored={}", call.call, call.restored)));
         want.assert_eq(&(log.join("\n") + "\n"));

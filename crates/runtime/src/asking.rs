@@ -54,6 +54,14 @@ pub(crate) enum Asked {
     },
 }
 
+impl Asked {
+    /// Whether the model says that it cannot be shown so much.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let Self::Outcome(ModelOutcome::Failed(failed)) = self else { return false };
+        failed.failure.code == Kind::ModelContextExceeded
+    }
+}
+
 /// What was heard of one attempt.
 struct Heard {
     building: Building,

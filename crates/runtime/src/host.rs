@@ -1,12 +1,12 @@
 //! Hosts: where the outcomes of a turn's effects are kept, and from where they are answered (R3).
 //!
 //! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
+use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
 use outlast_vocab::effect::{Joined, Place};
-use outlast_vocab::message::Message;
-use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::record::{Compacted, End, Fact, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
@@ -76,8 +76,11 @@ pub trait Host: Send {
     /// Reads the messages before this turn, as far as `bytes` go.
     fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The messages before this turn, once they were recalled.
-    fn recalled(&self) -> Arc<Vec<Message>>;
+    /// The conversation before this turn, once it was recalled.
+    fn conversation(&mut self) -> &mut Conversation;
+
+    /// Shows the model less of it from now on (R4.10).
+    fn compact(&mut self, compacted: Compacted) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Takes in what joins the turn here: inputs that wait for it, and what is wrong with its answer.
     fn checkpoint(

@@ -1,26 +1,29 @@
 //! The host that keeps nothing: for scripts, tests and the benchmark's floor.
 use crate::host::{Driven, Host, Tier};
+use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite};
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
-use outlast_vocab::record::{Fact, Seq};
+use outlast_vocab::record::{Compacted, Fact, Seq};
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Kind, ReplayKey};
+use outlast_vocab::{Error, Kind, ReplayKey, TurnId};
 use std::sync::Arc;
 
 /// Keeps nothing. What needs to be kept (durable steps, waits, pending completions) is refused.
 #[derive(Debug, Default)]
 pub struct Inline {
     history: Arc<History>,
-    earlier: Arc<Vec<Message>>,
+    conversation: Conversation,
 }
 
 impl Inline {
     /// A turn that follows these messages.
     pub fn after(earlier: Vec<Message>) -> Self {
-        Self { history: Arc::default(), earlier: Arc::new(earlier) }
+        let mut conversation = Conversation::default();
+        conversation.push(TurnId::from_u128(0), earlier);
+        Self { history: Arc::default(), conversation }
     }
 }
 
@@ -72,8 +75,13 @@ impl Host for Inline {
         Ok(())
     }
 
-    fn recalled(&self) -> Arc<Vec<Message>> {
-        self.earlier.clone()
+    fn conversation(&mut self) -> &mut Conversation {
+        &mut self.conversation
+    }
+
+    async fn compact(&mut self, compacted: Compacted) -> Result<(), Error> {
+        self.conversation.compact(compacted);
+        Ok(())
     }
 
     async fn checkpoint(&mut self, _: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {

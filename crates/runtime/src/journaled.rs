@@ -3,15 +3,18 @@ use crate::asking::backoff;
 use crate::cancel::Canceller;
 use crate::host::{Driven, Host, Tier};
 use crate::outfit::{Outfit, World};
-use crate::recent::{Conversation, Recent, Standing};
+use crate::recall::{self, Recalled};
+use crate::recent::{Recent, Standing};
+use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::step::{AtCheckpoint, Done};
-use outlast_kernel::transcript::{self, Transcript};
 use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::{Message, ToolResult};
-use outlast_vocab::record::{Answered, End, Fact, NodeRef, Performed, Reclaimed, Seq, Started};
+use outlast_vocab::record::{
+    Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Seq, Shorter, Started,
+};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
 use std::sync::Arc;
@@ -39,8 +42,6 @@ pub struct Journaled {
     place: Option<Place>,
     recent: Arc<Recent>,
     recalled: Option<Conversation>,
-    /// How many bytes of conversation the model is shown.
-    window: usize,
     /// The record that took the input in.
     first: Seq,
     input_waits: bool,
@@ -119,7 +120,6 @@ impl Journaled {
             place,
             recent,
             recalled: None,
-            window: 0,
             first,
             // A turn that was begun before may have inputs waiting that no receipt has told us of.
             input_waits: resumed,
@@ -151,13 +151,20 @@ impl Journaled {
         self.park(vec![wait]).await
     }
 
+    /// The conversation before this turn, as what this turn has compacted so far leaves it.
+    fn recall_as(&mut self, mut conversation: Conversation) {
+        for compacted in self.history.compactions() {
+            conversation.compact(compacted.clone());
+        }
+        self.recalled = Some(conversation);
+    }
+
     /// Keeps the conversation for the session's next turn, with this one's messages at its end.
     fn keep_conversation(&mut self, messages: Vec<Message>, last: Seq) {
         if let (Some(mut conversation), Some(place), false) =
             (self.recalled.take(), self.place, messages.is_empty())
         {
-            conversation.push(messages);
-            conversation.fit(self.window);
+            conversation.push(self.lease.turn, messages);
             let node = NodeRef { session: self.lease.session, seq: place.seq };
             self.recent.keep(Standing { node, next: Seq(last.0 + 1) }, conversation);
         }
@@ -283,32 +290,36 @@ impl Host for Journaled {
         if self.recalled.is_some() {
             return Ok(());
         }
-        self.window = bytes;
         let Some(node) = self.parent else {
-            self.recalled = Some(Conversation::default());
+            self.recall_as(Conversation::default());
             return Ok(());
         };
-        if let Some(mut conversation) = self.recent.take(Standing { node, next: self.first }) {
-            conversation.fit(bytes);
-            self.recalled = Some(conversation);
+        if let Some(conversation) = self.recent.take(Standing { node, next: self.first }) {
+            self.recall_as(conversation);
             return Ok(());
         }
-        let turns = self.store.history(node, bytes).await?;
-        let mut conversation = Conversation::default();
-        for (index, turn) in turns.iter().enumerate().rev() {
-            let Transcript { messages, repaired: calls } = transcript::of_turn(&turn.records, turn.cut);
-            // The turn right before this one is the only one that a fork or a rewind can have cut just now.
-            if index == 0 && !calls.is_empty() && !self.history.was_repaired() {
-                self.noted.push(Fact::Repaired { calls });
-            }
-            conversation.push(messages);
+        let Recalled { conversation, repaired: calls } =
+            recall::conversation(self.store.as_ref(), node, bytes).await?;
+        if !calls.is_empty() && !self.history.was_repaired() {
+            self.noted.push(Fact::Repaired { calls });
         }
-        self.recalled = Some(conversation);
+        self.recall_as(conversation);
         Ok(())
     }
 
-    fn recalled(&self) -> Arc<Vec<Message>> {
-        self.recalled.as_ref().map(|recalled| recalled.messages().clone()).unwrap_or_default()
+    fn conversation(&mut self) -> &mut Conversation {
+        self.recalled.get_or_insert_default()
+    }
+
+    async fn compact(&mut self, compacted: Compacted) -> Result<(), Error> {
+        self.conversation().compact(compacted.clone());
+        let paid_for = matches!(compacted.shorter, Shorter::Summary { .. });
+        self.note(Fact::Compacted(compacted));
+        // What a model was paid for is not asked for again; leaving results out costs nothing.
+        if paid_for {
+            self.flush().await?;
+        }
+        Ok(())
     }
 
     async fn checkpoint(&mut self, at: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {

@@ -3,12 +3,17 @@ use crate::asking::{Asked, Asking, Audience, failed};
 use crate::drive::Turn;
 use crate::files;
 use crate::host::Host;
+use crate::room::Room;
 use outlast_kernel::step::{CallModel, Step};
-use outlast_ports::model::ModelRequest;
+use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::Error;
+use outlast_vocab::effect::ModelCall;
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
+
+/// How much more of a conversation is read than fits into the window: most of it may be results that are left out.
+const READ_AHEAD: usize = 4;
 
 /// Answers the step: recorded, or asked now.
 pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
@@ -28,10 +33,51 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         Ok(found) => found,
         Err(error) => return Ok(ask.resume(failed(&error, false))),
     };
-    host.recall(info.window_bytes.min(turn.world.limits.view_bytes)).await?;
+    let window = info.window_bytes.min(turn.world.limits.view_bytes);
+    host.recall(window.saturating_mul(READ_AHEAD)).await?;
+    let room = Room { provider, info, window };
     let effect = ask.effect(host.place());
-    let history = host.recalled();
-    let files = files::of(turn.world, host, history.iter().chain(ask.messages())).await?;
+    let mut at_once = false;
+    let asked = loop {
+        let shorter = tokio::select! {
+            biased;
+            made = room.make(turn, &ask, at_once, host) => made?,
+            reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
+        };
+        let asked = tokio::select! {
+            biased;
+            asked = show(turn, &ask, (provider, info), &effect, host) => asked?,
+            reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
+        };
+        // What was too long for the model is made shorter and shown again, as long as that makes a difference.
+        if at_once && !shorter || !asked.is_too_long() {
+            break asked;
+        }
+        at_once = true;
+    };
+    let outcome = match asked {
+        Asked::Outcome(outcome) => outcome,
+        Asked::Pause { tried, pause } => {
+            let (key, deadline) = (ask.key().backoff(tried), turn.world.clock.now().after(pause));
+            return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
+        }
+    };
+    let (key, command) = (ask.key().clone(), effect.into());
+    host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
+    Ok(ask.resume(outcome))
+}
+
+/// Shows the model the conversation as it stands and listens to what it says.
+async fn show<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    (provider, info): (&dyn ModelProvider, ModelInfo),
+    effect: &ModelCall,
+    host: &mut H,
+) -> Result<Asked, Error> {
+    let history = host.conversation().messages().clone();
+    let now = host.conversation().shown(ask.messages());
+    let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
     let said = if info.goes_on { host.said(ask.key()).await? } else { None };
     let asking = Asking {
         world: turn.world,
@@ -47,25 +93,11 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let request = ModelRequest {
         system: &turn.outfit.package.system,
         history: &history,
-        turn: ask.messages(),
+        turn: &now,
         tools: &turn.outfit.contracts,
         session: turn.caller.session,
         files: &files,
-        ..ModelRequest::bare(&effect)
+        ..ModelRequest::bare(effect)
     };
-    let asked = tokio::select! {
-        biased;
-        asked = asking.ask(request, said.unwrap_or_default(), host) => asked?,
-        reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
-    };
-    let outcome = match asked {
-        Asked::Outcome(outcome) => outcome,
-        Asked::Pause { tried, pause } => {
-            let (key, deadline) = (ask.key().backoff(tried), turn.world.clock.now().after(pause));
-            return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
-        }
-    };
-    let (key, command) = (ask.key().clone(), effect.into());
-    host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
-    Ok(ask.resume(outcome))
+    asking.ask(request, said.unwrap_or_default(), host).await
 }

@@ -2,56 +2,11 @@
 //!
 //! Bounded in bytes over all sessions; what does not fit is read from the store as ever. A conversation is only used by
 //! the very next record of its session: whatever else happened to the session in between makes it stale.
+use outlast_kernel::conversation::Conversation;
 use outlast_vocab::SessionId;
-use outlast_vocab::message::Message;
 use outlast_vocab::record::{NodeRef, Seq};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The messages before a turn, in the order the model reads them.
-#[derive(Debug, Default)]
-pub struct Conversation {
-    /// Shared with whoever shows them to a model; they are changed only when nobody does.
-    messages: Arc<Vec<Message>>,
-    /// The turns, oldest first.
-    turns: VecDeque<Extent>,
-    size: usize,
-}
-
-/// How much of a conversation one turn is.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    messages: usize,
-    size: usize,
-}
-
-impl Conversation {
-    /// Adds a turn at the end.
-    pub fn push(&mut self, turn: Vec<Message>) {
-        let size = turn.iter().map(Message::size).sum();
-        self.turns.push_back(Extent { messages: turn.len(), size });
-        self.size += size;
-        Arc::make_mut(&mut self.messages).extend(turn);
-    }
-
-    /// Drops the oldest turns until the rest fits, but never the last one.
-    pub fn fit(&mut self, bytes: usize) {
-        let mut dropped = 0;
-        while self.size > bytes && self.turns.len() > 1 {
-            let Some(Extent { messages, size }) = self.turns.pop_front() else { break };
-            dropped += messages;
-            self.size -= size;
-        }
-        if dropped > 0 {
-            Arc::make_mut(&mut self.messages).drain(..dropped);
-        }
-    }
-
-    /// The messages.
-    pub fn messages(&self) -> &Arc<Vec<Message>> {
-        &self.messages
-    }
-}
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where a conversation stands: the message it ends with, and the record that would go on from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +57,7 @@ impl Recent {
 
     /// Keeps a conversation for the session's next turn.
     pub fn keep(&self, standing: Standing, conversation: Conversation) {
-        let (session, size) = (standing.node.session, conversation.size);
+        let (session, size) = (standing.node.session, conversation.size());
         let mut kept = self.lock();
         let kept = &mut *kept;
         kept.number += 1;
@@ -131,6 +86,8 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outlast_vocab::TurnId;
+    use outlast_vocab::message::Message;
 
     fn standing(session: u128, next: u64) -> Standing {
         Standing {
@@ -141,7 +98,7 @@ mod tests {
 
     fn conversation(text: &str) -> Conversation {
         let mut conversation = Conversation::default();
-        conversation.push(vec![Message::user(text)]);
+        conversation.push(TurnId::from_u128(1), vec![Message::user(text)]);
         conversation
     }
 
@@ -165,15 +122,5 @@ mod tests {
             (1..=100).filter(|session| recent.take(standing(*session, 9)).is_some()).collect();
         assert_eq!(kept, [99, 100]);
         assert!(recent.lock().order.len() <= 20 && recent.lock().bytes == 0);
-    }
-
-    #[test]
-    fn the_oldest_turns_make_room_but_the_last_one_stays() {
-        let mut conversation = conversation("12345");
-        conversation.push(vec![Message::user("1234"), Message::user("5")]);
-        conversation.fit(2 * Message::user("1234").size());
-        assert_eq!(conversation.messages().as_slice(), [Message::user("1234"), Message::user("5")]);
-        conversation.fit(1);
-        assert_eq!(conversation.messages().len(), 2);
     }
 }

@@ -67,11 +67,17 @@ pub(crate) struct SimModel {
 
 impl ModelProvider for SimModel {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == NAME).then_some(ModelInfo::of_window(1 << 20))
+        let info = ModelInfo { goes_on: true, ..ModelInfo::of_window(1 << 20) };
+        (model.as_str() == NAME).then_some(info)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        let request_no = self.witness.asked(format!("{:?}", request.call.at));
+        // A summary stands nowhere in the session; it is known by what it is of.
+        let which = match request.call.at {
+            Some(at) => format!("{at:?}"),
+            None => request.turn.iter().map(Message::text).collect(),
+        };
+        let request_no = self.witness.asked(which);
         let mood = self.moods.get(&request_no).copied();
         let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
             Some(Mood::Busy(after)) => {
@@ -118,12 +124,18 @@ impl ModelProvider for SimModel {
 fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
     let first = request.messages().find(|message| matches!(message, Message::User { .. }));
     let scenario = first.and_then(|first| scenario_of(&first.text()));
+    if request.system.contains("summary") {
+        let short = format!("{}: in short", scenario.map_or("nothing", |scenario| scenario.name));
+        return VecDeque::from([Ok(ModelEvent::Text(short)), Ok(ModelEvent::End(StopReason::End))]);
+    }
     let said = request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
     let line = scenario.and_then(|scenario| scenario.lines.get(said)).cloned();
     let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
     match line.unwrap_or(Line::Say("nothing more to say")) {
         Line::Say(text) => {
-            let words = text.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
+            // What was said before an attempt broke off is not said again.
+            let rest = text.strip_prefix(request.said).unwrap_or(text);
+            let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
             words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
         }
         Line::Call(calls) => {
@@ -141,8 +153,11 @@ fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
     }
 }
 
-/// The scenario that a conversation plays: its first message names it.
+/// The scenario that a conversation plays: its first message names it, or the summary that took its place, or the text that
+/// is to be summarised.
 fn scenario_of(text: &str) -> Option<&'static Scenario> {
+    let text = text.strip_prefix("user: ").unwrap_or(text);
+    let text = text.strip_prefix("[What was said before, in short]\n").unwrap_or(text);
     let name = text.split(':').next()?;
     scenario::catalogue().iter().find(|scenario| scenario.name == name)
 }

@@ -214,6 +214,11 @@ fn outside() -> Vec<Scenario> {
         Scenario::new("three turns", vec![Say("one"), Call(&[("pay", "a")]), Say("two"), Say("three")])
             .then(ENDED, What::Say("more"))
             .then(When::Recorded("turn.ended", 2), What::Say("and more")),
+        Scenario::new("long conversation", vec![Say("as you wish, my friend"); 8])
+            .then(ENDED, What::Say("and now the second thing"))
+            .then(When::Recorded("turn.ended", 2), What::Say("and now the third thing"))
+            .then(When::Recorded("turn.ended", 3), What::Say("and now the last thing"))
+            .with(|limits| limits.view_bytes = 700),
         Scenario::new("steering", vec![WAIT, Say("done")])
             .then(PARKED, What::Steer("also"))
             .then(When::Acked(1), What::Resolve("k", true)),

@@ -167,7 +167,7 @@ impl Session {
             // A turn that is stopped while it waits leaves a call without a result; nothing else does here.
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
             Fact::Parked { .. } => {}
-            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } => {
+            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Compacted(_) => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -146,6 +146,10 @@ kinds! {
     ModelCut = "model.cut", Retry, 502;
     /// The provider refuses the request as it is.
     ModelRejected = "model.rejected", Reject, 400;
+    /// The provider has no key, or does not accept the one it was given.
+    ModelUnauthorized = "model.unauthorized", Reject, 401;
+    /// The conversation is longer than the model can be shown.
+    ModelContextExceeded = "model.context_exceeded", Reject, 413;
     /// The answer of a turn does not fit the contract that its input carried.
     OutputInvalid = "output.invalid", Reject, 422;
     /// A rehearsal script does not parse.

@@ -34,6 +34,12 @@ impl ReplayKey {
         self.under(format_args!("child:{index}:{}", Escaped(model_call_id)))
     }
 
+    /// The `number`-th time that the turn's conversation is made shorter.
+    #[must_use]
+    pub fn compact(&self, number: u32) -> Self {
+        self.under(format_args!("compact/{number}"))
+    }
+
     /// A checkpoint of the turn, counted from its start.
     #[must_use]
     pub fn checkpoint(&self, number: u32) -> Self {

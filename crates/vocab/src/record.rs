@@ -2,7 +2,8 @@
 //!
 //! A record's body is one version byte and the JSON of its [`Fact`]. Bodies of every released version decode for ever;
 //! `tests/fixtures` holds one of each.
-use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome};
+use crate::cost::Cost;
+use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome, Usage, is_default};
 use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
@@ -115,6 +116,8 @@ pub enum Fact {
         /// Which calls, and what was put there.
         calls: Vec<RepairedCall>,
     },
+    /// Earlier messages are shown to the model in a shorter form from here on. They stay as they are.
+    Compacted(Compacted),
     /// A person said how a call of unknown outcome went.
     Settled(Settled),
     /// The turn is over.
@@ -159,6 +162,40 @@ impl Delivery {
     fn is_next(&self) -> bool {
         *self == Self::Next
     }
+}
+
+/// What is shown to the model in a shorter form, and how (R4.10).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compacted {
+    /// Which compaction of the turn.
+    pub key: ReplayKey,
+    /// The last earlier turn that is shorter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<TurnId>,
+    /// How many messages of this turn are shorter.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub here: u32,
+    /// How.
+    pub shorter: Shorter,
+}
+
+/// How messages are made shorter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shorter {
+    /// Long results of tools are left out.
+    Results,
+    /// A summary takes their place.
+    Summary {
+        /// What a model made of them.
+        text: String,
+        /// What that cost in tokens.
+        #[serde(default, skip_serializing_if = "is_default")]
+        usage: Usage,
+        /// What that cost in money, where the price was known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<Cost>,
+    },
 }
 
 /// The beginning of a turn's work. Everything later decisions depend on is pinned here.
@@ -352,10 +389,10 @@ impl Fact {
     /// Whether the transcript is built from this fact: such records are the nodes of the session tree.
     pub fn is_node(&self) -> bool {
         match self {
-            Self::Accepted(_) | Self::Settled(_) => true,
+            Self::Accepted(_) | Self::Settled(_) | Self::Compacted(_) => true,
             Self::Performed(performed) => match &performed.outcome {
                 Outcome::ModelCall(crate::effect::ModelOutcome::Reply(_)) => true,
-                Outcome::Checkpoint(joined) => !joined.inputs.is_empty(),
+                Outcome::Checkpoint(joined) => !joined.is_empty(),
                 Outcome::AwaitEvent(_) => performed.key.as_str().ends_with("/completion"),
                 _ => false,
             },
@@ -388,6 +425,7 @@ impl Fact {
             Self::Resolved { .. } => "wait.resolved",
             Self::CancelRequested { .. } => "turn.cancel_requested",
             Self::Repaired { .. } => "transcript.repaired",
+            Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",
             Self::Ended { .. } => "turn.ended",
         }

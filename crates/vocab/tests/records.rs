@@ -53,6 +53,7 @@ tags! { fact_tag, FACTS, Fact:
     Resolved = "resolved",
     CancelRequested = "cancel_requested",
     Repaired = "repaired",
+    Compacted = "compacted",
     Settled = "settled",
     Ended = "ended",
 }

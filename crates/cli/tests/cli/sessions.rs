@@ -14,6 +14,45 @@ fn ann() -> Place {
 }
 
 #[test]
+fn the_context_of_a_session_is_what_a_model_would_be_shown() {
+    let place = Place::with_script(
+        "turn\nsay I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is 42.\nturn\nsay Bye.",
+    );
+    place.check(
+        "run 'six times seven?' --session ann --script script.txt
+         run thanks --session ann --script script.txt
+         context ann
+         context ann --head draft
+         context ann --json",
+        &expect![[r#"
+            $ run 'six times seven?' --session ann --script script.txt
+            I will see.
+            It is 42.
+            | · calculator {"expression":"6*7"}
+            | · calculator → 42
+            $ run thanks --session ann --script script.txt
+            Bye.
+            $ context ann
+                  12  user         six times seven?
+                  19  assistant    I will see.
+                   9  calculator   42
+                  11  assistant    It is 42.
+                  10  user         thanks
+                   9  assistant    Bye.
+                  70  tokens in 6 messages, about
+                   9  of them results of calculator
+            | · the last call read 74 tokens, 0 of them from the provider's cache
+            $ context ann --head draft
+            | error[node.not_found]: session ses_1 has no head `draft`
+            |   read on with: outlast explain node.not_found
+            exit 1
+            $ context ann --json
+            {"compactions":0,"files":0,"last_usage":{"input":74,"output":1},"messages":[{"text":"six times seven?","tokens":12,"who":"user"},{"text":"I will see.","tokens":19,"who":"assistant"},{"text":"42","tokens":9,"who":"calculator"},{"text":"It is 42.","tokens":11,"who":"assistant"},{"text":"thanks","tokens":10,"who":"user"},{"text":"Bye.","tokens":9,"who":"assistant"}],"tokens":70}
+        "#]],
+    );
+}
+
+#[test]
 fn sessions_are_listed_and_shown_with_the_numbers_of_their_messages() {
     ann().check(
         "sessions list

@@ -381,7 +381,11 @@ fn project(
             }
             Ok(())
         }
-        Fact::Started(_) | Fact::Performed(_) | Fact::Stuck { .. } | Fact::Repaired { .. } => Ok(()),
+        Fact::Started(_)
+        | Fact::Performed(_)
+        | Fact::Stuck { .. }
+        | Fact::Repaired { .. }
+        | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }
         | Fact::Accepted(_)

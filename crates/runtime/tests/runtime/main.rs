@@ -6,4 +6,5 @@ mod full;
 mod inline;
 mod ownership;
 mod pinned;
+mod room;
 mod turns;

@@ -2,10 +2,10 @@
 use crate::effects::{asked_and_answered, batch_call, tool_outcome};
 use crate::pieces::{claim, failure, hash, json_value, key, node, parts, resolution, result, tool_use, turn};
 use outlast_vocab::Millis;
-use outlast_vocab::effect::{EffectKind, ToolBatch};
+use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::record::{
-    Accepted, Answered, Asked, Delivery, End, Fact, Performed, Reclaimed, RepairedCall, Settled, Started,
-    Verdict,
+    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Performed, Reclaimed, RepairedCall, Settled,
+    Shorter, Started, Verdict,
 };
 use outlast_vocab::wait::{Wait, WaitKind};
 use proptest::collection::vec;
@@ -69,6 +69,13 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         failure().prop_map(|failure| Fact::Stuck { failure }),
         (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
         text().prop_map(|reason| Fact::CancelRequested { reason }),
+        (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
+            let shorter = match summary {
+                Some(text) => Shorter::Summary { text, usage: Usage::default(), cost: None },
+                None => Shorter::Results,
+            };
+            Fact::Compacted(Compacted { key, through, here, shorter })
+        }),
         vec((tool_use(), any::<bool>()), 0..3).prop_map(|calls| Fact::Repaired {
             calls: calls.into_iter().map(|(ask, restored)| RepairedCall { call: ask.id, restored }).collect()
         }),
@@ -90,5 +97,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (15, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (16, EffectKind::ALL.len()));
 }

@@ -1,0 +1,436 @@
+//! What a model is shown of a conversation, and how it is made shorter when it has grown too long (R4.10).
+//!
+//! The journal stays whole. A compaction is a fact of the turn that needed it; every later turn is shown the conversation as
+//! the compactions on its way left it, so what comes first stays the same from call to call and providers can cache it.
+use outlast_vocab::TurnId;
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{Compacted, Shorter};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Results that are shorter than this are never left out.
+const SHORT_RESULT: usize = 256;
+
+/// The messages before a turn, in the order the model reads them.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    /// Shared with whoever shows them to a model; they are changed only when nobody does.
+    messages: Arc<Vec<Message>>,
+    /// The turns, oldest first.
+    turns: VecDeque<Extent>,
+    size: usize,
+    /// Compactions of the turn that follows.
+    here: Vec<Compacted>,
+}
+
+/// How much of a conversation one turn is.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// The turn; none for the summary of turns before.
+    turn: Option<TurnId>,
+    messages: usize,
+    size: usize,
+}
+
+fn size_of(messages: &[Message]) -> usize {
+    messages.iter().map(Message::size).sum()
+}
+
+impl Conversation {
+    /// Adds a turn at the end, as its own compactions left it.
+    pub fn push(&mut self, turn: TurnId, messages: Vec<Message>) {
+        let messages = match self.shown(&messages) {
+            Cow::Borrowed(_) => messages,
+            Cow::Owned(shorter) => shorter,
+        };
+        self.here.clear();
+        let size = size_of(&messages);
+        self.turns.push_back(Extent { turn: Some(turn), messages: messages.len(), size });
+        self.size += size;
+        Arc::make_mut(&mut self.messages).extend(messages);
+    }
+
+    /// Makes it shorter, as a compaction of the turn that follows says.
+    pub fn compact(&mut self, compacted: Compacted) {
+        let covered = compacted.through.and_then(|through| {
+            self.turns.iter().position(|extent| extent.turn == Some(through)).map(|index| index + 1)
+        });
+        let covered = covered.unwrap_or(0);
+        match &compacted.shorter {
+            Shorter::Results => self.leave_results_out(covered),
+            Shorter::Summary { text, .. } => self.begin_with(covered, text),
+        }
+        self.here.push(compacted);
+    }
+
+    fn leave_results_out(&mut self, covered: usize) {
+        let messages: usize = self.turns.iter().take(covered).map(|extent| extent.messages).sum();
+        let all = Arc::make_mut(&mut self.messages);
+        all[..messages].iter_mut().for_each(leave_out);
+        let mut first = 0;
+        for extent in self.turns.iter_mut().take(covered) {
+            let end = first + extent.messages;
+            extent.size = size_of(&all[first..end]);
+            first = end;
+        }
+        self.size = self.turns.iter().map(|extent| extent.size).sum();
+    }
+
+    /// Puts a summary in the place of the first turns, and of a summary that was there before.
+    fn begin_with(&mut self, covered: usize, summary: &str) {
+        let stale = self.turns.front().is_some_and(|extent| extent.turn.is_none());
+        self.drop_turns(covered.max(usize::from(stale)));
+        let message = summary_message(summary);
+        let size = message.size();
+        self.turns.push_front(Extent { turn: None, messages: 1, size });
+        self.size += size;
+        Arc::make_mut(&mut self.messages).insert(0, message);
+    }
+
+    fn drop_turns(&mut self, count: usize) {
+        let mut dropped = 0;
+        for _ in 0..count {
+            let Some(extent) = self.turns.pop_front() else { break };
+            dropped += extent.messages;
+            self.size -= extent.size;
+        }
+        if dropped > 0 {
+            Arc::make_mut(&mut self.messages).drain(..dropped);
+        }
+    }
+
+    /// Drops the oldest turns until the rest fits, but never the last one.
+    pub fn fit(&mut self, bytes: usize) {
+        let (mut size, mut count) = (self.size, 0);
+        while size > bytes && self.turns.len() - count > 1 {
+            size -= self.turns[count].size;
+            count += 1;
+        }
+        self.drop_turns(count);
+    }
+
+    /// The messages.
+    pub fn messages(&self) -> &Arc<Vec<Message>> {
+        &self.messages
+    }
+
+    /// About how many bytes a model reads for it.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether the turn that follows was made shorter.
+    pub fn is_compacted_here(&self) -> bool {
+        !self.here.is_empty()
+    }
+
+    /// How many compactions the turn that follows has had.
+    pub fn compactions(&self) -> u32 {
+        u32::try_from(self.here.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The messages of the turn that follows, as its compactions left them.
+    pub fn shown<'m>(&self, turn: &'m [Message]) -> Cow<'m, [Message]> {
+        let mut shown = Cow::Borrowed(turn);
+        let mut dropped = 0;
+        for Compacted { here, shorter, .. } in &self.here {
+            let covered =
+                usize::try_from(*here).unwrap_or(usize::MAX).min(turn.len()).saturating_sub(dropped);
+            if covered <= 1 {
+                continue;
+            }
+            match shorter {
+                Shorter::Results => shown.to_mut()[..covered].iter_mut().for_each(leave_out),
+                // What was asked for stays.
+                Shorter::Summary { .. } => {
+                    shown.to_mut().drain(1..covered);
+                    dropped += covered - 1;
+                }
+            }
+        }
+        shown
+    }
+
+    /// What to make shorter so that the conversation, this turn and what else the model reads fit; nothing if they do, or
+    /// if nothing can be left out.
+    pub fn plan(&self, turn: &[Message], need: Need) -> Option<Plan> {
+        let shown = self.shown(turn);
+        let here = size_of(&shown);
+        let total = need.besides + self.size + here;
+        if !need.at_once && total <= need.window / 10 * 8 {
+            return None;
+        }
+        // What was said last stays as it is, about a third of the window, and at least one exchange.
+        let mut room = need.window / 10 * 3;
+        let hidden = turn.len() - shown.len();
+        let (asked, since) = shown.split_at(1.min(shown.len()));
+        room = room.saturating_sub(size_of(asked));
+        let cut_here = since.len() - keep_tail(since, &mut room);
+        let mut kept_turns = 0;
+        if cut_here == 0 {
+            for extent in self.turns.iter().rev() {
+                if extent.size > room {
+                    break;
+                }
+                room -= extent.size;
+                kept_turns += 1;
+            }
+        }
+        let covered = self.turns.len() - kept_turns;
+        let through = self.turns.iter().take(covered).filter_map(|extent| extent.turn).next_back();
+        let here = if cut_here == 0 { 0 } else { u32::try_from(hidden + 1 + cut_here).unwrap_or(u32::MAX) };
+        if through.is_none() && here == 0 {
+            return None;
+        }
+        let messages: usize = self.turns.iter().take(covered).map(|extent| extent.messages).sum();
+        let older = self.messages[..messages].iter().chain(&since[..cut_here]);
+        let saved: usize = older.clone().map(saving).sum();
+        let enough = saved > 0 && total - saved <= need.window / 10 * 6;
+        let to_summarise = (!enough).then(|| older.cloned().collect());
+        Some(Plan { through, here, to_summarise })
+    }
+}
+
+/// What has to fit into a model's window.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Bytes the model can be shown.
+    pub window: usize,
+    /// Bytes it reads besides the conversation: what it is told first, its tools.
+    pub besides: usize,
+    /// Whether the model has said that it is too much, whatever we think.
+    pub at_once: bool,
+}
+
+/// What is to be made shorter.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The last earlier turn that is.
+    pub through: Option<TurnId>,
+    /// How many messages of this turn are.
+    pub here: u32,
+    /// What a summary takes the place of; none if it is enough to leave results of tools out.
+    pub to_summarise: Option<Vec<Message>>,
+}
+
+/// How many of the last messages fit into the room. Calls are not parted from their results, and one exchange stays whatever
+/// its size.
+fn keep_tail(messages: &[Message], room: &mut usize) -> usize {
+    let mut kept = 0;
+    let mut end = messages.len();
+    while end > 0 {
+        // A group begins with what is no result: an input, or a reply with the results that follow it.
+        let start =
+            messages[..end].iter().rposition(|message| !matches!(message, Message::Tool { .. })).unwrap_or(0);
+        let size = size_of(&messages[start..end]);
+        if size > *room && kept > 0 {
+            break;
+        }
+        *room = room.saturating_sub(size);
+        kept = messages.len() - start;
+        end = start;
+    }
+    kept
+}
+
+/// Bytes that are won when the results of a message are left out.
+fn saving(message: &Message) -> usize {
+    let mut shorter = message.clone();
+    leave_out(&mut shorter);
+    message.size().saturating_sub(shorter.size())
+}
+
+/// Leaves out a result that is long. What it names as its attachment stays, so that it can be read again.
+fn leave_out(message: &mut Message) {
+    let Message::Tool { result: ToolResult::Ok(value), .. } = message else { return };
+    if outlast_vocab::message::json_size(value) <= SHORT_RESULT {
+        return;
+    }
+    let bytes = outlast_vocab::message::json_size(value);
+    let attachment = value.get("attachment").filter(|id| id.is_string()).cloned();
+    *value = match attachment {
+        Some(id) => json!({ "left_out": bytes, "attachment": id }),
+        None => Value::String(format!("[a result of about {bytes} bytes was left out to make room]")),
+    };
+}
+
+fn summary_message(summary: &str) -> Message {
+    Message::user(format!("[What was said before, in short]\n{summary}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::ReplayKey;
+    use outlast_vocab::effect::Usage;
+    use outlast_vocab::message::{Arguments, Part, ToolUse};
+
+    fn turn(number: u128) -> TurnId {
+        TurnId::from_u128(number)
+    }
+
+    fn say(text: &str) -> Message {
+        Message::Assistant { parts: vec![Part::text(text)], calls: vec![] }
+    }
+
+    /// A call of a tool and its result of so many bytes.
+    fn call(bytes: usize) -> [Message; 2] {
+        let ask = ToolUse::new("c".parse().unwrap(), "read".parse().unwrap(), Arguments::Json(json!({})));
+        let result = ToolResult::Ok(Value::String("x".repeat(bytes)));
+        [
+            Message::Assistant { parts: vec![], calls: vec![ask.clone()] },
+            Message::Tool { call: ask.id, tool: ask.tool, result },
+        ]
+    }
+
+    fn exchange(text: &str, bytes: usize) -> Vec<Message> {
+        let [ask, result] = call(bytes);
+        vec![Message::user(text), ask, result, say("done")]
+    }
+
+    fn compacted(plan: &Plan, summary: &str) -> Compacted {
+        let shorter = match &plan.to_summarise {
+            Some(_) => Shorter::Summary { text: summary.to_owned(), usage: Usage::default(), cost: None },
+            None => Shorter::Results,
+        };
+        Compacted { key: ReplayKey::turn(9).compact(0), through: plan.through, here: plan.here, shorter }
+    }
+
+    fn texts(messages: &[Message]) -> Vec<String> {
+        messages.iter().map(|message| message.text().chars().take(40).collect()).collect()
+    }
+
+    fn need(window: usize) -> Need {
+        Need { window, besides: 0, at_once: false }
+    }
+
+    #[test]
+    fn what_fits_is_left_as_it_is() {
+        let mut conversation = Conversation::default();
+        conversation.push(turn(1), exchange("one", 100));
+        assert_eq!(conversation.plan(&[Message::user("two")], need(10_000)), None);
+    }
+
+    #[test]
+    fn results_go_first_and_what_was_said_last_stays() {
+        let mut conversation = Conversation::default();
+        conversation.push(turn(1), exchange("one", 5_000));
+        conversation.push(turn(2), exchange("two", 2_000));
+        let now = [Message::user("three")];
+        let plan = conversation.plan(&now, need(8_000)).unwrap();
+        assert_eq!(plan, Plan { through: Some(turn(1)), here: 0, to_summarise: None });
+        conversation.compact(compacted(&plan, ""));
+        assert_eq!(
+            texts(conversation.messages()),
+            [
+                "one",
+                "",
+                "[a result of about 5002 bytes was left o",
+                "done",
+                "two",
+                "",
+                &"x".repeat(40),
+                "done"
+            ]
+        );
+        assert_eq!(conversation.size(), size_of(conversation.messages()));
+        assert_eq!(conversation.plan(&now, need(8_000)), None);
+    }
+
+    #[test]
+    fn a_summary_takes_the_place_of_what_is_long_without_results_and_of_an_earlier_summary() {
+        let mut conversation = Conversation::default();
+        for number in 1..=4 {
+            conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(2_000))]);
+        }
+        let plan = conversation.plan(&[], need(9_000)).unwrap();
+        assert_eq!((plan.through, plan.here), (Some(turn(3)), 0));
+        assert_eq!(texts(plan.to_summarise.as_ref().unwrap()).len(), 6);
+        conversation.compact(compacted(&plan, "one to three"));
+        let begins = |conversation: &Conversation| conversation.messages()[0].text().into_owned();
+        assert_eq!(begins(&conversation), "[What was said before, in short]\none to three");
+        assert_eq!(conversation.messages().len(), 3);
+        for number in 5..=7 {
+            conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(2_000))]);
+        }
+        let plan = conversation.plan(&[], need(9_000)).unwrap();
+        assert_eq!(
+            texts(plan.to_summarise.as_ref().unwrap())[0],
+            "[What was said before, in short]\none to "
+        );
+        conversation.compact(compacted(&plan, "one to six"));
+        assert_eq!(begins(&conversation), "[What was said before, in short]\none to six");
+        assert_eq!(conversation.messages().len(), 3);
+    }
+
+    #[test]
+    fn a_long_turn_is_made_shorter_while_it_runs_and_no_call_is_parted_from_its_result() {
+        let mut conversation = Conversation::default();
+        conversation.push(turn(1), vec![Message::user("before"), say("yes")]);
+        let mut now = vec![Message::user("go")];
+        for _ in 0..10 {
+            now.extend(call(1_000));
+        }
+        let plan = conversation.plan(&now, need(10_000)).unwrap();
+        assert_eq!((plan.through, plan.to_summarise.is_none()), (Some(turn(1)), true));
+        // The first message that stays whole is a reply, not a result.
+        assert!(matches!(now[plan.here as usize], Message::Assistant { .. }));
+        conversation.compact(compacted(&plan, ""));
+        let shown = conversation.shown(&now);
+        assert_eq!(shown.len(), now.len());
+        assert!(size_of(&shown) < 6_000);
+        assert_eq!(shown.last(), now.last());
+        // Later turns are shown it as short as it was.
+        let short = shown.into_owned();
+        conversation.push(turn(2), now);
+        assert_eq!(conversation.messages()[2..], short);
+    }
+
+    #[test]
+    fn a_turn_too_long_without_results_begins_with_a_summary() {
+        let mut conversation = Conversation::default();
+        let mut now = vec![Message::user("go")];
+        for number in 0..10 {
+            now.push(say(&format!("{number} {}", "y".repeat(1_000))));
+            now.push(Message::user("on"));
+        }
+        let plan = conversation.plan(&now, need(8_000)).unwrap();
+        assert!(plan.here > 10 && plan.through.is_none());
+        conversation.compact(compacted(&plan, "nine times on"));
+        let shown = conversation.shown(&now);
+        assert_eq!((shown.len(), shown[0].text().as_ref()), (6, "go"));
+        assert_eq!(texts(conversation.messages()), ["[What was said before, in short]\nnine ti"]);
+        assert_eq!(conversation.plan(&now, need(8_000)), None);
+    }
+
+    #[test]
+    fn a_result_that_is_attached_stays_readable() {
+        let mut message = call(0)[1].clone();
+        if let Message::Tool { result, .. } = &mut message {
+            *result = ToolResult::Ok(
+                json!({ "beginning": "z".repeat(2_000), "attachment": "att_1", "bytes": 9_000 }),
+            );
+        }
+        leave_out(&mut message);
+        assert_eq!(message.text(), r#"{"attachment":"att_1","left_out":2052}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_made_shorter_is_left_to_the_model() {
+        let conversation = Conversation::default();
+        assert_eq!(conversation.plan(&[Message::user("x".repeat(9_000))], need(8_000)), None);
+    }
+
+    #[test]
+    fn the_oldest_turns_make_room_but_the_last_one_stays() {
+        let mut conversation = Conversation::default();
+        conversation.push(turn(1), vec![Message::user("12345")]);
+        conversation.push(turn(2), vec![Message::user("1234"), Message::user("5")]);
+        conversation.fit(2 * Message::user("1234").size());
+        assert_eq!(conversation.messages().as_slice(), [Message::user("1234"), Message::user("5")]);
+        conversation.fit(1);
+        assert_eq!(conversation.messages().len(), 2);
+    }
+}

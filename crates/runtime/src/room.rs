@@ -1,0 +1,138 @@
+//! Makes room in a model's window: plans in the kernel, summaries by the model itself (R4.10).
+use crate::asking::{Asked, Asking, Audience};
+use crate::drive::Turn;
+use crate::host::Host;
+use crate::inline::Inline;
+use outlast_kernel::conversation::{Need, Plan};
+use outlast_kernel::step::CallModel;
+use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
+use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
+use outlast_vocab::message::{Message, json_size, text_of};
+use outlast_vocab::record::{Compacted, Shorter};
+use outlast_vocab::{Error, Hash, ReplayKey};
+use std::fmt::Write;
+
+/// What a model is told when it is to write a summary.
+const SUMMARISE: &str = "You write the summary that takes the place of the beginning of a conversation between a user and an \
+                         assistant with tools. Whoever reads it goes on with the conversation and sees nothing else of that \
+                         beginning. Keep what was asked for and decided, names, numbers, ids, paths, what was done with \
+                         which result, what is open. Leave out pleasantries. Answer with the summary alone.";
+
+/// A model and what has to fit into its window.
+pub(crate) struct Room<'a> {
+    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) info: ModelInfo,
+    /// Bytes the model can be shown.
+    pub(crate) window: usize,
+}
+
+impl Room<'_> {
+    /// Makes the conversation shorter if it would not fit. With `at_once` it is made shorter in any case, because the model
+    /// has said so. Says whether it was.
+    pub(crate) async fn make<H: Host>(
+        &self,
+        turn: &Turn<'_>,
+        ask: &CallModel,
+        at_once: bool,
+        host: &mut H,
+    ) -> Result<bool, Error> {
+        let tools: usize =
+            turn.outfit.contracts.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
+        let besides = turn.outfit.package.system.len() + tools;
+        let need = Need { window: self.window, besides, at_once };
+        let conversation = host.conversation();
+        let Some(plan) = conversation.plan(ask.messages(), need) else { return Ok(false) };
+        let key = ReplayKey::turn(turn.index).compact(conversation.compactions());
+        let Plan { through, here, to_summarise } = plan;
+        let shorter = match to_summarise {
+            None => Shorter::Results,
+            Some(messages) => match self.summarise(turn, &key, &messages).await? {
+                Ok(Reply { parts, usage, cost, .. }) => {
+                    Shorter::Summary { text: text_of(&parts).into_owned(), usage, cost }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are left out");
+                    host.conversation().fit(self.window.saturating_sub(besides));
+                    return Ok(false);
+                }
+            },
+        };
+        host.compact(Compacted { key, through, here, shorter }).await?;
+        Ok(true)
+    }
+
+    /// Asks the model for a summary; the inner error is its own.
+    async fn summarise(
+        &self,
+        turn: &Turn<'_>,
+        key: &ReplayKey,
+        messages: &[Message],
+    ) -> Result<Result<Reply, Error>, Error> {
+        let text = [Message::user(told(messages, self.window / 10 * 7))];
+        let effect = ModelCall {
+            model: turn.outfit.package.model.clone(),
+            at: None,
+            tools: Hash::ZERO,
+            choice: ToolChoice::None,
+            options: Generation::default(),
+            output: None,
+        };
+        let asking = Asking {
+            world: turn.world,
+            caller: turn.caller,
+            key,
+            provider: self.provider,
+            info: self.info,
+            lease: turn.lease,
+            tried: 0,
+            tier: crate::host::Tier::Ephemeral,
+            audience: Audience::Nobody,
+        };
+        let request = ModelRequest {
+            system: SUMMARISE,
+            turn: &text,
+            session: turn.caller.session,
+            ..ModelRequest::bare(&effect)
+        };
+        Ok(match asking.ask(request, String::new(), &mut Inline::default()).await? {
+            Asked::Outcome(ModelOutcome::Reply(reply)) if !text_of(&reply.parts).trim().is_empty() => {
+                Ok(reply)
+            }
+            Asked::Outcome(ModelOutcome::Reply(_)) | Asked::Pause { .. } => {
+                Err(Error::new(outlast_vocab::Kind::ModelRejected, "the model gave no summary"))
+            }
+            Asked::Outcome(ModelOutcome::Failed(failed)) => Err(failed.failure.into()),
+        })
+    }
+}
+
+/// The messages as one text, of which the last `most` bytes are told, and the summary before them if there is one.
+fn told(messages: &[Message], most: usize) -> String {
+    let mut pieces: Vec<String> = messages.iter().map(piece).collect();
+    let mut size: usize = pieces.iter().map(String::len).sum();
+    // The first message may be a summary, in which everything before it is.
+    while size > most && pieces.len() > 2 {
+        size -= pieces.remove(1).len();
+    }
+    let mut text = pieces.concat();
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+fn piece(message: &Message) -> String {
+    let (who, calls) = match message {
+        Message::User { .. } => ("user", &[][..]),
+        Message::Assistant { calls, .. } => ("assistant", calls.as_slice()),
+        Message::Tool { tool, .. } => (tool.as_str(), &[][..]),
+    };
+    let mut piece = format!("{who}: {}\n", message.text());
+    for call in calls {
+        let arguments = match &call.arguments {
+            outlast_vocab::message::Arguments::Json(value) => value.to_string(),
+            outlast_vocab::message::Arguments::Broken(text) => text.clone(),
+        };
+        writeln!(piece, "assistant calls {} with {arguments}", call.tool)
+            .expect("a String takes every write");
+    }
+    piece
+}

@@ -1,0 +1,251 @@
+//! Conversations that grow too long for their model (R4.10).
+use crate::common::*;
+use futures_util::stream;
+use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::service::Services;
+use outlast_ports::store::{Fork, ForkTo, Store, Target};
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::effect::StopReason;
+use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::record::{Compacted, End, Fact, Shorter};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind, Millis, SessionId};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+
+const WINDOW: usize = 8_000;
+
+/// A model with a small window. It repeats its input; `long` makes its answer long, `look TEXT` makes it call the tool
+/// first. Asked for a summary it says how many lines it was shown.
+struct Small {
+    /// What it was shown, call by call: bytes and texts.
+    shown: Shown,
+    /// What it really takes, whatever it says of itself.
+    takes: usize,
+}
+
+impl ModelProvider for Small {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(WINDOW))
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let last = request.messages().last().map(|last| last.text().into_owned()).unwrap_or_default();
+        let events = if request.system.contains("summary") {
+            assert!(last.len() <= WINDOW);
+            vec![Ok(text(&format!("{} lines", last.lines().count()))), Ok(end())]
+        } else {
+            let size: usize = request.messages().map(Message::size).sum();
+            let texts = request.messages().map(|message| message.text().chars().take(30).collect()).collect();
+            self.shown.lock().unwrap().push((size, texts));
+            match last.split_once(' ') {
+                _ if size > self.takes => vec![Err(Error::new(Kind::ModelContextExceeded, "too long"))],
+                Some(("look", what)) => {
+                    let arguments = Arguments::Json(json!({ "text": what }));
+                    let id = format!("c{}", request.messages().count()).parse().unwrap();
+                    vec![
+                        Ok(ModelEvent::Call(ToolUse::new(id, "often".parse().unwrap(), arguments))),
+                        Ok(end()),
+                    ]
+                }
+                Some(("long", _)) => vec![Ok(text(&"y".repeat(1_500))), Ok(end())],
+                _ => vec![Ok(text("ok")), Ok(end())],
+            }
+        };
+        Box::pin(stream::iter(events))
+    }
+}
+
+fn text(text: &str) -> ModelEvent {
+    ModelEvent::Text(text.to_owned())
+}
+
+fn end() -> ModelEvent {
+    ModelEvent::End(StopReason::End)
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct What {
+    text: String,
+}
+
+/// Says a text five hundred times.
+struct Often;
+
+impl Tool for Often {
+    type Args = What;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("often", "Says a text often.").pure()
+    }
+
+    async fn run(&self, (): (), _: Call, args: What) -> Result<Ran, Error> {
+        done(args.text.repeat(500))
+    }
+}
+
+type Shown = Arc<Mutex<Vec<(usize, Vec<String>)>>>;
+
+fn small(shown: &Shown, takes: usize) -> impl FnOnce(&mut Config) + use<> {
+    let shown = shown.clone();
+    move |config| {
+        config.models = vec![Arc::new(Small { shown, takes })];
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Often).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+    }
+}
+
+async fn life(store: Arc<dyn Store>, shown: &Shown, takes: usize, number: u128) -> Life {
+    live_with(store, vec![], Arc::default(), number, small(shown, takes)).await.unwrap()
+}
+
+async fn say(life: &Life, number: usize, text: &str) -> End {
+    let keyed = Input { key: Some(number.to_string()), ..input(text) };
+    let turn = life.runtime.submit(keyed).await.unwrap().turn;
+    life.end(turn).await
+}
+
+async fn compactions(life: &Life) -> Vec<Compacted> {
+    let facts = life.facts().await.into_iter();
+    facts
+        .filter_map(|fact| if let Fact::Compacted(compacted) = fact { Some(compacted) } else { None })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_whole() {
+    let shown: Shown = Arc::default();
+    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    for number in 0..12 {
+        assert_eq!(
+            say(&life, number, &format!("long {number}")).await,
+            End::Answered { text: "y".repeat(1_500) }
+        );
+    }
+    let sizes: Vec<usize> = shown.lock().unwrap().iter().map(|(size, _)| *size).collect();
+    assert!(sizes.iter().all(|size| *size <= WINDOW), "{sizes:?}");
+    let made = compactions(&life).await;
+    assert!((2..6).contains(&made.len()), "{made:?}");
+    assert!(
+        made.iter()
+            .all(|made| matches!(&made.shorter, Shorter::Summary { text, .. } if text.ends_with("lines")))
+    );
+    let (_, last) = shown.lock().unwrap().last().cloned().unwrap();
+    assert!(last[0].starts_with("[What was said before, in shor"), "{last:?}");
+    assert_eq!(last.last().unwrap(), "long 11");
+    // Between two compactions what was shown before stays where it was, so that a provider can cache it.
+    let calls = shown.lock().unwrap().clone();
+    let grows = calls.windows(2).filter(|pair| pair[1].1.starts_with(&pair[0].1)).count();
+    assert!(grows >= 12 - 1 - made.len(), "{grows} of {}", calls.len());
+    // Everything is still there for whoever reads the session.
+    let said = life.facts().await.iter().filter(|fact| matches!(fact, Fact::Accepted(_))).count();
+    assert_eq!(said, 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_of_tools_are_left_out_before_anything_is_summarised() {
+    let shown: Shown = Arc::default();
+    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    for number in 0..6 {
+        say(&life, number, "look abcd").await;
+    }
+    let made = compactions(&life).await;
+    assert!(!made.is_empty() && made.iter().all(|made| made.shorter == Shorter::Results), "{made:?}");
+    let (size, last) = shown.lock().unwrap().last().cloned().unwrap();
+    assert!(size <= WINDOW);
+    let left_out = last.iter().filter(|text| *text == "[a result of about 2002 bytes ").count();
+    assert_eq!((left_out, last.iter().filter(|text| text.starts_with("abcd")).count()), (4, 2), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_takes_less_than_it_says_is_shown_less() {
+    let shown: Shown = Arc::default();
+    let life = life(Arc::new(Memory::new()), &shown, 3_500, 1).await;
+    for number in 0..4 {
+        assert_eq!(
+            say(&life, number, &format!("long {number}")).await,
+            End::Answered { text: "y".repeat(1_500) }
+        );
+    }
+    assert!(!compactions(&life).await.is_empty());
+    // One message that is too long by itself cannot be helped.
+    let End::Failed { failure } = say(&life, 9, &"x".repeat(5_000)).await else { panic!("it must fail") };
+    assert_eq!(failure.code, Kind::ModelContextExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
+    let shown: Shown = Arc::default();
+    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    for number in 0..5 {
+        say(&life, number, &format!("long {number}")).await;
+    }
+    assert_eq!(compactions(&life).await.len(), 1);
+    let store = life.runtime.store();
+    let turns = store.turns(SESSION, 0, 10).await.unwrap();
+    let fresh = SessionId::from_u128(5);
+    let at = Some(turns[2].span.1);
+    let to = ForkTo::Session { fresh, key: None };
+    store.fork(Fork { from: SESSION, at, to, now: Millis(1) }).await.unwrap();
+    let turn = life.runtime.submit(Input::text(Target::Id(fresh), "and now?")).await.unwrap().turn;
+    life.end(turn).await;
+    let (_, last) = shown.lock().unwrap().last().cloned().unwrap();
+    let said: Vec<&String> = last.iter().filter(|text| !text.starts_with('y')).collect();
+    assert_eq!(said, ["long 0", "long 1", "long 2", "and now?"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compaction_survives_a_death_anywhere_and_is_paid_for_once() {
+    let whole = {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), Death::Never);
+        let pulse = mortal.pulse();
+        let shown: Shown = Arc::default();
+        let life = life(Arc::new(mortal), &shown, WINDOW, 1).await;
+        play(&life).await;
+        (pulse.writes(), texts(&life).await)
+    };
+    assert!(whole.1.iter().any(|text| text.starts_with("compacted")), "{:?}", whole.1);
+    for write in 0..whole.0 {
+        for death in [Death::Before(write), Death::After(write)] {
+            let memory = Memory::new();
+            let mortal = Mortal::new(memory.clone(), death);
+            let pulse = mortal.pulse();
+            let shown: Shown = Arc::default();
+            let first = life(Arc::new(mortal), &shown, WINDOW, 1).await;
+            tokio::select! {
+                () = play(&first) => {}
+                () = pulse.stopped() => {}
+            }
+            first.die(&memory).await;
+            let second = life(Arc::new(memory.clone()), &shown, WINDOW, 2).await;
+            play(&second).await;
+            assert_eq!(texts(&second).await, whole.1, "{death:?}");
+            assert!(shown.lock().unwrap().iter().all(|(size, _)| *size <= WINDOW));
+        }
+    }
+}
+
+async fn play(life: &Life) {
+    for (number, text) in
+        ["long 0", "look abcd", "long 2", "long 3", "long 4", "look abcd", "long 6"].into_iter().enumerate()
+    {
+        say(life, number, text).await;
+    }
+}
+
+/// The inputs, replies and compactions of the session, without what a crash may add.
+async fn texts(life: &Life) -> Vec<String> {
+    let told = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Accepted(accepted) => Some(outlast_vocab::message::text_of(&accepted.parts).into_owned()),
+        Fact::Compacted(Compacted { here, shorter, .. }) => Some(format!("compacted {here} {shorter:?}")),
+        Fact::Ended { end } => Some(format!("{end:?}").chars().take(20).collect()),
+        _ => None,
+    });
+    told.collect()
+}
