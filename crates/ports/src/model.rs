@@ -88,6 +88,12 @@ pub trait ModelProvider: Send + Sync {
     /// What is known of this model, or nothing if this provider does not serve it.
     fn info(&self, model: &ModelName) -> Option<ModelInfo>;
 
+    /// Why it does not serve a model that would be its own: a key that is not set. Nothing for models of others.
+    fn why_not(&self, model: &ModelName) -> Option<Error> {
+        let _ = model;
+        None
+    }
+
     /// Asks it. An error of class `retry` before the first piece means that the same call may be made again.
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a>;
 }

@@ -49,6 +49,7 @@ const TABLE: &[Row] = &[
     Row::open("outlast-bench", FACADE_AND_BELOW),
     Row::open("outlast-torture", FACADE_AND_BELOW),
     Row::closed("outlast-disk", &[], &["rusqlite"]),
+    Row::closed("outlast-playback", &[], &[]),
     Row::open(
         "outlast-sim",
         &[

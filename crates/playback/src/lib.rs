@@ -1,0 +1,252 @@
+//! A server on a real socket that plays byte scripts: what a provider might send, chunk by chunk, with pauses and cuts.
+//!
+//! A thread per connection and one request per connection, so that a script decides every byte. It knows HTTP/1.1 just
+//! well enough to read a request; what it answers is up to the script.
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The longest head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// A request as it was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The method.
+    pub method: String,
+    /// The path with its query.
+    pub path: String,
+    /// The headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Heard {
+    /// A header, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What is sent to one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Script(Vec<Act>);
+
+#[derive(Clone, Debug)]
+enum Act {
+    Send(Vec<u8>),
+    Pause(Duration),
+    Hold,
+}
+
+impl Script {
+    /// A whole answer with a body of known length.
+    pub fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
+        let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = format!("HTTP/1.1 {status} -\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
+        let head = head + &lines.concat();
+        Self(vec![Act::Send(format!("{head}\r\n{body}").into_bytes())])
+    }
+
+    /// An event stream of which nothing has been sent yet.
+    pub fn events() -> Self {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
+                    connection: close\r\n\r\n";
+        Self(vec![Act::Send(head.as_bytes().to_vec())])
+    }
+
+    /// A whole event stream, a chunk each.
+    pub fn stream<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Self {
+        chunks.into_iter().fold(Self::events(), Self::chunk).end()
+    }
+
+    /// Then a chunk of the body.
+    #[must_use]
+    pub fn chunk(mut self, chunk: impl AsRef<[u8]>) -> Self {
+        let chunk = chunk.as_ref();
+        // A chunk of nothing would be the last one.
+        if !chunk.is_empty() {
+            let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+            self.0.push(Act::Send(framed));
+        }
+        self
+    }
+
+    /// Then nothing for a while.
+    #[must_use]
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.0.push(Act::Pause(pause));
+        self
+    }
+
+    /// Then nothing until the other side goes away.
+    #[must_use]
+    pub fn hold(mut self) -> Self {
+        self.0.push(Act::Hold);
+        self
+    }
+
+    /// Then the end of the body, as it should be. Without it the connection is cut.
+    #[must_use]
+    pub fn end(mut self) -> Self {
+        self.0.push(Act::Send(b"0\r\n\r\n".to_vec()));
+        self
+    }
+}
+
+type Choose = dyn Fn(usize, &Heard) -> Script + Send + Sync;
+
+/// A server that runs until it is dropped.
+pub struct Playback {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    choose: Box<Choose>,
+    heard: Mutex<Vec<Heard>>,
+    over: AtomicBool,
+}
+
+impl Playback {
+    /// Plays the scripts one request after the other; the last one is played again and again.
+    ///
+    /// # Panics
+    /// If there is no script.
+    pub fn of(scripts: impl IntoIterator<Item = Script>) -> Self {
+        let scripts: Vec<Script> = scripts.into_iter().collect();
+        assert!(!scripts.is_empty(), "a server without a script has nothing to play");
+        Self::by(move |number, _| scripts[number.min(scripts.len() - 1)].clone())
+    }
+
+    /// Plays what is chosen for each request, given its number counted from 0.
+    ///
+    /// # Panics
+    /// If the system has no port for it.
+    pub fn by(choose: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let shared = Arc::new(Shared {
+            choose: Box::new(choose),
+            heard: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        let listens = shared.clone();
+        let listener = thread::spawn(move || listens.listen(&listener));
+        Self { address, shared, listener: Some(listener) }
+    }
+
+    /// Its address, like `http://127.0.0.1:4711`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Every request so far.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Playback {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        // Wakes the listener, which then sees that it is over.
+        drop(TcpStream::connect(self.address));
+        if let Some(listener) = self.listener.take() {
+            // A listener that panicked has said so already.
+            drop(listener.join());
+        }
+    }
+}
+
+impl Shared {
+    fn listen(self: &Arc<Self>, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            if self.over.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok(stream) = stream else { continue };
+            let shared = self.clone();
+            // Ends with its connection, which the client or the script closes.
+            thread::spawn(move || shared.serve(stream));
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> Option<()> {
+        stream.set_nodelay(true).ok()?;
+        let request = read_request(&mut stream)?;
+        let number = {
+            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.push(request.clone());
+            heard.len() - 1
+        };
+        for act in (self.choose)(number, &request).0 {
+            match act {
+                Act::Send(bytes) => stream.write_all(&bytes).ok()?,
+                Act::Pause(pause) => thread::sleep(pause),
+                Act::Hold => drop(stream.read(&mut [0])),
+            }
+        }
+        stream.shutdown(Shutdown::Write).ok()
+    }
+}
+
+fn read_request(stream: &mut TcpStream) -> Option<Heard> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if head.len() > HEAD_BYTES || stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let mut lines = head.lines();
+    let mut words = lines.next()?.split(' ');
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut body = vec![0; length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)];
+    stream.read_exact(&mut body).ok()?;
+    Some(Heard { method, path, headers, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(server: &Playback, request: &str) -> String {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn scripts_are_played_in_turn_and_requests_are_kept() {
+        let server =
+            Playback::of([Script::answer(503, &[("retry-after", "1")], "busy"), Script::stream(["ab", "c"])]);
+        let post = "POST /v1/x HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(
+            ask(&server, post),
+            "HTTP/1.1 503 -\r\ncontent-length: 4\r\nconnection: close\r\nretry-after: 1\r\n\r\nbusy"
+        );
+        assert!(ask(&server, post).ends_with("\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"));
+        let heard = Heard {
+            method: "POST".to_owned(),
+            path: "/v1/x".to_owned(),
+            headers: vec![("content-length".to_owned(), "2".to_owned())],
+            body: b"hi".to_vec(),
+        };
+        assert_eq!(server.heard(), [heard.clone(), heard]);
+    }
+}

@@ -1,0 +1,200 @@
+//! What is sent.
+use crate::Api;
+use crate::wire::calls::as_text;
+use crate::wire::files::{Shown, is_picture_or_pdf, show};
+use crate::wire::schema::{Strict, plain, told};
+use crate::wire::{Answering, Ask, Rendered, prefix, proof, raw};
+use outlast_vocab::effect::ToolChoice;
+use outlast_vocab::message::{Message, Part, text_of};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<String>,
+    #[serde(flatten)]
+    going_on: Option<GoingOn>,
+    stream: bool,
+    stream_options: Value,
+}
+
+/// What makes servers of one's own continue the last message; those that do so anyway ignore it.
+#[derive(Serialize)]
+struct GoingOn {
+    continue_final_message: bool,
+    add_generation_prompt: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Said<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Content<'a>,
+    },
+    Assistant {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        content: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Value>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Value>),
+}
+
+/// The body for a request.
+pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
+    let Ask { request, provider, names, .. } = *ask;
+    let options = &request.call.options;
+    let is_openai = provider.api != Api::OpenAiCompatible;
+    let response_format = request.call.output.as_ref().and_then(response_format);
+    let mut system = Cow::Borrowed(request.system);
+    if let (Some(schema), None) = (&request.call.output, &response_format) {
+        system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
+    }
+    let system = (!system.is_empty()).then(|| raw(&Said::System { content: &system }));
+    let mut messages: Vec<Box<RawValue>> =
+        request.messages().filter_map(|message| said(ask, message)).map(|said| raw(&said)).collect();
+    if !request.said.is_empty() {
+        let content = Some(Cow::Borrowed(request.said));
+        messages.push(raw(&Said::Assistant { content, reasoning_content: None, tool_calls: Vec::new() }));
+    }
+    let tools = (!names.is_empty()).then(|| {
+        let tools = names.iter().map(|(name, contract)| {
+            let function = json!({
+                "name": name, "description": contract.description, "parameters": plain(&contract.input)
+            });
+            json!({ "type": "function", "function": function })
+        });
+        raw(&tools.collect::<Vec<_>>())
+    });
+    let prefix = prefix(tools.as_deref(), system.as_deref(), &messages);
+    let body = Body {
+        model: ask.model,
+        messages: system.into_iter().chain(messages).collect(),
+        tool_choice: tools.as_ref().and_then(|_| match &request.call.choice {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!("required")),
+            ToolChoice::None => Some(json!("none")),
+            ToolChoice::Only(tool) => {
+                Some(json!({ "type": "function", "function": { "name": names.outward(tool) } }))
+            }
+        }),
+        tools,
+        response_format,
+        max_completion_tokens: options.tokens_most.filter(|_| is_openai),
+        max_tokens: options.tokens_most.filter(|_| !is_openai),
+        temperature: options.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
+        reasoning_effort: options.variant.as_deref(),
+        prompt_cache_key: is_openai.then(|| request.session.to_string()),
+        going_on: (!request.said.is_empty())
+            .then_some(GoingOn { continue_final_message: true, add_generation_prompt: false }),
+        stream: true,
+        stream_options: json!({ "include_usage": true }),
+    };
+    let body = serde_json::to_vec(&body).expect("what is sent is plain data");
+    Rendered { body, prefix, answering: Answering::default() }
+}
+
+fn response_format(schema: &Value) -> Option<Value> {
+    let (strict, schema) = match Strict::OpenAi.of(schema) {
+        Some(schema) => (true, schema),
+        None if schema["type"] == "object" => (false, plain(schema)),
+        None => return None,
+    };
+    let format = json!({ "name": "answer", "strict": strict, "schema": schema });
+    Some(json!({ "type": "json_schema", "json_schema": format }))
+}
+
+fn said<'a>(ask: &Ask<'a>, message: &'a Message) -> Option<Said<'a>> {
+    match message {
+        Message::User { parts } => Some(Said::User { content: content(ask, parts) }),
+        Message::Assistant { parts, calls } => {
+            let text = text_of(parts);
+            let thoughts: String = parts.iter().filter_map(|part| thought(ask, part)).collect();
+            let tool_calls: Vec<Value> = calls
+                .iter()
+                .map(|call| {
+                    let function = json!({ "name": ask.names.outward(&call.tool), "arguments": as_text(&call.arguments) });
+                    json!({ "id": call.id, "type": "function", "function": function })
+                })
+                .collect();
+            // A message of nothing is refused by some servers, and says nothing to the others.
+            if text.is_empty() && tool_calls.is_empty() {
+                return None;
+            }
+            let reasoning_content = (!thoughts.is_empty()).then_some(thoughts);
+            let content = (!text.is_empty()).then_some(text);
+            Some(Said::Assistant { content, reasoning_content, tool_calls })
+        }
+        Message::Tool { call, result, .. } => {
+            Some(Said::Tool { tool_call_id: call.as_str(), content: result.text() })
+        }
+    }
+}
+
+/// A thought that came from this provider.
+fn thought<'a>(ask: &Ask<'_>, part: &'a Part) -> Option<&'a str> {
+    match part {
+        Part::Reasoning { text, signature } => {
+            proof::open(ask.provider.name, signature.as_deref()).map(|_| text.as_str())
+        }
+        Part::Text { .. } | Part::Sealed { .. } | Part::Attachment { .. } => None,
+    }
+}
+
+fn content<'a>(ask: &Ask<'a>, parts: &'a [Part]) -> Content<'a> {
+    if parts.iter().all(|part| matches!(part, Part::Text { .. })) {
+        return Content::Text(text_of(parts));
+    }
+    let shown = parts.iter().filter_map(|part| match part {
+        Part::Text { text } => Some(json!({ "type": "text", "text": text })),
+        Part::Attachment { attachment } => {
+            Some(match show(attachment, ask.request.files, is_picture_or_pdf) {
+                Shown::Text(text) => json!({ "type": "text", "text": text }),
+                Shown::Bytes { media_type, name, base64 } => {
+                    let url = Shown::data_url(media_type, &base64);
+                    if media_type.starts_with("image/") {
+                        json!({ "type": "image_url", "image_url": { "url": url } })
+                    } else {
+                        json!({ "type": "file", "file": { "filename": name, "file_data": url } })
+                    }
+                }
+            })
+        }
+        Part::Reasoning { .. } | Part::Sealed { .. } => None,
+    });
+    Content::Parts(shown.collect())
+}

@@ -1,0 +1,348 @@
+//! What an API's refusal means: its kind, its words, and when to come back.
+use crate::Api;
+use crate::retry_after::Clocked;
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Bytes of a provider's words that are passed on.
+const WORDS_BYTES: usize = 2_000;
+
+/// Who is spoken to, for errors and proofs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Provider<'a> {
+    /// What it is called.
+    pub(crate) name: &'a str,
+    /// What it speaks.
+    pub(crate) api: Api,
+    /// What its key is called: `the key in OPENAI_API_KEY`.
+    pub(crate) key: &'a str,
+}
+
+/// An error as an API says it: OpenAI's `error`, Anthropic's `error`, Google's `error`, or a bare text.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Refused {
+    #[serde(default, deserialize_with = "text")]
+    message: String,
+    #[serde(default, rename = "type", deserialize_with = "text")]
+    kind: String,
+    #[serde(default, deserialize_with = "text")]
+    code: String,
+    #[serde(default, deserialize_with = "text")]
+    status: String,
+    #[serde(default)]
+    details: Value,
+}
+
+/// A text, whatever the API put there.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        other => other.to_string(),
+    })
+}
+
+impl Refused {
+    /// Reads the body of an error. What is no error of an API is its own message.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        let plain = || Self { message: String::from_utf8_lossy(body).trim().to_owned(), ..Self::default() };
+        let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return plain() };
+        if let Value::Array(items) = &mut value
+            && let Some(first) = items.first_mut()
+        {
+            value = first.take();
+        }
+        match value.get_mut("error").map(Value::take) {
+            Some(Value::String(message)) => Self { message, ..Self::default() },
+            Some(error @ Value::Object(_)) => serde_json::from_value(error).unwrap_or_else(|_| plain()),
+            // vLLM and others put it at the top.
+            _ if value["message"].is_string() => serde_json::from_value(value).unwrap_or_else(|_| plain()),
+            _ => plain(),
+        }
+    }
+
+    /// An error of which only this is said.
+    pub(crate) fn said(message: String, code: String) -> Self {
+        Self { message, code, ..Self::default() }
+    }
+
+    fn words(&self) -> &str {
+        let words = self.message.trim();
+        let words = if words.is_empty() { self.kind.as_str() } else { words };
+        let words = if words.is_empty() { "it does not say why" } else { words };
+        let end =
+            words.char_indices().map(|(at, _)| at).take_while(|at| *at <= WORDS_BYTES).last().unwrap_or(0);
+        if words.len() <= WORDS_BYTES { words } else { &words[..end] }
+    }
+
+    fn says(&self, parts: &[&str]) -> bool {
+        let words = self.message.to_ascii_lowercase();
+        parts.iter().any(|part| words.contains(part))
+    }
+
+    fn is(&self, names: &[&str]) -> bool {
+        [&self.kind, &self.code, &self.status].iter().any(|name| names.contains(&name.as_str()))
+    }
+
+    /// Whether the conversation is longer than the model's window, in the words of every API that is known.
+    fn is_too_long(&self) -> bool {
+        self.is(&["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
+            || self.says(&[
+                "prompt is too long",
+                "maximum context length",
+                "exceed context limit",
+                "exceeds the context window",
+                "exceeds the available context size",
+                "input token count",
+                "context_length_exceeded",
+            ])
+    }
+
+    fn is_out_of_credit(&self) -> bool {
+        self.is(&["insufficient_quota", "billing_error", "billing_hard_limit_reached"])
+            || self
+                .says(&["credit balance is too low", "exceeded your current quota, please check your plan"])
+    }
+
+    fn is_unauthorized(&self) -> bool {
+        self.is(&[
+            "invalid_api_key",
+            "authentication_error",
+            "permission_error",
+            "UNAUTHENTICATED",
+            "PERMISSION_DENIED",
+        ]) || self.says(&["api key not valid", "incorrect api key"])
+    }
+
+    fn is_unknown_model(&self) -> bool {
+        self.is(&["model_not_found"])
+    }
+
+    /// Whether the other side is at fault, or too busy.
+    fn may_pass(&self) -> bool {
+        self.is(&[
+            "overloaded_error",
+            "rate_limit_error",
+            "api_error",
+            "timeout_error",
+            "server_error",
+            "rate_limit_exceeded",
+            "RESOURCE_EXHAUSTED",
+            "UNAVAILABLE",
+            "INTERNAL",
+            "DEADLINE_EXCEEDED",
+            "internal_server_error",
+            "429",
+            "500",
+            "502",
+            "503",
+            "504",
+            "529",
+        ])
+    }
+}
+
+impl Provider<'_> {
+    /// The error of an answer that is none.
+    pub(crate) fn refused(
+        &self,
+        model: &str,
+        status: StatusCode,
+        headers: &HeaderMap,
+        error: &Refused,
+    ) -> Error {
+        let clock = Clocked::of(headers);
+        let failure = self.judge(model, Some(status), error);
+        match clock.pause(headers).or_else(|| Clocked::pause_in(&error.details)) {
+            Some(pause) if failure.kind() == Kind::ModelUnavailable => failure.retry_after(pause),
+            _ => failure,
+        }
+    }
+
+    /// The error that a stream says in the middle of a reply.
+    pub(crate) fn failed_midway(&self, error: &Refused) -> Error {
+        self.judge("", None, error)
+    }
+
+    /// What comes is not what this API sends.
+    pub(crate) fn garbled(&self, data: &str, cause: &serde_json::Error) -> Error {
+        let detail = format!(
+            "`{}` broke its own protocol ({cause}) with: {}",
+            self.name,
+            shown(data.lines().next().unwrap_or_default())
+        );
+        Error::new(Kind::ModelRejected, detail)
+    }
+
+    fn judge(&self, model: &str, status: Option<StatusCode>, error: &Refused) -> Error {
+        let Self { name, key, .. } = self;
+        let words = error.words();
+        let at = status.map(|status| format!(" ({})", status.as_u16())).unwrap_or_default();
+        let (kind, detail) = if error.is_out_of_credit() {
+            (
+                Kind::ModelRejected,
+                format!("the account behind {key} has no credit left at `{name}`{at}: {words}"),
+            )
+        } else if error.is_unauthorized()
+            || matches!(status, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+        {
+            (Kind::ModelUnauthorized, format!("`{name}` does not accept {key}{at}: {words}"))
+        } else if error.is_too_long() || status == Some(StatusCode::PAYLOAD_TOO_LARGE) {
+            (Kind::ModelContextExceeded, format!("the conversation is too long for `{name}`{at}: {words}"))
+        } else if error.is_unknown_model() || status == Some(StatusCode::NOT_FOUND) {
+            (Kind::ModelUnknown, format!("`{name}` has no model `{model}`{at}: {words}"))
+        } else if passes(status) || (status.is_none() && error.may_pass()) {
+            (Kind::ModelUnavailable, format!("`{name}` cannot answer now{at}: {words}"))
+        } else {
+            (Kind::ModelRejected, format!("`{name}` refuses the request{at}: {words}"))
+        };
+        Error::new(kind, detail)
+    }
+}
+
+/// Whether the same request may succeed later.
+fn passes(status: Option<StatusCode>) -> bool {
+    status.is_some_and(|status| status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[track_caller]
+    fn check(api: Api, answers: &[(u16, &str)], want: &Expect) {
+        let provider = Provider { name: "it", api, key: "the key in IT_API_KEY" };
+        let said = answers.iter().map(|(status, body)| {
+            let status = StatusCode::from_u16(*status).unwrap();
+            let error = provider.refused("big", status, &HeaderMap::new(), &Refused::of(body.as_bytes()));
+            let pause = error.pause().map(|pause| format!(" after {pause:?}")).unwrap_or_default();
+            format!("{error}{pause}\n")
+        });
+        want.assert_eq(&said.collect::<String>());
+    }
+
+    #[test]
+    fn openai_errors_have_their_class() {
+        check(
+            Api::OpenAi,
+            &[
+                (
+                    401,
+                    r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
+                ),
+                (
+                    404,
+                    r#"{"error":{"message":"The model `big` does not exist","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+                ),
+                (
+                    400,
+                    r#"{"error":{"message":"This model's maximum context length is 8192 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+                ),
+                (
+                    400,
+                    r#"{"error":{"message":"Invalid schema","type":"invalid_request_error","param":"tools","code":null}}"#,
+                ),
+                (
+                    429,
+                    r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#,
+                ),
+                (
+                    429,
+                    r#"{"error":{"message":"Rate limit reached","type":"tokens","param":null,"code":"rate_limit_exceeded"}}"#,
+                ),
+                (500, "<html>oops</html>"),
+                (
+                    400,
+                    r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}"#,
+                ),
+                (400, r#"{"object":"error","message":"bad","type":"BadRequestError","code":400}"#),
+                (400, r#"{"error":"model requires more system memory"}"#),
+            ],
+            &expect![[r"
+                model.unauthorized: `it` does not accept the key in IT_API_KEY (401): Incorrect API key provided
+                model.unknown: `it` has no model `big` (404): The model `big` does not exist
+                model.context_exceeded: the conversation is too long for `it` (400): This model's maximum context length is 8192 tokens.
+                model.rejected: `it` refuses the request (400): Invalid schema
+                model.rejected: the account behind the key in IT_API_KEY has no credit left at `it` (429): You exceeded your current quota
+                model.unavailable: `it` cannot answer now (429): Rate limit reached
+                model.unavailable: `it` cannot answer now (500): <html>oops</html>
+                model.context_exceeded: the conversation is too long for `it` (400): the request exceeds the available context size
+                model.rejected: `it` refuses the request (400): bad
+                model.rejected: `it` refuses the request (400): model requires more system memory
+            "]],
+        );
+    }
+
+    #[test]
+    fn anthropic_errors_have_their_class() {
+        check(
+            Api::Anthropic,
+            &[
+                (
+                    401,
+                    r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
+                ),
+                (
+                    400,
+                    r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#,
+                ),
+                (
+                    413,
+                    r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                ),
+                (
+                    400,
+                    r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API"}}"#,
+                ),
+                (404, r#"{"type":"error","error":{"type":"not_found_error","message":"model: big"}}"#),
+                (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
+            ],
+            &expect![[r"
+                model.unauthorized: `it` does not accept the key in IT_API_KEY (401): invalid x-api-key
+                model.context_exceeded: the conversation is too long for `it` (400): prompt is too long: 208310 tokens > 200000 maximum
+                model.context_exceeded: the conversation is too long for `it` (413): Request exceeds the maximum size
+                model.rejected: the account behind the key in IT_API_KEY has no credit left at `it` (400): Your credit balance is too low to access the API
+                model.unknown: `it` has no model `big` (404): model: big
+                model.unavailable: `it` cannot answer now (529): Overloaded
+            "]],
+        );
+    }
+
+    #[test]
+    fn gemini_errors_have_their_class_and_say_in_the_body_when_to_come_back() {
+        check(
+            Api::Gemini,
+            &[
+                (
+                    400,
+                    r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}"#,
+                ),
+                (
+                    400,
+                    r#"[{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+                ),
+                (404, r#"{"error":{"code":404,"message":"models/big is not found","status":"NOT_FOUND"}}"#),
+                (
+                    429,
+                    r#"{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"23.5s"}]}}"#,
+                ),
+                (
+                    503,
+                    r#"{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}"#,
+                ),
+            ],
+            &expect![[r"
+                model.unauthorized: `it` does not accept the key in IT_API_KEY (400): API key not valid. Please pass a valid API key.
+                model.context_exceeded: the conversation is too long for `it` (400): The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).
+                model.unknown: `it` has no model `big` (404): models/big is not found
+                model.unavailable: `it` cannot answer now (429): Quota exceeded after 23.5s
+                model.unavailable: `it` cannot answer now (503): The model is overloaded.
+            "]],
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! HTTP towards one provider: its address, its key, and bounds on what comes back.
+//!
+//! No proxy is taken from the environment, no redirect is followed (it would carry the key elsewhere) and nothing is
+//! decompressed. How long a silent stream is waited for is the runtime's business; only connecting has a limit here.
+use crate::sse::Body;
+use crate::{Api, Secret};
+use futures_util::TryStreamExt;
+use outlast_vocab::{Error, Kind};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Response, Url, redirect};
+use std::error::Error as StdError;
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long connecting may take, TLS among it.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Bytes of an error's body that are read.
+const ERROR_BYTES: usize = 64 << 10;
+
+/// Bytes of a list of models that are read.
+pub(crate) const LIST_BYTES: usize = 8 << 20;
+
+/// The version of the Messages API that is spoken.
+const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+
+/// Where a provider is, and how it knows us.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    base: Url,
+    headers: HeaderMap,
+    secret: Option<Secret>,
+    // Made when it is first used: reading the system's certificates takes milliseconds that most commands never need.
+    client: OnceLock<Client>,
+}
+
+impl Endpoint {
+    /// An address and a key. Neither is tried yet.
+    pub(crate) fn new(api: Api, base: &str, secret: Option<Secret>) -> Result<Self, String> {
+        let base: Url = base.trim_end_matches('/').parse().map_err(|cause| {
+            format!("expected an address like `https://api.example.com/v1`, got `{base}`: {cause}")
+        })?;
+        if !matches!(base.scheme(), "http" | "https") || base.host().is_none() || base.query().is_some() {
+            return Err(format!("expected an http or https address without a query, got `{base}`"));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err("expected an address without a user and password; keys go into `api_key`".to_owned());
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if api == Api::Anthropic {
+            headers.insert(HeaderName::from_static("anthropic-version"), ANTHROPIC_VERSION);
+        }
+        if let Some(secret) = &secret {
+            let (name, value) = match api {
+                Api::OpenAi | Api::OpenAiResponses | Api::OpenAiCompatible => {
+                    (AUTHORIZATION, format!("Bearer {}", secret.reveal()))
+                }
+                Api::Anthropic => (HeaderName::from_static("x-api-key"), secret.reveal().to_owned()),
+                Api::Gemini => (HeaderName::from_static("x-goog-api-key"), secret.reveal().to_owned()),
+            };
+            let mut value = HeaderValue::try_from(value)
+                .map_err(|_| "expected a key of letters and signs that fit a header".to_owned())?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(Self { base, headers, secret, client: OnceLock::new() })
+    }
+
+    /// The address, as it may be shown.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Text from outside, without the key.
+    pub(crate) fn hide_key(&self, text: &str) -> String {
+        self.secret.as_ref().map_or_else(|| text.to_owned(), |secret| secret.hide_in(text))
+    }
+
+    /// Sends a body and gives what was answered, whatever its status.
+    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
+        let request = self.request(Method::POST, path)?.body(body);
+        request.send().await.map_err(|cause| self.unreachable(cause))
+    }
+
+    /// Asks for something within this time.
+    pub(crate) async fn get(&self, path: &str, patience: Duration) -> Result<Response, Error> {
+        let request = self.request(Method::GET, path)?.timeout(patience);
+        request.send().await.map_err(|cause| self.unreachable(cause))
+    }
+
+    fn request(&self, method: Method, path: &str) -> Result<reqwest::RequestBuilder, Error> {
+        let client = if let Some(client) = self.client.get() {
+            client
+        } else {
+            let client = client(&self.base)?;
+            self.client.get_or_init(|| client)
+        };
+        let url = format!("{}{path}", self.base());
+        Ok(client.request(method, url).headers(self.headers.clone()))
+    }
+
+    fn unreachable(&self, cause: reqwest::Error) -> Error {
+        let cause = cause.without_url();
+        let detail = format!("{} cannot be reached: {}", self.base(), chain(&cause));
+        Error::new(Kind::ModelUnavailable, self.hide_key(&detail))
+    }
+}
+
+/// The first bytes of a body, up to a bound; what cannot be read is left out.
+pub(crate) async fn beginning(response: Response, most: usize) -> Vec<u8> {
+    let mut read = Vec::new();
+    let mut body = response.bytes_stream();
+    while let Ok(Some(chunk)) = body.try_next().await {
+        let room = most - read.len();
+        read.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if read.len() == most {
+            break;
+        }
+    }
+    read
+}
+
+/// The beginning of an error's body.
+pub(crate) async fn error_body(response: Response) -> Vec<u8> {
+    beginning(response, ERROR_BYTES).await
+}
+
+/// The body as it comes.
+pub(crate) fn body(response: Response) -> Body<'static> {
+    Box::pin(response.bytes_stream().map_err(|cause| chain(&cause.without_url())))
+}
+
+fn client(base: &Url) -> Result<Client, Error> {
+    // The default of the process, unless the program has chosen one: the HTTP client comes without.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .connect_timeout(CONNECT)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .tcp_nodelay(true)
+        .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")));
+    // The system's certificates, so that those of a company count too. A server in the clear needs none, and works
+    // where there are none.
+    if base.scheme() == "http" {
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|cause| {
+        let detail = format!(
+            "no connection can be made to {base}: {}; are the certificates of the system installed \
+             (`ca-certificates`, or `SSL_CERT_FILE`)?",
+            chain(&cause)
+        );
+        Error::new(Kind::ConfigInvalid, detail)
+    })
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        write!(text, ": {inner}").expect("a String takes every write");
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,6 @@
+//! Anthropic Messages.
+mod body;
+mod decoder;
+
+pub(crate) use body::render;
+pub(crate) use decoder::Messages;

@@ -1,0 +1,242 @@
+//! One provider over HTTP.
+use crate::failure::{Provider, Refused};
+use crate::http::{self, Endpoint, LIST_BYTES};
+use crate::models::{self, Row, TOKEN_BYTES, Traits};
+use crate::prefix::{Beginning, Prefixes};
+use crate::reply::Reply;
+use crate::wire::names::Names;
+use crate::wire::{Ask, Rendered};
+use crate::{Api, Secret, chat, gemini, messages, responses};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_vocab::message::{ModelName, shown};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind, SessionId};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A provider of models over HTTP. Serves the names that begin with its own and a slash.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    api: Api,
+    endpoint: Endpoint,
+    key_name: String,
+    rows: BTreeMap<String, Row>,
+    goes_on: Option<bool>,
+    prefixes: Prefixes,
+}
+
+/// What a remote is made of.
+pub(crate) struct Settings {
+    pub(crate) name: String,
+    pub(crate) api: Api,
+    pub(crate) base_url: String,
+    pub(crate) key: Option<Secret>,
+    pub(crate) key_name: String,
+    pub(crate) rows: BTreeMap<String, Row>,
+    pub(crate) goes_on: Option<bool>,
+}
+
+impl Remote {
+    /// A provider at an address, with a key.
+    pub fn new(
+        name: impl Into<String>,
+        api: Api,
+        base_url: impl Into<String>,
+        key: Option<Secret>,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        let key_name = "its key".to_owned();
+        let base_url = base_url.into();
+        let settings = Settings { name, api, base_url, key, key_name, rows: BTreeMap::new(), goes_on: None };
+        Self::with(settings).map_err(|detail| Error::new(Kind::ConfigInvalid, detail))
+    }
+
+    /// A provider with these settings.
+    pub(crate) fn with(settings: Settings) -> Result<Self, String> {
+        let Settings { name, api, base_url, key, key_name, rows, goes_on } = settings;
+        check_name(&name)?;
+        let endpoint = Endpoint::new(api, &base_url, key)?;
+        Ok(Self { name, api, endpoint, key_name, rows, goes_on, prefixes: Prefixes::default() })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it speaks.
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// Where it is.
+    pub fn base_url(&self) -> &str {
+        self.endpoint.base()
+    }
+
+    /// Asks which models there are, within this time.
+    pub async fn models(&self, patience: Duration) -> Result<Vec<String>, Error> {
+        let listed = async {
+            let response = self.endpoint.get(self.api.models_path(), patience).await?;
+            if !response.status().is_success() {
+                return Err(self.refused("", response).await);
+            }
+            let body = http::beginning(response, LIST_BYTES).await;
+            names_in(&body).ok_or_else(|| {
+                let detail =
+                    format!("expected a list of models from {}, got: {}", self.base_url(), start_of(&body));
+                Error::new(Kind::ModelRejected, detail)
+            })
+        };
+        listed.await.map_err(|error| self.hide_key(&error))
+    }
+
+    /// The name of a model as this provider knows it.
+    fn own<'m>(&self, model: &'m ModelName) -> Option<&'m str> {
+        let own = model.as_str().strip_prefix(&self.name)?.strip_prefix('/')?;
+        // The name becomes part of an address with one of the APIs.
+        (!own.is_empty() && !own.contains(['?', '#', '%']) && !own.contains("..")).then_some(own)
+    }
+
+    fn traits(&self, model: &str) -> Traits {
+        let mut traits = models::traits(self.api, model, self.rows.get(model));
+        if self.rows.get(model).is_none_or(|row| row.goes_on.is_none()) {
+            traits.goes_on = self.goes_on.unwrap_or(traits.goes_on);
+        }
+        traits
+    }
+
+    /// What is spoken with a model. At home OpenAI's thinking models keep their thoughts over tool calls only in Responses;
+    /// elsewhere everybody speaks Chat Completions.
+    fn api_of(&self, traits: Traits) -> Api {
+        let at_home = self.api.home() == Some(self.base_url());
+        if self.api == Api::OpenAi && at_home && traits.thinks { Api::OpenAiResponses } else { self.api }
+    }
+
+    async fn open<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+    ) -> Result<impl Stream<Item = Result<ModelEvent, Error>> + 'a, Error> {
+        let Some(model) = self.own(&request.call.model) else {
+            let detail = format!("`{}` does not serve the model `{}`", self.name, request.call.model);
+            return Err(Error::new(Kind::ModelUnknown, detail));
+        };
+        let traits = self.traits(model);
+        let provider = Provider { name: &self.name, api: self.api_of(traits), key: &self.key_name };
+        let names = Names::of(request.tools);
+        let ask = Ask { request, provider, model, traits, names: &names };
+        let Rendered { body, prefix, answering } = match provider.api {
+            Api::OpenAi | Api::OpenAiCompatible => chat::render(&ask),
+            Api::OpenAiResponses => responses::render(&ask),
+            Api::Anthropic => messages::render(&ask),
+            Api::Gemini => gemini::render(&ask),
+        };
+        let watch =
+            Watch { session: request.session, beginning: self.prefixes.note(request.session, prefix) };
+        let response = self.endpoint.post(&provider.api.reply_path(model), body).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(model, response).await);
+        }
+        if let Some(other) = other_than_events(&response) {
+            let body = http::error_body(response).await;
+            let detail = format!(
+                "expected an event stream from {}, got {other}: {}",
+                self.base_url(),
+                start_of(&body)
+            );
+            return Err(Error::new(Kind::ModelRejected, detail));
+        }
+        let reply = Reply::of(http::body(response), provider, names, answering);
+        Ok(reply.inspect_ok(move |piece| watch.report(&request.call.model, piece)))
+    }
+
+    async fn refused(&self, model: &str, response: Response) -> Error {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let error = Refused::of(&http::error_body(response).await);
+        let provider = Provider { name: &self.name, api: self.api, key: &self.key_name };
+        provider.refused(model, status, &headers, &error)
+    }
+
+    /// The error without the key, should the other side have echoed it.
+    fn hide_key(&self, error: &Error) -> Error {
+        let hidden = Error::new(error.kind(), self.endpoint.hide_key(error.detail()));
+        match error.pause() {
+            Some(pause) => hidden.retry_after(pause),
+            None => hidden,
+        }
+    }
+}
+
+impl ModelProvider for Remote {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        let Traits { window_tokens, prices, goes_on, .. } = self.traits(self.own(model)?);
+        let window_bytes = usize::try_from(window_tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES);
+        Some(ModelInfo { window_bytes, goes_on, prices })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let opened = stream::once(self.open(request)).try_flatten();
+        Box::pin(opened.map(|piece| piece.map_err(|error| self.hide_key(&error))))
+    }
+}
+
+/// A prompt under watch: what a cache gave of it is known when the reply ends.
+struct Watch {
+    session: SessionId,
+    beginning: Beginning,
+}
+
+impl Watch {
+    fn report(&self, model: &ModelName, piece: &ModelEvent) {
+        let ModelEvent::Usage(usage) = piece else { return };
+        let session = self.session;
+        tracing::debug!(%session, %model, usage.cache_read, usage.cache_write, usage.input, "prompt cache");
+        if let Beginning::Broken(place) = self.beginning {
+            tracing::warn!(
+                %session, %model, usage.cache_read, changed = %place,
+                "the prompt no longer begins as the one before, so the provider's cache serves it only up to there"
+            );
+        }
+    }
+}
+
+/// What a provider may be called: it stands before the slash of a model's name and in proofs.
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if name.is_empty() || name.len() > 32 || !name.chars().all(fits) || name == "rehearsal" {
+        return Err(format!(
+            "expected a provider's name of 1 to 32 letters, digits, `-` and `_` that is not `rehearsal`, got `{}`",
+            shown(name)
+        ));
+    }
+    Ok(())
+}
+
+/// What an answer is that is no event stream.
+fn other_than_events(response: &Response) -> Option<String> {
+    let media_type = response.headers().get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+    let is_other =
+        ["application/json", "text/html", "text/plain"].iter().any(|other| media_type.starts_with(other));
+    is_other.then_some(media_type)
+}
+
+fn names_in(body: &[u8]) -> Option<Vec<String>> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let rows = list.get("data").or_else(|| list.get("models"))?.as_array()?;
+    let name = |row: &Value| {
+        let name = row["id"].as_str().or_else(|| row["name"].as_str())?;
+        Some(name.strip_prefix("models/").unwrap_or(name).to_owned())
+    };
+    let mut names: Vec<String> = rows.iter().filter_map(name).collect();
+    names.sort_unstable();
+    Some(names)
+}
+
+fn start_of(body: &[u8]) -> String {
+    shown(String::from_utf8_lossy(body).trim()).into_owned()
+}

@@ -1,0 +1,169 @@
+//! What is sent.
+use crate::wire::calls::as_text;
+use crate::wire::files::{Shown, is_picture_or_pdf, show};
+use crate::wire::schema::{Strict, plain, told};
+use crate::wire::{Answering, Ask, Rendered, prefix, raw};
+use outlast_vocab::effect::ToolChoice;
+use outlast_vocab::message::{Message, Part, ToolUse};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<Box<RawValue>>,
+    input: Vec<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    include: Vec<&'static str>,
+    prompt_cache_key: String,
+    store: bool,
+    stream: bool,
+}
+
+/// The body for a request.
+pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
+    let Ask { request, names, traits, .. } = *ask;
+    let options = &request.call.options;
+    let format = request.call.output.as_ref().and_then(format);
+    let mut system = Cow::Borrowed(request.system);
+    if let (Some(schema), None) = (&request.call.output, &format) {
+        system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
+    }
+    let instructions = (!system.is_empty()).then(|| raw(&system));
+    let mut input = Vec::new();
+    for message in request.messages() {
+        put(ask, message, &mut input);
+    }
+    let tools = (!names.is_empty()).then(|| {
+        let tools = names.iter().map(|(name, contract)| {
+            json!({
+                "type": "function",
+                "name": name,
+                "description": contract.description,
+                "parameters": plain(&contract.input),
+                "strict": false,
+            })
+        });
+        raw(&tools.collect::<Vec<_>>())
+    });
+    let prefix = prefix(tools.as_deref(), instructions.as_deref(), &input);
+    let reasoning = traits.thinks.then(|| match &options.variant {
+        Some(effort) => json!({ "effort": effort, "summary": "auto" }),
+        None => json!({ "summary": "auto" }),
+    });
+    let body = Body {
+        model: ask.model,
+        instructions,
+        input,
+        tool_choice: tools.as_ref().and_then(|_| match &request.call.choice {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!("required")),
+            ToolChoice::None => Some(json!("none")),
+            ToolChoice::Only(tool) => Some(json!({ "type": "function", "name": names.outward(tool) })),
+        }),
+        tools,
+        text: format.map(|format| json!({ "format": format })),
+        max_output_tokens: options.tokens_most,
+        temperature: options.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
+        reasoning,
+        include: if traits.thinks { vec!["reasoning.encrypted_content"] } else { Vec::new() },
+        prompt_cache_key: request.session.to_string(),
+        store: false,
+        stream: true,
+    };
+    let body = serde_json::to_vec(&body).expect("what is sent is plain data");
+    Rendered { body, prefix, answering: Answering::default() }
+}
+
+fn format(schema: &Value) -> Option<Value> {
+    let (strict, schema) = match Strict::OpenAi.of(schema) {
+        Some(schema) => (true, schema),
+        None if schema["type"] == "object" => (false, plain(schema)),
+        None => return None,
+    };
+    Some(json!({ "type": "json_schema", "name": "answer", "strict": strict, "schema": schema }))
+}
+
+/// The items that a message is here.
+fn put(ask: &Ask<'_>, message: &Message, items: &mut Vec<Box<RawValue>>) {
+    match message {
+        Message::User { parts } => {
+            let content: Vec<Value> = parts.iter().filter_map(|part| content(ask, part)).collect();
+            items.push(raw(&json!({ "role": "user", "content": content })));
+        }
+        Message::Assistant { parts, calls } => put_reply(ask, parts, calls, items),
+        Message::Tool { call, result, .. } => items.push(raw(&json!({
+            "type": "function_call_output", "call_id": call, "output": result.text(),
+        }))),
+    }
+}
+
+/// A reply in the order it came: a thought stands before the call it led to.
+fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<Box<RawValue>>) {
+    let mut calls = calls.iter();
+    let mut given = 0;
+    let mut call_until = |until: usize, items: &mut Vec<Box<RawValue>>| {
+        while given < until
+            && let Some(call) = calls.next()
+        {
+            given += 1;
+            items.push(raw(&json!({
+                "type": "function_call",
+                "call_id": call.id,
+                "name": ask.names.outward(&call.tool),
+                "arguments": as_text(&call.arguments),
+            })));
+        }
+    };
+    for part in parts {
+        match part {
+            Part::Text { text } if !text.is_empty() => {
+                let content = json!([{ "type": "output_text", "text": text }]);
+                items.push(raw(&json!({ "type": "message", "role": "assistant", "content": content })));
+            }
+            Part::Sealed { provider, data } if provider == ask.provider.name => {
+                let after = data["after_calls"].as_u64().and_then(|after| usize::try_from(after).ok());
+                call_until(after.unwrap_or(0), items);
+                items.push(raw(&data["item"]));
+            }
+            Part::Text { .. } | Part::Sealed { .. } | Part::Reasoning { .. } | Part::Attachment { .. } => {}
+        }
+    }
+    call_until(usize::MAX, items);
+}
+
+fn content(ask: &Ask<'_>, part: &Part) -> Option<Value> {
+    let text = |text: &str| json!({ "type": "input_text", "text": text });
+    match part {
+        Part::Text { text: said } => Some(text(said)),
+        Part::Attachment { attachment } => {
+            Some(match show(attachment, ask.request.files, is_picture_or_pdf) {
+                Shown::Text(instead) => text(&instead),
+                Shown::Bytes { media_type, name, base64 } => {
+                    let url = Shown::data_url(media_type, &base64);
+                    if media_type.starts_with("image/") {
+                        json!({ "type": "input_image", "detail": "auto", "image_url": url })
+                    } else {
+                        json!({ "type": "input_file", "filename": name, "file_data": url })
+                    }
+                }
+            })
+        }
+        Part::Reasoning { .. } | Part::Sealed { .. } => None,
+    }
+}

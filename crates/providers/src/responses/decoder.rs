@@ -1,0 +1,165 @@
+//! What comes back: items that begin, grow and are done, and one event that ends the response.
+use crate::chat::Counted;
+use crate::failure::{Provider, Refused};
+use crate::wire::calls::{Calls, Open};
+use crate::wire::names::Names;
+use crate::wire::{Decode, Pieces, say, think};
+use outlast_vocab::Error;
+use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::stream::ModelEvent;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    output_index: u64,
+    #[serde(borrow)]
+    delta: Option<Cow<'a, str>>,
+    item: Option<Value>,
+    response: Option<Box<Response>>,
+    // An error stands in an object of its own or among the fields of its event.
+    error: Option<Refused>,
+    message: Option<String>,
+    code: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Response {
+    usage: Option<Counted>,
+    error: Option<Refused>,
+    incomplete_details: Option<Incomplete>,
+}
+
+#[derive(Deserialize)]
+struct Incomplete {
+    reason: Option<String>,
+}
+
+/// A reply while it streams.
+pub(crate) struct Responses<'a> {
+    provider: Provider<'a>,
+    names: Names<'a>,
+    calls: Calls,
+    /// Items of which something was said already, so that the whole of them is not said again.
+    begun: BTreeSet<u64>,
+    refused: bool,
+}
+
+impl<'a> Responses<'a> {
+    /// Before the first event.
+    pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
+        Self { provider, names, calls: Calls::default(), begun: BTreeSet::new(), refused: false }
+    }
+
+    fn item_done(&mut self, index: u64, item: &Value, out: &mut Pieces) {
+        match item["type"].as_str() {
+            Some("message") if !self.begun.contains(&index) => {
+                for content in item["content"].as_array().into_iter().flatten() {
+                    self.refused |= content["type"] == "refusal";
+                    let text = content["text"].as_str().or_else(|| content["refusal"].as_str());
+                    say(text.unwrap_or_default(), out);
+                }
+            }
+            Some("message") => {}
+            Some("function_call") => {
+                let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+                let call = self.calls.at(index);
+                let signature = None;
+                *call = Open {
+                    index,
+                    id: text("call_id"),
+                    name: text("name"),
+                    arguments: text("arguments"),
+                    signature,
+                };
+                out.push_back(ModelEvent::Working);
+            }
+            Some("reasoning") => {
+                let provider = self.provider.name.to_owned();
+                let data = json!({ "after_calls": self.calls.len(), "item": item });
+                out.push_back(ModelEvent::Sealed { provider, data });
+            }
+            _ => out.push_back(ModelEvent::Working),
+        }
+    }
+
+    fn item_begun(&mut self, index: u64, item: &Value, out: &mut Pieces) {
+        if item["type"] == "function_call" {
+            let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+            let call = self.calls.at(index);
+            (call.id, call.name) = (text("call_id"), text("name"));
+        }
+        out.push_back(ModelEvent::Working);
+    }
+
+    fn end(&mut self, stop: StopReason, usage: Option<Counted>, out: &mut Pieces) {
+        let stop = self.calls.finish(stop, &self.names, out);
+        out.extend(usage.map(Usage::from).map(ModelEvent::Usage));
+        out.push_back(ModelEvent::End(if self.refused { StopReason::Refusal } else { stop }));
+    }
+
+    fn incomplete(&mut self, response: Response, out: &mut Pieces) {
+        let reason = response.incomplete_details.and_then(|details| details.reason);
+        let stop = match reason.as_deref() {
+            Some("content_filter") => StopReason::Refusal,
+            _ => StopReason::Length,
+        };
+        self.end(stop, response.usage, out);
+    }
+}
+
+impl Decode for Responses<'_> {
+    fn event(&mut self, _: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error> {
+        if data.trim() == "[DONE]" {
+            return Ok(());
+        }
+        let event: Event<'_> =
+            serde_json::from_str(data).map_err(|cause| self.provider.garbled(data, &cause))?;
+        let index = event.output_index;
+        let delta = event.delta.as_deref().unwrap_or_default();
+        match (event.kind.as_ref(), event.item, event.response) {
+            ("response.output_text.delta", ..) => {
+                self.begun.insert(index);
+                say(delta, out);
+            }
+            ("response.refusal.delta", ..) => {
+                self.begun.insert(index);
+                self.refused = true;
+                say(delta, out);
+            }
+            ("response.reasoning_summary_text.delta" | "response.reasoning_text.delta", ..) => {
+                think(delta, out);
+            }
+            // Parts of a summary are paragraphs.
+            ("response.reasoning_summary_part.done", ..) => think("\n\n", out),
+            ("response.function_call_arguments.delta", ..) => {
+                self.calls.at(index).arguments.push_str(delta);
+                out.push_back(ModelEvent::Working);
+            }
+            ("response.output_item.added", Some(item), _) => self.item_begun(index, &item, out),
+            ("response.output_item.done", Some(item), _) => self.item_done(index, &item, out),
+            ("response.completed", _, Some(response)) => self.end(StopReason::End, response.usage, out),
+            ("response.incomplete", _, Some(response)) => self.incomplete(*response, out),
+            ("response.failed", _, Some(response)) => {
+                return Err(self.provider.failed_midway(&response.error.unwrap_or_default()));
+            }
+            ("error", ..) => {
+                let named =
+                    || Refused::said(event.message.unwrap_or_default(), event.code.unwrap_or_default());
+                return Err(self.provider.failed_midway(&event.error.unwrap_or_else(named)));
+            }
+            _ => {}
+        }
+        if out.is_empty() {
+            out.push_back(ModelEvent::Alive);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, _: &mut Pieces) {}
+}

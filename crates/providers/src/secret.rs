@@ -1,0 +1,47 @@
+//! A key that is shown to nobody: not in logs, not in errors, not in `Debug`.
+use std::fmt;
+
+/// What stands where a key was.
+const HIDDEN: &str = "[key]";
+
+/// The shortest text that is taken for a key where it turns up in other text.
+const BYTES_LEAST: usize = 8;
+
+/// A provider's key.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a key.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+
+    /// The key, for the one header that carries it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Text from outside without the key, should it have been echoed.
+    pub(crate) fn hide_in(&self, text: &str) -> String {
+        if self.0.len() < BYTES_LEAST { text.to_owned() } else { text.replace(&self.0, HIDDEN) }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_shows_itself_neither_in_debug_nor_in_text_that_echoes_it() {
+        let key = Secret::new("sk-canary-7f3a");
+        assert_eq!(format!("{key:?} {:?}", Some(&key)), "[key] Some([key])");
+        assert_eq!(key.hide_in("bad key sk-canary-7f3a!"), "bad key [key]!");
+    }
+}

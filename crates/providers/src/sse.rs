@@ -1,0 +1,295 @@
+//! Parts a body into server-sent events, within bounds.
+//!
+//! The grammar is `sse-stream`'s. Around it: a bound on a line and on the whole body, found at the same byte however the
+//! body is cut into chunks, and a sign of life where bytes came and no event (comments, which providers send as pings).
+use bytes::Bytes;
+use futures_util::Stream;
+use outlast_vocab::{Error, Kind, limits};
+use sse_stream::SseByteStream;
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+/// Bytes of one line.
+pub const LINE_BYTES: usize = 8 << 20;
+
+/// Bytes of one body.
+pub const BODY_BYTES: usize = 64 << 20;
+
+/// What was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An event with its type, if it has one, and its data.
+    Event {
+        /// The type.
+        name: Option<String>,
+        /// The data; an event without any is none.
+        data: String,
+    },
+    /// Bytes came, and no event.
+    Alive,
+}
+
+/// The bytes of a body as they come, or why they stopped to.
+pub type Body<'a> = Pin<Box<dyn Stream<Item = Result<Bytes, String>> + Send + 'a>>;
+
+/// The events of a body.
+pub struct Events<'a> {
+    events: SseByteStream<Bounded<'a>>,
+    came: Arc<AtomicBool>,
+}
+
+impl<'a> Events<'a> {
+    /// Listens to a body.
+    pub fn of(body: Body<'a>) -> Self {
+        let came = Arc::new(AtomicBool::new(false));
+        let bounded = Bounded { body, came: came.clone(), line: 0, whole: 0, over: None };
+        Self { events: SseByteStream::new(bounded), came }
+    }
+}
+
+impl Stream for Events<'_> {
+    type Item = Result<Heard, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            return match Pin::new(&mut self.events).poll_next(task) {
+                Poll::Ready(Some(Ok(event))) => {
+                    self.came.store(false, Ordering::Relaxed);
+                    let Some(data) = event.data else { continue };
+                    Poll::Ready(Some(Ok(Heard::Event { name: event.event, data })))
+                }
+                Poll::Ready(Some(Err(cause))) => Poll::Ready(Some(Err(broken(cause)))),
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending if self.came.swap(false, Ordering::Relaxed) => {
+                    Poll::Ready(Some(Ok(Heard::Alive)))
+                }
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    }
+}
+
+fn broken(cause: sse_stream::Error) -> Error {
+    match cause {
+        sse_stream::Error::Body(cause) => match cause.downcast::<Broken>() {
+            Ok(broken) => match *broken {
+                Broken::Bound(error) => error,
+                Broken::Body(detail) => Error::new(Kind::ModelCut, detail),
+            },
+            Err(cause) => {
+                Error::new(Kind::Internal, format!("a body broke off for an unknown reason: {cause}"))
+            }
+        },
+        cause => {
+            Error::new(Kind::ModelRejected, format!("expected an event stream, got other bytes: {cause}"))
+        }
+    }
+}
+
+/// Why a body is read no further.
+#[derive(Debug)]
+enum Broken {
+    Bound(Error),
+    Body(String),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bound(error) => error.fmt(f),
+            Self::Body(detail) => f.write_str(detail),
+        }
+    }
+}
+
+impl StdError for Broken {}
+
+/// A body that ends with an error where a line or the whole is too long.
+struct Bounded<'a> {
+    body: Body<'a>,
+    came: Arc<AtomicBool>,
+    line: usize,
+    whole: usize,
+    over: Option<Error>,
+}
+
+impl Bounded<'_> {
+    /// As much of a chunk as is within the bounds.
+    fn within(&mut self, mut chunk: Bytes) -> Bytes {
+        let room = BODY_BYTES - self.whole;
+        if chunk.len() > room {
+            self.over = limits::check("stream_bytes", BODY_BYTES + 1, BODY_BYTES).err();
+            chunk.truncate(room);
+        }
+        let mut from = 0;
+        loop {
+            let end = memchr(&chunk[from..]).map(|at| from + at);
+            let room = LINE_BYTES - self.line;
+            if end.unwrap_or(chunk.len()) - from > room {
+                self.over = limits::check("stream_line_bytes", LINE_BYTES + 1, LINE_BYTES).err();
+                chunk.truncate(from + room);
+                break;
+            }
+            let Some(end) = end else {
+                self.line += chunk.len() - from;
+                break;
+            };
+            self.line = 0;
+            from = end + 1;
+        }
+        self.whole += chunk.len();
+        chunk
+    }
+}
+
+/// Where a line ends.
+fn memchr(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr2(b'\n', b'\r', bytes)
+}
+
+impl Stream for Bounded<'_> {
+    type Item = Result<Bytes, Broken>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(over) = self.over.take() {
+            return Poll::Ready(Some(Err(Broken::Bound(over))));
+        }
+        Poll::Ready(match ready!(self.body.as_mut().poll_next(task)) {
+            Some(Ok(chunk)) => {
+                self.came.store(true, Ordering::Relaxed);
+                Some(Ok(self.within(chunk)))
+            }
+            Some(Err(cause)) => Some(Err(Broken::Body(format!("the stream broke off: {cause}")))),
+            None => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, StreamExt, stream};
+    use proptest::prelude::*;
+
+    /// What is heard of these chunks, signs of life aside.
+    fn hear(chunks: &[&[u8]]) -> Vec<String> {
+        let chunks = chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
+        let body = stream::iter(chunks.collect::<Vec<_>>());
+        let events = Events::of(Box::pin(body)).filter_map(async |heard| match heard {
+            Ok(Heard::Event { name, data }) => Some(event(name.as_deref(), &data)),
+            Ok(Heard::Alive) => None,
+            Err(error) => Some(error.to_string()),
+        });
+        std::pin::pin!(events).collect().now_or_never().expect("every chunk is there")
+    }
+
+    fn event(name: Option<&str>, data: &str) -> String {
+        format!("{} {data:?}", name.unwrap_or("-"))
+    }
+
+    #[test]
+    fn a_body_means_the_same_wherever_it_is_split() {
+        let body = "\u{feff}data: {\"a\":\r\ndata: 1}\r\n\r\n: ping\r\rid: 7\nevent: über\ndata:ä\n\ndata\n\nretry: 9\n\ndata: cut";
+        let whole = hear(&[body.as_bytes()]);
+        assert_eq!(whole, [event(None, "{\"a\":\n1}"), event(Some("über"), "ä"), event(None, "")]);
+        for at in 0..=body.len() {
+            let (one, other) = body.as_bytes().split_at(at);
+            assert_eq!(hear(&[one, other]), whole, "split at {at}");
+        }
+        let bytes: Vec<&[u8]> = body.as_bytes().chunks(1).collect();
+        assert_eq!(hear(&bytes), whole);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_mean_the_same_in_any_chunks(
+            body in "(data: ?|event:|id|:|\n|\r|\r\n|[a-c{}\u{feff}ü]|\\PC){0,40}",
+            cuts in prop::collection::vec(0usize..200, 0..6),
+            garbage in prop::option::of((any::<u8>(), 0usize..200)),
+        ) {
+            let mut body = body.into_bytes();
+            if let Some((byte, at)) = garbage {
+                body.insert(at.min(body.len()), byte);
+            }
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(body.len())).collect();
+            cuts.extend([0, body.len()]);
+            cuts.sort_unstable();
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(hear(&chunks), hear(&[&body]));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        assert_eq!(
+            hear(&[b"data: a\n\ndata: \xff\n\ndata: b\n\n"]),
+            [
+                event(None, "a"),
+                "model.rejected: expected an event stream, got other bytes: utf8 parse error: invalid utf-8 \
+                     sequence of 1 bytes from index 0"
+                    .to_owned()
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_over_the_bound_is_refused_at_the_same_byte_however_it_comes() {
+        let line =
+            |bytes: usize| [b"data: ok\n\ndata: ".as_slice(), &vec![b'x'; bytes - 6], b"\n\n"].concat();
+        let over = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
+        for chunk in [1 << 16, usize::MAX] {
+            let heard = |body: &[u8]| hear(&body.chunks(chunk).collect::<Vec<_>>());
+            assert_eq!(heard(&line(LINE_BYTES)).len(), 2);
+            assert_eq!(heard(&line(LINE_BYTES + 1)), [event(None, "ok"), over.to_owned()]);
+        }
+    }
+
+    #[test]
+    fn a_body_over_the_bound_is_refused() {
+        let line = [b":".as_slice(), &vec![b'x'; (1 << 20) - 2], b"\n"].concat();
+        let chunks = vec![line.as_slice(); BODY_BYTES >> 20];
+        assert_eq!(hear(&chunks), Vec::<String>::new());
+        let over = "limit.exceeded: stream_bytes is limited to 67108864, but this needs 67108865";
+        assert_eq!(hear(&[chunks, vec![b"d"]].concat()), [over.to_owned()]);
+    }
+
+    #[test]
+    fn a_comment_is_a_sign_of_life() {
+        let chunk = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
+        let body = stream::iter([chunk(": ping\n\n"), chunk("data: a\n\n"), chunk("data")]);
+        let paused = body.chain(stream::pending()).then(|chunk| {
+            let mut waited = false;
+            let pause = std::future::poll_fn(move |task| {
+                task.waker().wake_by_ref();
+                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            });
+            pause.map(|()| chunk)
+        });
+        let mut events = Events::of(Box::pin(paused));
+        let mut heard = Vec::new();
+        for _ in 0..8 {
+            if let Some(Some(Ok(next))) = events.next().now_or_never() {
+                heard.push(next);
+            }
+        }
+        let a = Heard::Event { name: None, data: "a".to_owned() };
+        assert_eq!(heard, [Heard::Alive, a, Heard::Alive]);
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_is_a_cut() {
+        let broken = "connection reset".to_owned();
+        let body = stream::iter([Ok(Bytes::from_static(b"data: a\n\nda")), Err(broken)]);
+        let last = Events::of(Box::pin(body))
+            .collect::<Vec<_>>()
+            .now_or_never()
+            .unwrap()
+            .pop()
+            .unwrap()
+            .unwrap_err();
+        assert_eq!(last.to_string(), "model.cut: the stream broke off: connection reset");
+    }
+}

@@ -1,0 +1,119 @@
+//! Names of tools as APIs take them: letters, digits, `_` and `-` only, while ours may have dots.
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::Contract;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What a tool is called that the model gave no name.
+const NAMELESS: &str = "nameless";
+
+/// The longest name in bytes.
+const NAME_BYTES: usize = 64;
+
+/// The tools of a request under the names they travel by.
+pub(crate) struct Names<'a> {
+    tools: Vec<(Cow<'a, str>, &'a Contract)>,
+}
+
+impl<'a> Names<'a> {
+    /// Names for these tools. Two that would travel alike are told apart by a number.
+    pub(crate) fn of(contracts: &'a [Contract]) -> Self {
+        let mut tools: Vec<(Cow<'a, str>, &'a Contract)> = Vec::with_capacity(contracts.len());
+        for contract in contracts {
+            let mut name = plain(contract.name.as_str());
+            let mut number = 1;
+            while tools.iter().any(|(taken, _)| *taken == name) {
+                number += 1;
+                let suffix = format!("_{number}");
+                let stem = plain(contract.name.as_str());
+                let end = stem.len().min(NAME_BYTES - suffix.len());
+                name = Cow::Owned(format!("{}{suffix}", &stem[..end]));
+            }
+            tools.push((name, contract));
+        }
+        Self { tools }
+    }
+
+    /// The tools with their names, in the order of the request.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a Contract)> {
+        self.tools.iter().map(|(name, contract)| (name.as_ref(), *contract))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// How a tool is called on the way, one of an earlier turn too.
+    pub(crate) fn outward<'b>(&'b self, tool: &'b ToolName) -> Cow<'b, str> {
+        let known = self.tools.iter().find(|(_, contract)| contract.name == *tool);
+        known.map_or_else(|| plain(tool.as_str()), |(name, _)| Cow::Borrowed(name.as_ref()))
+    }
+
+    /// The tool that a model means. What is no name at all becomes one that no tool has, so that the model is told.
+    pub(crate) fn inward(&self, name: &str) -> ToolName {
+        if let Some(contract) = self.contract(name) {
+            return contract.name.clone();
+        }
+        let fits = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+        let name: String = name.chars().map(fits).take(NAME_BYTES).collect();
+        name.parse().unwrap_or_else(|_| NAMELESS.parse().expect("it fits"))
+    }
+
+    /// Whether the tool needs no arguments, so that a call without any is whole.
+    pub(crate) fn needs_nothing(&self, name: &str) -> bool {
+        self.contract(name).is_some_and(|contract| {
+            contract.input.get("required").and_then(Value::as_array).is_none_or(Vec::is_empty)
+        })
+    }
+
+    fn contract(&self, name: &str) -> Option<&'a Contract> {
+        let named = self.tools.iter().find(|(known, _)| *known == name);
+        named.map(|(_, contract)| *contract)
+    }
+}
+
+fn plain(name: &str) -> Cow<'_, str> {
+    if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use outlast_vocab::tool::{EffectClass, RetryPolicy, Scheduling};
+    use serde_json::json;
+
+    pub(crate) fn contract(name: &str, input: Value) -> Contract {
+        Contract {
+            name: name.parse().unwrap(),
+            description: format!("Does {name}."),
+            input,
+            output: None,
+            class: EffectClass::Pure,
+            scheduling: Scheduling::default(),
+            retry: RetryPolicy::default(),
+            deadline: None,
+            durable: false,
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_dot_travels_without_and_comes_back_with_it() {
+        let contracts = ["mcp.read", "mcp_read", "pay"].map(|name| contract(name, json!({})));
+        let names = Names::of(&contracts);
+        let outward: Vec<String> =
+            contracts.iter().map(|contract| names.outward(&contract.name).into_owned()).collect();
+        assert_eq!(outward, ["mcp_read", "mcp_read_2", "pay"]);
+        for contract in &contracts {
+            assert_eq!(names.inward(&names.outward(&contract.name)), contract.name);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_becomes_one_that_no_tool_has() {
+        let names = Names::of(&[]);
+        assert_eq!(names.inward("").as_str(), "nameless");
+        assert_eq!(names.inward("read file\n").as_str(), "read_file_");
+        assert_eq!(names.inward(&"x".repeat(70)).as_str().len(), 64);
+    }
+}

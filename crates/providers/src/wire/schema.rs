@@ -1,0 +1,236 @@
+//! JSON Schemas as the strict modes of APIs take them.
+//!
+//! A strict mode knows few keywords and wants every property required. What it does not know is left out here when that
+//! only widens what the model may say: the runtime holds the answer against the whole schema anyway. Where the strict
+//! form would mean something else, there is none.
+use serde_json::{Map, Value, json};
+
+/// Nesting that is looked into.
+const DEPTH: usize = 32;
+
+/// The formats that strict modes know.
+const FORMATS: [&str; 9] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
+
+/// Keywords that only narrow, and which strict modes refuse.
+const NARROWING: [&str; 16] = [
+    "minLength",
+    "maxLength",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "contains",
+    "minContains",
+    "maxContains",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+];
+
+/// Keywords that say something a strict mode cannot.
+const BEYOND: [&str; 13] = [
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "patternProperties",
+    "propertyNames",
+    "prefixItems",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$dynamicRef",
+];
+
+/// Which strict mode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strict {
+    /// Every property is required; numbers and lengths of lists may be bounded.
+    OpenAi,
+    /// Properties may be optional; nothing is bounded.
+    Anthropic,
+}
+
+impl Strict {
+    /// The schema as the mode takes it, if it has such a form.
+    pub(crate) fn of(self, schema: &Value) -> Option<Value> {
+        if schema.get("type") != Some(&json!("object")) {
+            return None;
+        }
+        self.part(schema, DEPTH)
+    }
+
+    fn part(self, schema: &Value, depth: usize) -> Option<Value> {
+        let Value::Object(members) = schema else { return None };
+        let depth = depth.checked_sub(1)?;
+        let anything =
+            !["type", "enum", "const", "anyOf", "oneOf", "$ref"].iter().any(|key| members.contains_key(*key));
+        if anything || BEYOND.iter().any(|key| members.contains_key(*key)) {
+            return None;
+        }
+        let mut strict = Map::new();
+        for (key, value) in members {
+            match key.as_str() {
+                "$schema" | "$id" | "title" => {}
+                key if NARROWING.contains(&key) => {}
+                "format" if !value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {}
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+                | "minItems" | "maxItems" | "pattern"
+                    if self == Self::Anthropic => {}
+                "properties" | "$defs" | "definitions" => {
+                    strict.insert(key.clone(), self.each(value, depth)?);
+                }
+                "items" => drop(strict.insert(key.clone(), self.part(value, depth)?)),
+                "anyOf" | "oneOf" => {
+                    let parts = value.as_array()?.iter().map(|part| self.part(part, depth));
+                    strict.insert("anyOf".to_owned(), parts.collect::<Option<_>>()?);
+                }
+                "additionalProperties" if *value != json!(false) && members.contains_key("properties") => {}
+                "additionalProperties" if *value != json!(false) => return None,
+                "required" => {}
+                _ => drop(strict.insert(key.clone(), value.clone())),
+            }
+        }
+        if is_object(members) {
+            self.close(members, &mut strict)?;
+        }
+        Some(Value::Object(strict))
+    }
+
+    fn each(self, parts: &Value, depth: usize) -> Option<Value> {
+        let parts = parts.as_object()?.iter();
+        parts
+            .map(|(name, part)| Some((name.clone(), self.part(part, depth)?)))
+            .collect::<Option<_>>()
+            .map(Value::Object)
+    }
+
+    /// An object with these properties and no others.
+    fn close(self, members: &Map<String, Value>, strict: &mut Map<String, Value>) -> Option<()> {
+        let none = Map::new();
+        let properties = members.get("properties").map_or(Some(&none), Value::as_object)?;
+        let required: Vec<&str> = match members.get("required") {
+            Some(required) => required.as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?,
+            None => Vec::new(),
+        };
+        if self == Self::OpenAi {
+            let left_out =
+                |(name, part): (&String, &Value)| !required.contains(&name.as_str()) && !takes_null(part);
+            if properties.iter().any(left_out) {
+                return None;
+            }
+        }
+        let required: Vec<&str> = match self {
+            Self::OpenAi => properties.keys().map(String::as_str).collect(),
+            Self::Anthropic => required,
+        };
+        strict.insert("required".to_owned(), json!(required));
+        strict.insert("additionalProperties".to_owned(), json!(false));
+        Some(())
+    }
+}
+
+/// The schema without what says only where it comes from, as every API takes it.
+pub(crate) fn plain(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(members) = &mut schema {
+        members.remove("$schema");
+        members.remove("$id");
+        if members.is_empty() {
+            return json!({ "type": "object", "properties": {} });
+        }
+        if is_object(members) {
+            members.entry("properties").or_insert_with(|| json!({}));
+        }
+    }
+    schema
+}
+
+/// What the model is told where no mode of the API fixes the form of its answer.
+pub(crate) fn told(schema: &Value) -> String {
+    format!(
+        "Answer with one JSON value and nothing else: no words before or after it, no code fence. It must fit this \
+         JSON Schema:\n{schema}"
+    )
+}
+
+fn is_object(members: &Map<String, Value>) -> bool {
+    match members.get("type") {
+        Some(Value::String(kind)) => kind == "object",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        _ => false,
+    }
+}
+
+fn takes_null(schema: &Value) -> bool {
+    let null = json!("null");
+    schema["type"] == null
+        || schema["type"].as_array().is_some_and(|kinds| kinds.contains(&null))
+        || schema["enum"].as_array().is_some_and(|values| values.contains(&Value::Null))
+        || ["anyOf", "oneOf"]
+            .iter()
+            .any(|key| schema[key].as_array().is_some_and(|parts| parts.iter().any(takes_null)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(strict: Strict, schema: &Value, want: Option<&Value>) {
+        assert_eq!(strict.of(schema).as_ref(), want);
+    }
+
+    #[test]
+    fn a_schema_as_derived_becomes_strict() {
+        let derived = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Order",
+            "type": "object",
+            "properties": {
+                "count": { "type": "integer", "format": "uint32", "minimum": 0 },
+                "note": { "type": ["string", "null"], "maxLength": 3 },
+                "kind": { "oneOf": [{ "const": "a", "type": "string" }, { "const": "b", "type": "string" }] },
+            },
+            "required": ["count", "kind"],
+        });
+        let strict = |required: &Value, count: &Value| {
+            json!({
+                "type": "object",
+                "properties": {
+                    "count": count,
+                    "note": { "type": ["string", "null"] },
+                    "kind": { "anyOf": [{ "const": "a", "type": "string" }, { "const": "b", "type": "string" }] },
+                },
+                "required": required,
+                "additionalProperties": false,
+            })
+        };
+        let all = json!(["count", "kind", "note"]);
+        check(Strict::OpenAi, &derived, Some(&strict(&all, &json!({ "type": "integer", "minimum": 0 }))));
+        let some = json!(["count", "kind"]);
+        check(Strict::Anthropic, &derived, Some(&strict(&some, &json!({ "type": "integer" }))));
+    }
+
+    #[test]
+    fn a_schema_whose_strict_form_would_mean_something_else_has_none() {
+        let wrap = |part: Value| json!({ "type": "object", "properties": { "a": part }, "required": ["a"] });
+        for schema in [
+            json!({ "type": "array", "items": { "type": "string" } }),
+            json!({ "type": "object", "properties": { "a": { "type": "string" } } }),
+            wrap(json!({})),
+            wrap(json!(true)),
+            wrap(json!({ "type": "object", "additionalProperties": { "type": "string" } })),
+            wrap(json!({ "allOf": [{ "type": "string" }], "type": "string" })),
+        ] {
+            check(Strict::OpenAi, &schema, None);
+        }
+    }
+}

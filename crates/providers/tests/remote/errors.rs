@@ -1,0 +1,97 @@
+//! What a provider's refusal becomes, over the wire.
+use crate::stage::{ask, call, play, remote, show};
+use expect_test::{Expect, expect};
+use outlast_playback::{Playback, Script};
+use outlast_providers::{Api, Remote};
+use outlast_vocab::Kind;
+use std::net::TcpListener;
+
+/// What each API makes of one answer.
+#[track_caller]
+fn check(answer: &Script, want: &Expect) {
+    let said = Api::ALL.iter().map(|api| show(&play(*api, answer.clone())).join("\n") + "\n");
+    want.assert_eq(&said.collect::<String>());
+}
+
+#[test]
+fn a_key_that_is_not_accepted_is_named_by_where_it_is() {
+    check(
+        &Script::answer(401, &[], "{\"error\":{\"message\":\"no\"}}"),
+        &expect![[r"
+            model.unauthorized: `openai` does not accept its key (401): no
+            model.unauthorized: `openai-responses` does not accept its key (401): no
+            model.unauthorized: `anthropic` does not accept its key (401): no
+            model.unauthorized: `gemini` does not accept its key (401): no
+            model.unauthorized: `openai-compatible` does not accept its key (401): no
+        "]],
+    );
+}
+
+#[test]
+fn a_provider_that_is_busy_says_when_to_come_back_and_is_tried_again() {
+    for (header, value) in [
+        ("retry-after", "7"),
+        ("retry-after-ms", "7000"),
+        ("x-ratelimit-reset-requests", "7s"),
+        ("anthropic-ratelimit-tokens-reset", "1994-11-06T08:49:44Z"),
+        ("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT"),
+    ] {
+        let headers = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), (header, value)];
+        for status in [429, 500, 503, 529] {
+            let said =
+                play(Api::OpenAi, Script::answer(status, &headers, "{\"error\":{\"message\":\"busy\"}}"));
+            let want = format!("model.unavailable: `openai` cannot answer now ({status}): busy [after 7s]");
+            assert_eq!(show(&said), [want], "{header}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_event_stream_is_refused() {
+    let page = Script::answer(200, &[("content-type", "text/html; charset=utf-8")], "<html>log in</html>");
+    let moved = Script::answer(302, &[("location", "http://169.254.169.254/")], "");
+    let refused = |script| play(Api::Anthropic, script).pop().unwrap().unwrap_err();
+    let error = refused(page);
+    assert_eq!(error.kind(), Kind::ModelRejected);
+    assert!(error.detail().ends_with("got text/html; charset=utf-8: <html>log in</html>"), "{error}");
+    assert_eq!(
+        refused(moved).to_string(),
+        "model.rejected: `anthropic` refuses the request (302): it does not say why"
+    );
+}
+
+#[test]
+fn a_server_that_is_not_there_is_tried_again() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for api in Api::ALL {
+        let remote = Remote::new(api.name(), *api, format!("http://{port}"), None).unwrap();
+        let error = ask(&remote, &call(*api)).pop().unwrap().unwrap_err();
+        assert_eq!(error.kind(), Kind::ModelUnavailable, "{error}");
+        assert!(error.detail().starts_with(&format!("http://{port} cannot be reached: ")), "{error}");
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_before_the_answer_is_tried_again() {
+    let server = Playback::of([Script::default()]);
+    let error = ask(&remote(Api::Gemini, &server), &call(Api::Gemini)).pop().unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::ModelUnavailable, "{error}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_at_once() {
+    let refused = |base: &str| Remote::new("it", Api::OpenAi, base, None).unwrap_err().to_string();
+    expect![[r"
+        config.invalid: expected an address like `https://api.example.com/v1`, got `nonsense`: relative URL without a base
+        config.invalid: expected an http or https address without a query, got `ftp://example.com/`
+        config.invalid: expected an address without a user and password; keys go into `api_key`
+        config.invalid: expected a provider's name of 1 to 32 letters, digits, `-` and `_` that is not `rehearsal`, got `a/b`
+    "]]
+    .assert_eq(&format!(
+        "{}\n{}\n{}\n{}\n",
+        refused("nonsense"),
+        refused("ftp://example.com"),
+        refused("https://me:secret@example.com"),
+        Remote::new("a/b", Api::OpenAi, "https://example.com", None).unwrap_err()
+    ));
+}

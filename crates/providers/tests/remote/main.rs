@@ -1,0 +1,6 @@
+//! Every provider over real sockets, against a server that plays byte scripts of its API.
+mod dialect;
+mod errors;
+mod requests;
+mod stage;
+mod suite;

@@ -1,0 +1,155 @@
+//! A provider and the server it speaks to.
+use futures_util::StreamExt;
+use outlast_playback::{Playback, Script};
+use outlast_ports::model::{ModelProvider, ModelRequest};
+use outlast_providers::{Api, Remote, Secret};
+use outlast_vocab::effect::{Generation, ModelCall, StopReason, ToolChoice, Usage};
+use outlast_vocab::message::{Arguments, Message, ToolUse};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::{Error, Hash, SessionId};
+use serde_json::{Value, json};
+
+/// The key that must turn up nowhere.
+pub(crate) const KEY: &str = "sk-canary-4f1c9e";
+
+/// A model that each API knows.
+pub(crate) fn model(api: Api) -> &'static str {
+    match api {
+        Api::OpenAi | Api::OpenAiResponses => "gpt-5",
+        Api::Anthropic => "claude-sonnet-4-5",
+        Api::Gemini => "gemini-2.5-flash",
+        Api::OpenAiCompatible => "qwen",
+    }
+}
+
+/// The provider of an API at a server.
+pub(crate) fn remote(api: Api, server: &Playback) -> Remote {
+    Remote::new(api.name(), api, server.url(), Some(Secret::new(KEY))).unwrap()
+}
+
+/// A call of the API's model.
+pub(crate) fn call(api: Api) -> ModelCall {
+    ModelCall {
+        model: format!("{}/{}", api.name(), model(api)).parse().unwrap(),
+        at: None,
+        tools: Hash::ZERO,
+        choice: ToolChoice::Auto,
+        options: Generation::default(),
+        output: None,
+    }
+}
+
+/// A tool.
+pub(crate) fn tool(name: &str, input: Value) -> Contract {
+    Contract {
+        name: name.parse().unwrap(),
+        description: format!("Does {name}."),
+        input,
+        output: None,
+        class: EffectClass::Pure,
+        scheduling: Scheduling::default(),
+        retry: RetryPolicy::default(),
+        deadline: None,
+        durable: false,
+    }
+}
+
+/// The tools of every test.
+pub(crate) fn tools() -> Vec<Contract> {
+    let to = json!({ "type": "object", "properties": { "to": { "type": "string" } }, "required": ["to"] });
+    vec![tool("bank.pay", to), tool("now", json!({ "type": "object" }))]
+}
+
+/// Everything a provider says to a question.
+pub(crate) fn ask(provider: &dyn ModelProvider, call: &ModelCall) -> Vec<Result<ModelEvent, Error>> {
+    let (tools, turn) = (tools(), [Message::user("hello")]);
+    let session = SessionId::from_u128(7);
+    hear(
+        provider,
+        ModelRequest { system: "Be brief.", turn: &turn, tools: &tools, session, ..ModelRequest::bare(call) },
+    )
+}
+
+/// Everything a provider says to a request.
+pub(crate) fn hear(
+    provider: &dyn ModelProvider,
+    request: ModelRequest<'_>,
+) -> Vec<Result<ModelEvent, Error>> {
+    run(provider.stream(request).collect())
+}
+
+/// Runs a future to its end.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// What is said to a script.
+pub(crate) fn play(api: Api, script: Script) -> Vec<Result<ModelEvent, Error>> {
+    let server = Playback::of([script]);
+    ask(&remote(api, &server), &call(api))
+}
+
+/// Pieces, a line each: neighbouring text and thoughts joined, signs of life left out.
+pub(crate) fn show(pieces: &[Result<ModelEvent, Error>]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut said: Option<(&str, String)> = None;
+    let flush = |said: &mut Option<(&str, String)>, lines: &mut Vec<String>| {
+        lines.extend(said.take().map(|(how, text)| format!("{how} {text:?}")));
+    };
+    for piece in pieces {
+        let (how, text) = match piece {
+            Ok(ModelEvent::Text(text)) => ("text", text),
+            Ok(ModelEvent::Reasoning { text, signature: None }) => ("thought", text),
+            Ok(ModelEvent::Alive | ModelEvent::Working) => continue,
+            other => {
+                flush(&mut said, &mut lines);
+                lines.push(line(other));
+                continue;
+            }
+        };
+        match &mut said {
+            Some((before, so_far)) if *before == how => so_far.push_str(text),
+            _ => {
+                flush(&mut said, &mut lines);
+                said = Some((how, text.clone()));
+            }
+        }
+    }
+    flush(&mut said, &mut lines);
+    lines
+}
+
+fn line(piece: &Result<ModelEvent, Error>) -> String {
+    match piece {
+        Ok(ModelEvent::Call(ToolUse { id, tool, arguments, signature })) => {
+            let arguments = match arguments {
+                Arguments::Json(value) => value.to_string(),
+                Arguments::Broken(text) => format!("broken {text:?}"),
+            };
+            let signature =
+                signature.as_ref().map(|signature| format!(" signed {signature}")).unwrap_or_default();
+            format!("call {id} {tool} {arguments}{signature}")
+        }
+        Ok(ModelEvent::Reasoning { text, signature }) => {
+            format!("proof {text:?} {}", signature.as_ref().unwrap())
+        }
+        Ok(ModelEvent::Sealed { provider, data }) => format!("sealed by {provider} {data}"),
+        Ok(ModelEvent::Usage(usage)) => self::usage(usage),
+        Ok(ModelEvent::End(stop)) => end(*stop),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => match error.pause() {
+            Some(pause) => format!("{error} [after {pause:?}]"),
+            None => error.to_string(),
+        },
+    }
+}
+
+pub(crate) fn usage(usage: &Usage) -> String {
+    let Usage { input, cache_read, cache_write, output, reasoning } = usage;
+    format!("usage {input} read {cache_read} written {cache_write} said {output} thought {reasoning}")
+}
+
+pub(crate) fn end(stop: StopReason) -> String {
+    format!("end {stop:?}")
+}

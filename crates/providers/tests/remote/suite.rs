@@ -1,0 +1,349 @@
+//! One suite that every API passes.
+use crate::dialect::{Bit, CACHED, INPUT, OUTPUT, overloaded, reply};
+use crate::stage::{self, ask, call, play, remote, show};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use outlast_playback::{Heard, Playback, Script};
+use outlast_ports::conformance::{Errand, ModelFixture, Running};
+use outlast_ports::model::ModelProvider;
+use outlast_providers::{Api, Remote, decode};
+use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::message::{Message, ModelName};
+use outlast_vocab::{Error, Kind};
+use proptest::prelude::*;
+use serde_json::json;
+use std::time::Duration;
+
+const RICH: &[Bit] = &[
+    Bit::Thought("let me see"),
+    Bit::Text("I pay — ünd look. "),
+    Bit::Call("call_a", "bank_pay", "{\"to\":\"änn\"}"),
+    Bit::Call("call_b", "now", "{}"),
+];
+
+fn usage(api: Api) -> String {
+    let reasoning = if api == Api::Anthropic { 0 } else { 2 };
+    stage::usage(&Usage { input: INPUT, cache_read: CACHED, cache_write: 0, output: OUTPUT, reasoning })
+}
+
+/// What a thought comes to, with its proof.
+fn thought(api: Api, text: &str) -> Vec<String> {
+    let name = api.name();
+    let proof = match api {
+        Api::OpenAi | Api::OpenAiCompatible => format!("proof \"\" {name}:"),
+        Api::Anthropic | Api::Gemini => format!("proof \"\" {name}:proof"),
+        Api::OpenAiResponses => {
+            let summary = json!([{ "type": "summary_text", "text": text }]);
+            let item = json!({ "type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "proof" });
+            format!("sealed by {name} {}", json!({ "after_calls": 0, "item": item }))
+        }
+    };
+    vec![format!("thought {text:?}"), proof]
+}
+
+fn rich(api: Api) -> Vec<String> {
+    let mut want = thought(api, "let me see");
+    want.extend([
+        "text \"I pay — ünd look. \"".to_owned(),
+        "call call_a bank.pay {\"to\":\"änn\"}".to_owned(),
+        "call call_b now {}".to_owned(),
+        usage(api),
+        "end ToolUse".to_owned(),
+    ]);
+    want
+}
+
+/// What a body comes to in these chunks, without a network.
+fn decoded(api: Api, chunks: Vec<Bytes>) -> Vec<String> {
+    let tools = stage::tools();
+    let body = Box::pin(stream::iter(chunks.into_iter().map(Ok)));
+    show(&decode(api, &tools, body).collect::<Vec<_>>().now_or_never().unwrap())
+}
+
+fn plain(api: Api) {
+    let events = reply(api, &[Bit::Text("Hello, big wörld!")], StopReason::End);
+    let want = ["text \"Hello, big wörld!\"".to_owned(), usage(api), "end End".to_owned()];
+    assert_eq!(show(&play(api, Script::stream(events))), want);
+}
+
+fn thoughts_and_calls(api: Api) {
+    assert_eq!(show(&play(api, Script::stream(reply(api, RICH, StopReason::ToolUse)))), rich(api));
+}
+
+fn refusal(api: Api) {
+    let events = reply(api, &[Bit::Declines("I cannot.")], StopReason::Refusal);
+    let pieces = show(&play(api, Script::stream(events)));
+    let want = if api == Api::Gemini { vec![] } else { vec!["text \"I cannot.\"".to_owned()] };
+    assert_eq!(pieces, [want, vec![usage(api), "end Refusal".to_owned()]].concat());
+}
+
+fn length(api: Api) {
+    let events = reply(api, &[Bit::Text("and so")], StopReason::Length);
+    let want = ["text \"and so\"".to_owned(), usage(api), "end Length".to_owned()];
+    assert_eq!(show(&play(api, Script::stream(events))), want);
+}
+
+/// Arguments that were cut are given as they are, and never as an empty object.
+fn cut_arguments(api: Api) {
+    // This API gives arguments whole; a call that it cannot read ends its reply.
+    if api == Api::Gemini {
+        let chunk =
+            json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "pay(" }] });
+        let pieces = play(api, Script::stream([format!("data: {chunk}\n\n")]));
+        assert_eq!(
+            show(&pieces),
+            ["model.cut: `gemini` gave up on its reply (MALFORMED_FUNCTION_CALL): pay("]
+        );
+        return;
+    }
+    let bits = [Bit::Call("a", "bank_pay", "{\"to\":\"an"), Bit::Call("b", "now", "")];
+    let want = [
+        "call a bank.pay broken \"{\\\"to\\\":\\\"an\"".to_owned(),
+        "call b now broken \"\"".to_owned(),
+        usage(api),
+        "end Length".to_owned(),
+    ];
+    assert_eq!(show(&play(api, Script::stream(reply(api, &bits, StopReason::Length)))), want);
+}
+
+fn duplicate_ids(api: Api) {
+    let bits =
+        [Bit::Call("a", "now", "{}"), Bit::Call("a", "now", "{}"), Bit::Call("", "no such tool!", "{}")];
+    let want = [
+        "call a now {}".to_owned(),
+        "call outlast_call_2 now {}".to_owned(),
+        "call outlast_call_3 no_such_tool_ {}".to_owned(),
+        usage(api),
+        "end ToolUse".to_owned(),
+    ];
+    assert_eq!(show(&play(api, Script::stream(reply(api, &bits, StopReason::ToolUse)))), want);
+}
+
+fn every_split(api: Api) {
+    let body = reply(api, RICH, StopReason::ToolUse).concat();
+    for at in 0..=body.len() {
+        let (one, other) = body.as_bytes().split_at(at);
+        let chunks = [one, other].map(Bytes::copy_from_slice).to_vec();
+        assert_eq!(decoded(api, chunks), rich(api), "split at {at}");
+    }
+    // And over the wire, a chunk for each byte.
+    let bytes = body.as_bytes().chunks(1);
+    assert_eq!(show(&play(api, Script::stream(bytes))), rich(api));
+}
+
+/// Line ends and comments as proxies and servers make them.
+fn every_line_end(api: Api) {
+    let events = reply(api, RICH, StopReason::ToolUse);
+    let crlf = events.concat().replace('\n', "\r\n");
+    let cr = events.concat().replace('\n', "\r");
+    let commented: String = events.iter().map(|event| format!(": keep-alive\n\n{event}")).collect();
+    let marked = format!("\u{feff}{}", events.concat());
+    for body in [crlf, cr, commented, marked] {
+        assert_eq!(show(&play(api, Script::stream([body]))), rich(api));
+    }
+}
+
+/// A reply of which any event is missing is a cut, whether the connection broke or the body ended.
+fn every_cut(api: Api) {
+    let events = reply(api, RICH, StopReason::ToolUse);
+    for kept in 0..events.len() {
+        let begun = events[..kept].iter().fold(Script::events(), |script, event| script.chunk(event));
+        let half = &events[kept][..events[kept].len() / 2];
+        let cuts = [begun.clone(), begun.clone().chunk(half), begun.clone().chunk(half).end(), begun.end()];
+        for (how, script) in cuts.into_iter().enumerate() {
+            let ended_well = how > 1;
+            let last = play(api, script).pop().unwrap();
+            // Chat Completions say that they are whole before they say what they cost.
+            let is_whole =
+                matches!(api, Api::OpenAi | Api::OpenAiCompatible) && ended_well && kept + 2 >= events.len();
+            match last {
+                Ok(piece) => assert!(is_whole, "{kept} events, cut {how}: {piece:?}"),
+                Err(error) => {
+                    assert_eq!((error.kind(), is_whole), (Kind::ModelCut, false), "{kept} events, cut {how}")
+                }
+            }
+        }
+    }
+}
+
+fn garbage(api: Api) {
+    let events = reply(api, RICH, StopReason::ToolUse);
+    for garbage in ["data: {oops\n\n", "data: <html>\n\n", "data: [1,2]\n\n"] {
+        let script = Script::stream([events[0].as_str(), garbage, events[1].as_str()]);
+        let error = play(api, script).pop().unwrap().unwrap_err();
+        assert_eq!(error.kind(), Kind::ModelRejected, "{garbage}");
+    }
+    let script = Script::events().chunk(&events[0]).chunk(b"data: \xff\xfe\n\n").end();
+    assert_eq!(play(api, script).pop().unwrap().unwrap_err().kind(), Kind::ModelRejected);
+}
+
+fn huge_line(api: Api) {
+    let script = Script::events().chunk("data: ").chunk(vec![b'x'; 9 << 20]).end();
+    let want = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
+    assert_eq!(show(&play(api, script)), [want]);
+}
+
+fn slow_drip(api: Api) {
+    let events = reply(api, &[Bit::Text("drip drop")], StopReason::End).concat();
+    let dripped = events
+        .as_bytes()
+        .chunks(40)
+        .fold(Script::events(), |script, chunk| script.chunk(chunk).pause(Duration::from_millis(1)));
+    let pieces = show(&play(api, dripped.end()));
+    assert_eq!(pieces, ["text \"drip drop\"".to_owned(), usage(api), "end End".to_owned()]);
+}
+
+fn error_midway(api: Api) {
+    let events = reply(api, &[Bit::Text("I ")], StopReason::End);
+    let kept = events.iter().position(|event| event.contains("I ")).unwrap() + 1;
+    let script = Script::stream(events[..kept].iter().chain([&overloaded(api)]));
+    let want = [
+        "text \"I \"".to_owned(),
+        format!("model.unavailable: `{}` cannot answer now: Overloaded", api.name()),
+    ];
+    assert_eq!(show(&play(api, script)), want);
+}
+
+/// A provider whose every answer is a script.
+struct Scripted {
+    api: Api,
+    remote: Remote,
+    _server: Playback,
+}
+
+impl Scripted {
+    fn new(api: Api) -> Self {
+        let answer = move |_: usize, heard: &Heard| {
+            let has_tools = String::from_utf8_lossy(&heard.body).contains("\"tools\"");
+            let (bit, stop) = if has_tools {
+                (Bit::Call("a", "now", "{}"), StopReason::ToolUse)
+            } else {
+                (Bit::Text("Hello."), StopReason::End)
+            };
+            Script::stream(reply(api, &[bit], stop))
+        };
+        let server = Playback::by(answer);
+        Self { api, remote: remote(api, &server), _server: server }
+    }
+}
+
+impl ModelFixture for Scripted {
+    fn provider(&self) -> &dyn ModelProvider {
+        &self.remote
+    }
+
+    fn model(&self) -> ModelName {
+        call(self.api).model
+    }
+
+    fn question(&self) -> Vec<Message> {
+        vec![Message::user("hello")]
+    }
+
+    fn errand(&self) -> Errand {
+        Errand { messages: vec![Message::user("what time is it?")], tools: stage::tools() }
+    }
+
+    fn run(&self, rule: Running<'_>) {
+        stage::run(rule);
+    }
+}
+
+/// A body and where it is cut: events of a reply, some of them changed.
+fn any_body(api: Api) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
+    let events = reply(api, RICH, StopReason::ToolUse);
+    let picks = prop::collection::vec(0..events.len(), 0..events.len());
+    let change = prop::option::of((0usize..4_000, any::<u8>()));
+    let cuts = prop::collection::vec(0usize..4_000, 0..8);
+    (prop::bool::ANY, picks, change, cuts).prop_map(move |(whole, picks, change, cuts)| {
+        let mut body =
+            if whole { events.concat() } else { picks.iter().map(|pick| events[*pick].as_str()).collect() }
+                .into_bytes();
+        if let Some((at, byte)) = change
+            && at < body.len()
+        {
+            body[at] = byte;
+        }
+        (body, cuts)
+    })
+}
+
+fn any_chunks((body, mut cuts): (Vec<u8>, Vec<usize>), api: Api) -> Result<(), TestCaseError> {
+    cuts.retain(|cut| *cut < body.len());
+    cuts.extend([0, body.len()]);
+    cuts.sort_unstable();
+    let chunks = cuts.windows(2).map(|pair| Bytes::copy_from_slice(&body[pair[0]..pair[1]])).collect();
+    prop_assert_eq!(decoded(api, chunks), decoded(api, vec![Bytes::from(body)]));
+    Ok(())
+}
+
+fn echoed_key(api: Api) {
+    let echo = format!("{{\"error\":{{\"message\":\"bad key {}\",\"type\":\"x\"}}}}", stage::KEY);
+    let server = Playback::of([
+        Script::answer(401, &[], &echo),
+        Script::answer(200, &[("content-type", "text/html")], &echo),
+    ]);
+    let remote = remote(api, &server);
+    let shown = |said: &[Result<_, Error>]| format!("{:?} {remote:?}", said.last().unwrap().as_ref().err());
+    for _ in 0..2 {
+        let shown = shown(&ask(&remote, &call(api)));
+        assert!(!shown.contains(stage::KEY), "{shown}");
+        assert!(shown.contains("[key]"), "{shown}");
+    }
+    assert!(
+        server.heard().iter().all(|heard| heard.headers.iter().any(|(_, value)| value.contains(stage::KEY)))
+    );
+}
+
+macro_rules! suite {
+    ($($module:ident: $api:expr;)*) => {$(
+        mod $module {
+            use super::*;
+
+            outlast_ports::model_conformance!(|| Scripted::new($api));
+
+            #[test]
+            fn a_plain_reply_is_text_usage_and_an_end() { plain($api); }
+            #[test]
+            fn thoughts_come_with_their_proof_and_parallel_calls_whole() { thoughts_and_calls($api); }
+            #[test]
+            fn a_model_that_declines_has_refused() { refusal($api); }
+            #[test]
+            fn a_reply_that_ran_out_of_tokens_says_so() { length($api); }
+            #[test]
+            fn arguments_that_were_cut_are_never_made_up() { cut_arguments($api); }
+            #[test]
+            fn calls_under_one_id_are_told_apart_and_bad_names_are_no_tools() { duplicate_ids($api); }
+            #[test]
+            fn a_reply_means_the_same_wherever_it_is_split() { every_split($api); }
+            #[test]
+            fn line_ends_comments_and_marks_change_nothing() { every_line_end($api); }
+            #[test]
+            fn a_reply_that_is_cut_anywhere_never_passes_for_a_whole_one() { every_cut($api); }
+            #[test]
+            fn garbage_is_refused() { garbage($api); }
+            #[test]
+            fn a_line_without_end_is_refused() { huge_line($api); }
+            #[test]
+            fn a_reply_that_drips_is_heard_to_its_end() { slow_drip($api); }
+            #[test]
+            fn an_error_in_the_middle_of_a_stream_has_its_class() { error_midway($api); }
+            #[test]
+            fn a_key_that_is_echoed_is_shown_to_nobody() { echoed_key($api); }
+
+            proptest! {
+                #![proptest_config(ProptestConfig::with_cases(64))]
+                #[test]
+                fn what_is_decoded_does_not_depend_on_chunks(body in any_body($api)) { any_chunks(body, $api)?; }
+            }
+        }
+    )*};
+}
+
+suite! {
+    openai: Api::OpenAi;
+    openai_responses: Api::OpenAiResponses;
+    anthropic: Api::Anthropic;
+    gemini: Api::Gemini;
+    openai_compatible: Api::OpenAiCompatible;
+}
