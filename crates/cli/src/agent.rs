@@ -3,6 +3,7 @@ pub(crate) mod file;
 pub(crate) mod program;
 
 use crate::data::Data;
+use crate::providers::Configuration;
 use clap::Args;
 use file::AgentFile;
 use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
@@ -24,7 +25,7 @@ pub(crate) struct Agent {
     /// The agent, as a TOML file; an assistant with the built-in tools without it
     #[arg(long = "agent", value_name = "FILE", conflicts_with = "files")]
     file: Option<PathBuf>,
-    /// The model that answers; `rehearsal/agent`, or the script's own name
+    /// The model that answers, like `openai/gpt-5`; the script's own, the agent's, or `rehearsal/agent`
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
     /// Let the rehearsal model play this script
@@ -33,26 +34,38 @@ pub(crate) struct Agent {
     /// The directory that file tools may see
     #[arg(long, value_name = "DIR", default_value = ".")]
     files: PathBuf,
+    #[command(flatten)]
+    configuration: Configuration,
 }
 
 impl Agent {
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+        let providers = self.configuration.providers()?;
         let file = self.file.as_deref().map(AgentFile::read).transpose()?;
         let clock = Arc::new(SystemClock);
-        let (own, rehearsal) = match &self.script {
-            Some(path) => {
-                let script = Script::read(path)?;
-                (name_of(path)?, Rehearsal::scripted(script, clock.clone()))
-            }
-            None => (RULES.parse()?, Rehearsal::agent(clock.clone())),
+        let (played, rehearsal) = match &self.script {
+            Some(path) => (Some(name_of(path)?), Rehearsal::scripted(Script::read(path)?, clock.clone())),
+            None => (None, Rehearsal::agent(clock.clone())),
         };
-        let model = self.model.clone().unwrap_or(own);
+        let rules: ModelName = RULES.parse()?;
+        let of_file = || file.as_ref().and_then(AgentFile::model).cloned();
+        let model = self.model.clone().or(played).or_else(of_file).unwrap_or_else(|| rules.clone());
+        if let Some(script) = &self.script
+            && rehearsal.info(&model).is_none()
+        {
+            let detail = format!(
+                "expected a model like `rehearsal/NAME` to play {}, got `{model}`; leave `--script` or `--model` away",
+                script.display()
+            );
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
         let builder = data
             .builder()
             .model(model.as_str())
             .provider(Only { model, rehearsal })
-            .provider(Only { model: RULES.parse()?, rehearsal: Rehearsal::agent(clock) });
+            .provider(Only { model: rules, rehearsal: Rehearsal::agent(clock) })
+            .provider(providers);
         let builder = match file {
             Some(file) => file.build(builder, &here()?)?,
             None => builder.builtin_tools().files(FileRoot::open(&self.files)?),

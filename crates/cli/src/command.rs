@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod events;
 mod explain;
+mod models;
 mod resolve;
 mod retry;
 mod run;
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
     Test(test::Test),
+    /// List the providers of models, and whether each answers
+    Models(models::Models),
     /// Explain an error code
     Explain(explain::Explain),
     /// Look at the database, the disk and the workers, and say what is wrong
@@ -85,6 +88,7 @@ impl Command {
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
             Self::Test(test) => complete_alone(test.run()),
+            Self::Models(models) => complete(models.run()),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
             #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
-//! [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! [`providers`] (where models come from), [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod attached;
 mod command;
@@ -10,6 +10,7 @@ mod find;
 mod follow;
 mod input;
 mod prose;
+mod providers;
 mod terminal;
 mod words;
 

@@ -12,7 +12,7 @@ use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::{Builtin, FileRoot, WallClock};
 use outlast_vocab::package::Package;
-use outlast_vocab::{Error, Limits, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId, WorkerId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +118,8 @@ impl Builder {
         }
     }
 
-    /// Adds a provider of models. Without any, the built-in rehearsal model answers.
+    /// Adds a provider of models: [`Providers::from_env`](outlast_providers::Providers::from_env) for those whose keys are
+    /// in the environment. Without any, the built-in rehearsal model answers.
     #[must_use]
     pub fn provider(mut self, provider: impl ModelProvider + 'static) -> Self {
         self.models.push(Arc::new(provider));
@@ -214,6 +215,7 @@ impl Builder {
 
     /// Starts a worker: from here on it resumes what was left unfinished and takes new inputs.
     pub async fn start(self) -> Result<Outlast, Error> {
+        self.check_model()?;
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
         let store: Arc<dyn Store> = match &self.place {
             Place::File(path) => {
@@ -228,6 +230,17 @@ impl Builder {
         };
         let runtime = Runtime::start(self.config(store, worker)?).await?;
         Ok(Outlast { runtime })
+    }
+
+    /// Refuses a model that nobody serves before anything is opened, and says what its provider lacks (R1.5).
+    fn check_model(&self) -> Result<(), Error> {
+        let model = self.model.parse()?;
+        if self.models.is_empty() || self.models.iter().any(|provider| provider.info(&model).is_some()) {
+            return Ok(());
+        }
+        let lacks = self.models.iter().find_map(|provider| provider.why_not(&model));
+        let nobody = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
+        Err(lacks.unwrap_or_else(nobody))
     }
 
     /// Everything the runtime is made of, on this store.

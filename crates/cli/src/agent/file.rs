@@ -5,7 +5,7 @@ use super::program::Words;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
 use outlast::tools::command::Commands;
-use outlast::vocab::message::ToolName;
+use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
 use outlast::{Builder, Error, Kind, Limits};
 use serde::Deserialize;
@@ -30,6 +30,7 @@ pub(crate) struct AgentFile {
 struct AgentTable {
     name: String,
     system: Option<String>,
+    model: Option<ModelName>,
     model_calls: Option<NonZeroU32>,
     #[serde(default)]
     builtin: Vec<Builtin>,
@@ -90,6 +91,11 @@ impl AgentFile {
         let place = path.canonicalize().map_err(unread)?;
         let home = place.parent().unwrap_or(Path::new("/"));
         Source { path, text: &text }.agent(home)
+    }
+
+    /// The model that answers, if the agent has one of its own.
+    pub(crate) fn model(&self) -> Option<&ModelName> {
+        self.agent.model.as_ref()
     }
 
     /// Adds the agent to a builder. It works in this directory.

@@ -7,6 +7,7 @@ mod chat;
 mod demo;
 mod explain;
 mod full;
+mod models;
 mod output;
 mod place;
 mod run;

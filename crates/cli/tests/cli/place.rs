@@ -17,11 +17,12 @@ const PREFIXES: [&str; 4] = ["ses_", "trn_", "cal_", "cpl_"];
 pub(crate) struct Place {
     dir: TempDir,
     masks: RefCell<Vec<(String, String)>>,
+    variables: RefCell<Vec<(String, String)>>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { dir: TempDir::new().unwrap(), masks: RefCell::default() }
+        Self { dir: TempDir::new().unwrap(), masks: RefCell::default(), variables: RefCell::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -43,6 +44,16 @@ impl Place {
         std::fs::write(self.path().join("script.txt"), script).unwrap();
     }
 
+    /// Sets a variable of every command that is run here.
+    pub(crate) fn set(&self, name: &str, value: &str) {
+        self.variables.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Shows this text as another wherever it is printed.
+    pub(crate) fn hide(&self, text: &str, behind: &str) {
+        self.masks.borrow_mut().push((text.to_owned(), behind.to_owned()));
+    }
+
     /// Puts a file here.
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).unwrap();
@@ -60,6 +71,10 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command.current_dir(self.path()).env_remove("OUTLAST_DATA").env_remove("NO_COLOR");
+        for name in ["OPENAI", "ANTHROPIC", "GEMINI", "LOCAL"] {
+            command.env_remove(format!("{name}_API_KEY")).env_remove(format!("{name}_BASE_URL"));
+        }
+        command.envs(self.variables.borrow().iter().map(|(name, value)| (name, value)));
         command.args(args.iter().map(|arg| self.unmask(arg)));
         command
     }
@@ -127,7 +142,10 @@ impl Place {
     fn mask(&self, text: &str) -> String {
         let dir = self.path().to_string_lossy().into_owned();
         let text = text.replace(&*self.path().canonicalize().unwrap().to_string_lossy(), "DIR");
-        let text = text.replace(&dir, "DIR");
+        let mut text = text.replace(&dir, "DIR");
+        for (raw, mask) in self.masks.borrow().iter().filter(|(raw, _)| id(raw).is_none()) {
+            text = text.replace(raw, mask);
+        }
         let mut shown = String::new();
         let mut rest = text.as_str();
         while let Some(c) = rest.chars().next() {

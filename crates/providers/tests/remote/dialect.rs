@@ -252,7 +252,7 @@ fn gemini(bits: &[Bit], stop: StopReason) -> Vec<String> {
     for bit in bits {
         match bit {
             Bit::Text(text) => {
-                events.extend(words(text).map(|word| chunk(json!([{ "text": word }]), Value::Null)))
+                events.extend(words(text).map(|word| chunk(json!([{ "text": word }]), Value::Null)));
             }
             Bit::Thought(text) => {
                 events.extend(

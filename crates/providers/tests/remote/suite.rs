@@ -136,7 +136,7 @@ fn every_line_end(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     let crlf = events.concat().replace('\n', "\r\n");
     let cr = events.concat().replace('\n', "\r");
-    let commented: String = events.iter().map(|event| format!(": keep-alive\n\n{event}")).collect();
+    let commented = events.iter().map(|event| [": keep-alive\n\n", event].concat()).collect::<String>();
     let marked = format!("\u{feff}{}", events.concat());
     for body in [crlf, cr, commented, marked] {
         assert_eq!(show(&play(api, Script::stream([body]))), rich(api));
@@ -147,7 +147,7 @@ fn every_line_end(api: Api) {
 fn every_cut(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     for kept in 0..events.len() {
-        let begun = events[..kept].iter().fold(Script::events(), |script, event| script.chunk(event));
+        let begun = events[..kept].iter().fold(Script::events(), Script::chunk);
         let half = &events[kept][..events[kept].len() / 2];
         let cuts = [begun.clone(), begun.clone().chunk(half), begun.clone().chunk(half).end(), begun.end()];
         for (how, script) in cuts.into_iter().enumerate() {
@@ -159,7 +159,7 @@ fn every_cut(api: Api) {
             match last {
                 Ok(piece) => assert!(is_whole, "{kept} events, cut {how}: {piece:?}"),
                 Err(error) => {
-                    assert_eq!((error.kind(), is_whole), (Kind::ModelCut, false), "{kept} events, cut {how}")
+                    assert_eq!((error.kind(), is_whole), (Kind::ModelCut, false), "{kept} events, cut {how}");
                 }
             }
         }

@@ -1,0 +1,82 @@
+//! `outlast models`: which providers of models are configured, and whether each answers.
+use crate::providers::Configuration;
+use crate::terminal;
+use crate::words::count;
+use clap::Args;
+use outlast::providers::Status;
+use outlast::{Error, Kind};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Asks every provider for its models.
+#[derive(Args)]
+pub(crate) struct Models {
+    /// List the models of this provider, a line each
+    provider: Option<String>,
+    /// Print a line of JSON per provider
+    #[arg(long)]
+    json: bool,
+    /// How long a provider may take to answer
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    patience: u32,
+    #[command(flatten)]
+    configuration: Configuration,
+}
+
+impl Models {
+    /// Does it. A provider that is configured and does not answer is a failure.
+    pub(crate) async fn run(self) -> Result<ExitCode, Error> {
+        let providers = self.configuration.providers()?;
+        let mut statuses = providers.check(Duration::from_secs(self.patience.into())).await;
+        if let Some(wanted) = &self.provider {
+            let names: Vec<String> = statuses.iter().map(|status| status.name.clone()).collect();
+            statuses.retain(|status| status.name == *wanted);
+            if statuses.is_empty() {
+                let detail = format!("expected one of the providers {}, got `{wanted}`", names.join(", "));
+                return Err(Error::new(Kind::InputInvalid, detail));
+            }
+        }
+        let answers = statuses.iter().all(|status| status.base_url.is_none() || status.models.is_ok());
+        if self.json {
+            for status in &statuses {
+                terminal::json(&as_json(status));
+            }
+        } else if self.provider.is_some() {
+            for status in statuses {
+                for model in status.models? {
+                    terminal::say(&format!("{}/{model}", status.name));
+                }
+            }
+        } else {
+            terminal::table(
+                &["PROVIDER", "SPEAKS", "AT", "ANSWERS"],
+                &statuses.iter().map(row).collect::<Vec<_>>(),
+            );
+        }
+        Ok(if answers { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn row(status: &Status) -> Vec<String> {
+    let answers = match &status.models {
+        Ok(models) => count(models.len(), "model", "models"),
+        Err(error) => error.detail().to_owned(),
+    };
+    let at = status.base_url.clone().unwrap_or_else(|| "-".to_owned());
+    vec![status.name.clone(), status.api.name().to_owned(), at, answers]
+}
+
+fn as_json(status: &Status) -> Value {
+    let (models, error) = match &status.models {
+        Ok(models) => (json!(models), Value::Null),
+        Err(error) => (Value::Null, json!({ "code": error.kind().code(), "detail": error.detail() })),
+    };
+    json!({
+        "provider": status.name,
+        "speaks": status.api.name(),
+        "base_url": status.base_url,
+        "models": models,
+        "error": error,
+    })
+}

@@ -1,0 +1,362 @@
+//! Turns on models over HTTP: the binary against a server that plays byte scripts of each API.
+use crate::place::Place;
+use expect_test::{Expect, expect};
+use outlast_playback::{Heard, Playback, Script};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// A key that must be written nowhere.
+const KEY: &str = "sk-canary-91b7";
+
+/// The providers of the environment, with the variables they are set by.
+const PROVIDERS: [(&str, &str); 5] = [
+    ("openai", "OPENAI"),
+    ("openai-responses", "OPENAI"),
+    ("anthropic", "ANTHROPIC"),
+    ("gemini", "GEMINI"),
+    ("local", "LOCAL"),
+];
+
+/// What a model says in the words of its provider.
+enum Says {
+    Text(&'static str),
+    Adds,
+}
+
+fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// The events of a reply.
+fn reply(provider: &str, says: &Says) -> Vec<String> {
+    let arguments = r#"{"expression":"2+3"}"#;
+    match provider {
+        "openai" | "local" => {
+            let chunk = |delta: Value, finish: Option<&str>| {
+                data(&json!({ "choices": [{ "delta": delta, "finish_reason": finish }] }))
+            };
+            let mut events = match says {
+                Says::Text(text) => {
+                    vec![chunk(json!({ "content": text }), None), chunk(json!({}), Some("stop"))]
+                }
+                Says::Adds => {
+                    let function = json!({ "name": "calculator", "arguments": arguments });
+                    let call = json!({ "index": 0, "id": "a", "type": "function", "function": function });
+                    vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls"))]
+                }
+            };
+            events.push("data: [DONE]\n\n".to_owned());
+            events
+        }
+        "openai-responses" => {
+            let first = match says {
+                Says::Text(text) => {
+                    json!({ "type": "response.output_text.delta", "output_index": 0, "delta": text })
+                }
+                Says::Adds => {
+                    let item = json!({ "type": "function_call", "call_id": "a", "name": "calculator", "arguments": arguments });
+                    json!({ "type": "response.output_item.done", "output_index": 0, "item": item })
+                }
+            };
+            vec![data(&first), data(&json!({ "type": "response.completed", "response": {} }))]
+        }
+        "anthropic" => {
+            let (block, delta, stop) = match says {
+                Says::Text(text) => (
+                    json!({ "type": "text", "text": "" }),
+                    json!({ "type": "text_delta", "text": text }),
+                    "end_turn",
+                ),
+                Says::Adds => {
+                    let block = json!({ "type": "tool_use", "id": "a", "name": "calculator", "input": {} });
+                    (block, json!({ "type": "input_json_delta", "partial_json": arguments }), "tool_use")
+                }
+            };
+            vec![
+                data(&json!({ "type": "message_start", "message": {} })),
+                data(&json!({ "type": "content_block_start", "index": 0, "content_block": block })),
+                data(&json!({ "type": "content_block_delta", "index": 0, "delta": delta })),
+                data(&json!({ "type": "content_block_stop", "index": 0 })),
+                data(&json!({ "type": "message_delta", "delta": { "stop_reason": stop } })),
+                data(&json!({ "type": "message_stop" })),
+            ]
+        }
+        "gemini" => {
+            let part = match says {
+                Says::Text(text) => json!({ "text": text }),
+                Says::Adds => {
+                    json!({ "functionCall": { "name": "calculator", "args": { "expression": "2+3" } } })
+                }
+            };
+            let candidate = |parts: Value, finish: Option<&str>| {
+                data(&json!({ "candidates": [{ "content": { "parts": parts }, "finishReason": finish }] }))
+            };
+            vec![candidate(json!([part]), None), candidate(json!([]), Some("STOP"))]
+        }
+        other => unreachable!("{other}"),
+    }
+}
+
+/// A place whose providers are all at this server.
+fn place(server: &Playback) -> Place {
+    let place = Place::new();
+    place.hide(&server.url(), "SERVER");
+    for name in ["OPENAI", "ANTHROPIC", "GEMINI", "LOCAL"] {
+        place.set(&format!("{name}_API_KEY"), KEY);
+        place.set(&format!("{name}_BASE_URL"), &server.url());
+    }
+    place
+}
+
+/// Nothing that was written below the place has the key in it.
+fn assert_no_key(place: &Place) {
+    let mut folders = vec![place.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            let found = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
+            assert!(!found, "{} has the key", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_turn_with_a_tool_runs_on_every_provider() {
+    for (provider, _) in PROVIDERS {
+        let answer = move |number: usize, _: &Heard| {
+            let says = if number == 0 { Says::Adds } else { Says::Text("It is 5.") };
+            Script::stream(reply(provider, &says))
+        };
+        let server = Playback::by(answer);
+        let place = place(&server);
+        let output =
+            place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "add 2 and 3"]);
+        assert_eq!(
+            place.show(&output),
+            "It is 5.\n| · calculator {\"expression\":\"2+3\"}\n| · calculator → 5\n",
+            "{provider}"
+        );
+        let asked = server.heard();
+        assert_eq!(asked.len(), 2, "{provider}");
+        assert!(asked.iter().all(|heard| heard.headers.iter().any(|(_, value)| value.contains(KEY))));
+        assert_no_key(&place);
+    }
+}
+
+#[test]
+fn a_wrong_key_ends_the_turn_and_names_the_variable() {
+    for (provider, variable) in PROVIDERS {
+        let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
+        let server = Playback::of([Script::answer(401, &[], &echo)]);
+        let place = place(&server);
+        let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
+        let want = format!(
+            "| error[model.unauthorized]: `{provider}` does not accept the key in {variable}_API_KEY (401): bad key [key] \
+             (in trn_1)\n|   read on with: outlast explain model.unauthorized\nexit 1\n"
+        );
+        assert_eq!(place.show(&output), want);
+        assert_eq!(server.heard().len(), 1, "{provider} is not asked again");
+        assert_no_key(&place);
+    }
+}
+
+#[test]
+fn a_provider_that_is_busy_is_asked_again_when_it_says() {
+    for (provider, _) in PROVIDERS {
+        let busy =
+            Script::answer(429, &[("retry-after-ms", "20")], "{\"error\":{\"message\":\"slow down\"}}");
+        let server = Playback::of([busy, Script::stream(reply(provider, &Says::Text("Here I am.")))]);
+        let place = place(&server);
+        let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
+        assert_eq!(place.show(&output).lines().next(), Some("Here I am."), "{provider}");
+        assert_eq!(server.heard().len(), 2, "{provider}");
+    }
+}
+
+#[test]
+fn a_process_killed_in_the_middle_of_an_answer_leaves_the_whole_answer_once() {
+    const WHOLE: &str = "one two three four";
+    for (provider, _) in PROVIDERS {
+        // The first answer stops after its first word for as long as anybody listens.
+        let answer = move |number: usize, _: &Heard| {
+            if number > 0 {
+                return Script::stream(reply(provider, &Says::Text(WHOLE)));
+            }
+            let events = reply(provider, &Says::Text("one "));
+            let kept = events.iter().position(|event| event.contains("one ")).unwrap() + 1;
+            events[..kept].iter().fold(Script::events(), Script::chunk).hold()
+        };
+        let server = Playback::by(answer);
+        let place = place(&server);
+        let model = format!("{provider}/m");
+        let mut child = place
+            .command(&["run", "--session", "ann", "--key", "k", "--model", &model, "count", "--json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("one ")), "{provider} began to speak");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(lines);
+        let output = place.output(&["run", "--session", "ann", "--key", "k", "--model", &model, "count"]);
+        let shown = place.show(&output);
+        assert_eq!(shown.matches("three").count(), 1, "{provider}: {shown}");
+        let record = place.show(&place.output(&["sessions", "show", "ann"]));
+        assert_eq!(record.matches(WHOLE).count(), 1, "{provider}: {record}");
+        assert_eq!(server.heard().len(), 2, "{provider}");
+    }
+}
+
+#[test]
+fn a_model_that_nobody_can_ask_is_refused_before_anything_is_made() {
+    let place = Place::with_script("say hi");
+    place.check(
+        "run --model openai/gpt-5 hi
+         run --model anthropic/claude-sonnet-4-5 hi
+         run --model gemini/gemini-2.5-flash hi
+         run --model local/qwen hi
+         run --model nobody/knows hi
+         run --model openai/gpt-5 --script script.txt hi",
+        &expect![[r#"
+            $ run --model openai/gpt-5 hi
+            | error[model.unauthorized]: `openai` is not configured: set OPENAI_API_KEY
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ run --model anthropic/claude-sonnet-4-5 hi
+            | error[model.unauthorized]: `anthropic` is not configured: set ANTHROPIC_API_KEY
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ run --model gemini/gemini-2.5-flash hi
+            | error[model.unauthorized]: `gemini` is not configured: set GEMINI_API_KEY
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ run --model local/qwen hi
+            | error[model.unauthorized]: `local` is not configured: set LOCAL_BASE_URL to the address of an OpenAI-compatible server, like `http://127.0.0.1:8080/v1`
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ run --model nobody/knows hi
+            | error[model.unknown]: no provider serves the model `nobody/knows`
+            |   read on with: outlast explain model.unknown
+            exit 1
+            $ run --model openai/gpt-5 --script script.txt hi
+            | error[input.invalid]: expected a model like `rehearsal/NAME` to play script.txt, got `openai/gpt-5`; leave `--script` or `--model` away
+            |   read on with: outlast explain input.invalid
+            exit 1
+        "#]],
+    );
+    assert!(!place.data().exists());
+}
+
+#[test]
+fn providers_of_a_file_are_found_beside_it() {
+    let server = Playback::of([Script::stream(reply("local", &Says::Text("Hello.")))]);
+    let place = Place::new();
+    place.hide(&server.url(), "SERVER");
+    let config = format!(
+        "[providers.home]\nkind = \"openai-compatible\"\nbase_url = \"{}/v1\"\n\n[providers.work]\nkind = \"openai\"\n\
+         api_key = {{ env = \"WORK_KEY\" }}\n",
+        server.url()
+    );
+    place.write("outlast.toml", &config);
+    place.write("other.toml", "[providers.home]\nkind = \"opanai\"\n");
+    place.write("agent.toml", "name = \"shop\"\nmodel = \"home/qwen\"\n");
+    place.check(
+        "run --session ann --model home/qwen hi
+         run --session ann --agent agent.toml hi
+         run --session ann --model work/gpt hi
+         run --session ann --config other.toml hi
+         run --session ann --config gone.toml hi",
+        &expect![[r#"
+            $ run --session ann --model home/qwen hi
+            Hello.
+            $ run --session ann --agent agent.toml hi
+            Hello.
+            $ run --session ann --model work/gpt hi
+            | error[model.unauthorized]: `work` is not configured: set WORK_KEY (outlast.toml:5)
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ run --session ann --config other.toml hi
+            | error[config.invalid]: other.toml:2: unknown variant `opanai`, expected one of `openai`, `openai-responses`, `anthropic`, `gemini`, `openai-compatible`
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ run --session ann --config gone.toml hi
+            | error[io.failed]: the configuration gone.toml cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+        "#]],
+    );
+    assert_eq!(server.heard().len(), 2);
+    assert_eq!(server.heard()[0].path, "/v1/chat/completions");
+}
+
+#[track_caller]
+fn check_models(server: &Playback, commands: &str, want: &Expect) {
+    let place = Place::new();
+    place.hide(&server.url(), "SERVER");
+    place.set("OPENAI_API_KEY", KEY);
+    place.set("OPENAI_BASE_URL", &server.url());
+    place.set("LOCAL_BASE_URL", "http://127.0.0.1:9");
+    place.check(commands, want);
+}
+
+#[test]
+fn models_lists_the_providers_and_whether_each_answers() {
+    let list = Script::answer(200, &[], "{\"data\":[{\"id\":\"gpt-b\"},{\"id\":\"gpt-a\"}]}");
+    let server = Playback::of([list]);
+    check_models(
+        &server,
+        "models\nmodels openai\nmodels openai --json\nmodels anthropic\nmodels nobody",
+        &expect![[r#"
+            $ models
+            PROVIDER          SPEAKS             AT                      ANSWERS
+            openai            openai             SERVER  2 models
+            openai-responses  openai-responses   SERVER  2 models
+            local             openai-compatible  http://127.0.0.1:9      http://127.0.0.1:9 cannot be reached: error sending request: client error (Connect): tcp connect error: Connection refused (os error 111)
+            anthropic         anthropic          -                       `anthropic` is not configured: set ANTHROPIC_API_KEY
+            gemini            gemini             -                       `gemini` is not configured: set GEMINI_API_KEY
+            exit 1
+            $ models openai
+            openai/gpt-a
+            openai/gpt-b
+            $ models openai --json
+            {"base_url":"SERVER","error":null,"models":["gpt-a","gpt-b"],"provider":"openai","speaks":"openai"}
+            $ models anthropic
+            | error[model.unauthorized]: `anthropic` is not configured: set ANTHROPIC_API_KEY
+            |   read on with: outlast explain model.unauthorized
+            exit 1
+            $ models nobody
+            | error[input.invalid]: expected one of the providers openai, openai-responses, local, anthropic, gemini, got `nobody`
+            |   read on with: outlast explain input.invalid
+            exit 1
+        "#]],
+    );
+    let asked = server.heard();
+    assert!(asked.iter().all(|heard| (heard.method.as_str(), heard.path.as_str()) == ("GET", "/models")));
+}
+
+#[test]
+fn a_provider_that_hangs_is_waited_for_no_longer_than_asked() {
+    let server = Playback::of([Script::default().hold()]);
+    let began = std::time::Instant::now();
+    check_models(
+        &server,
+        "models openai --patience 1",
+        &expect![[r#"
+        $ models openai --patience 1
+        | error[model.unavailable]: SERVER cannot be reached: error sending request: operation timed out
+        |   read on with: outlast explain model.unavailable
+        exit 1
+    "#]],
+    );
+    assert!(began.elapsed() < Duration::from_secs(8));
+}
