@@ -5,6 +5,7 @@
 //! that replays the corpus, and by the program of this crate, which replays one file.
 mod calculator;
 mod planted;
+mod providers;
 mod records;
 mod rehearsal;
 mod spelling;
@@ -28,6 +29,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "script", run: rehearsal::script },
     Target { name: "agent", run: rehearsal::agent },
     Target { name: "calculator", run: calculator::calculator },
+    Target { name: "sse", run: providers::sse },
+    Target { name: "openai_chat", run: providers::openai_chat },
+    Target { name: "openai_responses", run: providers::openai_responses },
+    Target { name: "anthropic", run: providers::anthropic },
+    Target { name: "gemini", run: providers::gemini },
     Target { name: "planted", run: planted::planted },
 ];
 

@@ -109,14 +109,16 @@ fn thinking(model: &str, variant: Option<&str>) -> Value {
 
 /// The conversation, neighbours of one role joined.
 fn conversation(ask: &Ask<'_>) -> Vec<Box<RawValue>> {
-    let mut said: Vec<(&str, Vec<Value>)> = Vec::new();
+    let mut said: Vec<(Role, Vec<Value>)> = Vec::new();
     for message in ask.request.messages() {
         let (role, mut parts) = match message {
-            Message::User { parts } => ("user", parts.iter().filter_map(|part| shown(ask, part)).collect()),
+            Message::User { parts } => {
+                (Role::User, parts.iter().filter_map(|part| shown(ask, part)).collect())
+            }
             Message::Assistant { parts, calls } => {
                 let mut content: Vec<Value> = parts.iter().filter_map(|part| replied(ask, part)).collect();
                 content.extend(calls.iter().enumerate().map(|(place, call)| called(ask, place, call)));
-                ("model", content)
+                (Role::Model, content)
             }
             Message::Tool { call, tool, result } => {
                 let response = match result {
@@ -125,7 +127,7 @@ fn conversation(ask: &Ask<'_>) -> Vec<Box<RawValue>> {
                 };
                 let mut answer = json!({ "name": ask.names.outward(tool), "response": response });
                 identify(call, &mut answer);
-                ("user", vec![json!({ "functionResponse": answer })])
+                (Role::Function, vec![json!({ "functionResponse": answer })])
             }
         };
         match said.last_mut() {
@@ -134,7 +136,24 @@ fn conversation(ask: &Ask<'_>) -> Vec<Box<RawValue>> {
             _ => said.push((role, parts)),
         }
     }
-    said.iter().map(|(role, parts)| raw(&json!({ "role": role, "parts": parts }))).collect()
+    said.iter().map(|(role, parts)| raw(&json!({ "role": role.name(), "parts": parts }))).collect()
+}
+
+/// Who speaks. The results of functions come from the user, and stand by themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    User,
+    Model,
+    Function,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::User | Self::Function => "user",
+            Self::Model => "model",
+        }
+    }
 }
 
 /// Gives a call the id that the provider gave it, if it did.

@@ -17,6 +17,9 @@ const ANSWER: &str = "final_answer";
 /// Fewest tokens that may be thought.
 const THOUGHT_TOKENS_LEAST: u32 = 1_024;
 
+/// Most tokens that are thought, so that of [`Claude::answer_tokens`] something is left for the answer.
+const THOUGHT_TOKENS_MOST: u32 = 24_000;
+
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
@@ -85,8 +88,14 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let claude = Claude::of(ask.model);
     // A reply that has begun goes on without thinking: the API takes its beginning only then.
     let variant = options.variant.as_deref().filter(|_| request.said.is_empty());
-    let max_tokens = options.tokens_most.unwrap_or(claude.answer_tokens());
-    let (thinking, effort) = thinking(claude, variant, max_tokens);
+    let Thinking { how: thinking, effort, tokens } = thinking(claude, variant);
+    // Thoughts count as the answer's tokens here, so they come on top of what was asked for.
+    let max_tokens = match options.tokens_most {
+        Some(most) => most.saturating_add(tokens),
+        None => claude.answer_tokens(),
+    };
+    // The API takes no temperature from a model that thinks.
+    let temperature = options.temperature_milli.filter(|_| thinking.is_none());
     let form = if request.said.is_empty() {
         form(claude, request.call.output.as_ref(), thinking.is_some())
     } else {
@@ -152,7 +161,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
         system,
         messages,
         tool_choice,
-        temperature: options.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
+        temperature: temperature.map(|milli| f64::from(milli) / 1_000.0),
         thinking,
         output_config: match (effort, format) {
             (None, None) => None,
@@ -166,11 +175,19 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     Rendered { body, prefix, answering: Answering { withheld: withheld.to_owned(), answer_tool } }
 }
 
-/// How to think, and how hard to try, for a variant like `high` or `8000` (tokens of thought).
-fn thinking(claude: Claude, variant: Option<&str>, max_tokens: u32) -> (Option<Value>, Option<&str>) {
-    let Some(variant) = variant else { return (None, None) };
+/// How to think, how hard to try, and how many tokens of thought that may take.
+#[derive(Default)]
+struct Thinking<'a> {
+    how: Option<Value>,
+    effort: Option<&'a str>,
+    tokens: u32,
+}
+
+/// Thinking for a variant like `high` or `8000` (tokens of thought).
+fn thinking(claude: Claude, variant: Option<&str>) -> Thinking<'_> {
+    let Some(variant) = variant else { return Thinking::default() };
     if matches!(variant, "none" | "off") {
-        return (Some(json!({ "type": "disabled" })), None);
+        return Thinking::default();
     }
     if claude.thinks_by_effort() {
         let mut adaptive = json!({ "type": "adaptive" });
@@ -179,16 +196,15 @@ fn thinking(claude: Claude, variant: Option<&str>, max_tokens: u32) -> (Option<V
         }
         // A number of tokens is no effort; the model decides.
         let effort = Some(variant).filter(|variant| variant.parse::<u32>().is_err());
-        return (Some(adaptive), effort);
+        return Thinking { how: Some(adaptive), effort, tokens: 0 };
     }
     let tokens = variant.parse().unwrap_or(match variant {
         "minimal" | "low" => 2_048,
         "medium" => 8_192,
         _ => 24_000,
     });
-    // Thoughts are part of the answer's tokens, and something must be left for the answer.
-    let tokens = tokens.min(max_tokens / 4 * 3).max(THOUGHT_TOKENS_LEAST);
-    (Some(json!({ "type": "enabled", "budget_tokens": tokens })), None)
+    let tokens = tokens.clamp(THOUGHT_TOKENS_LEAST, THOUGHT_TOKENS_MOST);
+    Thinking { how: Some(json!({ "type": "enabled", "budget_tokens": tokens })), effort: None, tokens }
 }
 
 fn form(claude: Claude, schema: Option<&Value>, thinks: bool) -> Form {

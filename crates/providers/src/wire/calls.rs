@@ -96,15 +96,12 @@ fn unique(id: &str, number: usize, taken: &BTreeSet<ModelCallId>) -> ModelCallId
     }
 }
 
-/// Arguments as text that an API takes back.
+/// Arguments as text that an API takes back. Some servers read it, so it is JSON even where the model's own was not.
 pub(crate) fn as_text(arguments: &Arguments) -> String {
-    match arguments {
-        Arguments::Json(value) => value.to_string(),
-        Arguments::Broken(text) => text.clone(),
-    }
+    as_object(arguments).to_string()
 }
 
-/// Arguments as an object, for APIs that take nothing else back.
+/// Arguments as an object, as APIs take them back.
 pub(crate) fn as_object(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Json(value @ Value::Object(_)) => value.clone(),

@@ -1,0 +1,111 @@
+//! What providers send: server-sent events, and the events of each API.
+use bytes::Bytes;
+use futures_util::task::noop_waker_ref;
+use futures_util::{Stream, stream};
+use outlast_providers::sse::{Body, Events, Heard};
+use outlast_providers::{Api, decode};
+use outlast_vocab::message::Arguments;
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use serde_json::json;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A body in pieces whose lengths its own bytes decide, so that libFuzzer looks for the bad place to split it.
+fn in_pieces(data: &[u8]) -> Body<'static> {
+    let mut chunks = Vec::new();
+    let mut rest = data;
+    let mut length = 1;
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(length.min(rest.len()));
+        length = 1 + usize::from(chunk[0] % 64);
+        chunks.push(Ok(Bytes::copy_from_slice(chunk)));
+        rest = after;
+    }
+    Box::pin(stream::iter(chunks))
+}
+
+fn whole(data: &[u8]) -> Body<'static> {
+    Box::pin(stream::iter([Ok(Bytes::copy_from_slice(data))]))
+}
+
+/// Everything a stream gives; none of those here waits.
+fn all<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
+    let mut items = Vec::new();
+    while let Poll::Ready(Some(item)) = stream.as_mut().poll_next(&mut Context::from_waker(noop_waker_ref()))
+    {
+        items.push(item);
+    }
+    items
+}
+
+/// Any bytes as a body: what is heard does not depend on where it is split.
+pub(crate) fn sse(data: &[u8]) {
+    let hear = |body| {
+        let heard = all(Box::pin(Events::of(body)));
+        let said = heard.into_iter().filter(|heard| !matches!(heard, Ok(Heard::Alive)));
+        said.map(|heard| heard.map_err(|error| error.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(hear(in_pieces(data)), hear(whole(data)));
+}
+
+pub(crate) fn openai_chat(data: &[u8]) {
+    api(Api::OpenAi, data);
+}
+
+pub(crate) fn openai_responses(data: &[u8]) {
+    api(Api::OpenAiResponses, data);
+}
+
+pub(crate) fn anthropic(data: &[u8]) {
+    api(Api::Anthropic, data);
+}
+
+pub(crate) fn gemini(data: &[u8]) {
+    api(Api::Gemini, data);
+}
+
+/// Any bytes as the answer of an API: a reply ends once and last, or with one error; calls are whole before the end and
+/// have ids of their own; nothing depends on where the bytes are split.
+fn api(api: Api, data: &[u8]) {
+    let tools = [contract("pay"), contract("now")];
+    let said = |body| {
+        let pieces = all(decode(api, &tools, body));
+        let told = pieces.into_iter().filter(|piece| !matches!(piece, Ok(ModelEvent::Alive)));
+        told.map(|piece| piece.map_err(|error| error.to_string())).collect::<Vec<_>>()
+    };
+    let pieces = said(whole(data));
+    assert_eq!(said(in_pieces(data)), pieces);
+    let Some((last, before)) = pieces.split_last() else {
+        panic!("a reply that says nothing ends with an error")
+    };
+    assert!(matches!(last, Err(_) | Ok(ModelEvent::End(_))), "{last:?} is no end");
+    let mut ids = Vec::new();
+    for piece in before {
+        match piece {
+            Ok(ModelEvent::Call(call)) => {
+                assert!(!ids.contains(&&call.id), "{} is used twice", call.id);
+                ids.push(&call.id);
+                if let Arguments::Broken(text) = &call.arguments {
+                    assert!(serde_json::from_str::<serde_json::Value>(text).is_err(), "`{text}` is whole");
+                }
+            }
+            Ok(ModelEvent::End(_)) | Err(_) => panic!("something follows the end"),
+            Ok(_) => {}
+        }
+    }
+}
+
+fn contract(name: &str) -> Contract {
+    Contract {
+        name: name.parse().expect("it fits"),
+        description: String::new(),
+        input: json!({ "type": "object" }),
+        output: None,
+        class: EffectClass::Pure,
+        scheduling: Scheduling::default(),
+        retry: RetryPolicy::default(),
+        deadline: None,
+        durable: false,
+    }
+}
