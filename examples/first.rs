@@ -2,31 +2,15 @@
 use outlast::prelude::*;
 use std::path::Path;
 
-struct Ship;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(crate = "outlast::serde")]
-#[schemars(crate = "outlast::schemars")]
-struct Parcel {
-    item: String,
-}
-
-impl Tool for Ship {
-    type Args = Parcel;
-    type Needs = ();
-
-    fn about(&self) -> About {
-        About::new("ship", "Sends a parcel to the customer.") // at most once, unless it says otherwise
-    }
-
-    async fn run(&self, (): (), call: Call, parcel: Parcel) -> Result<Ran, Error> {
-        println!("{} leaves under the key {}", parcel.item, call.id);
-        done(format!("a parcel with {}", parcel.item))
-    }
+/// Sends a parcel to the customer.
+#[tool] // at most once, unless it says otherwise
+async fn ship(item: String, call: Call) -> Result<String, Error> {
+    println!("{item} leaves under the key {}", call.id);
+    Ok(format!("a parcel with {item}"))
 }
 
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
-    let outlast = Outlast::at(dir.join("shop.db")).tool(Ship).start().await?;
+    let outlast = Outlast::at(dir.join("shop.db")).tool(ship).start().await?;
     let turn = outlast.session("ann").send_once("order-17", r#"call ship {"item": "tea"}"#).await?;
     let answer = turn.answer().await;
     outlast.shut_down().await;

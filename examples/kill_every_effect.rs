@@ -1,7 +1,7 @@
 //! A test of a tool against crashes: the agent is killed at every effect, and its customer pays once.
 //!
 //! The till is the world outside. What it took in stays when the process dies, as it would with a payment service. Take
-//! the `if` out of `Charge::run` and run this again: the report names the places where the customer pays twice.
+//! the `if` out of `charge` and run this again: the report names the places where the customer pays twice.
 use outlast::prelude::*;
 use outlast::trial::Trial;
 use outlast::vocab::CallId;
@@ -12,36 +12,20 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 struct Till(Arc<Mutex<Vec<(CallId, u32)>>>);
 
-struct Charge(Till);
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(crate = "outlast::serde")]
-#[schemars(crate = "outlast::schemars")]
-struct Price {
-    cents: u32,
-}
-
-impl Tool for Charge {
-    type Args = Price;
-    type Needs = ();
-
-    fn about(&self) -> About {
-        // Idempotent: a call that was interrupted is run again, with the same key.
-        About::new("charge", "Charges the customer's card.").idempotent()
+/// Charges the customer's card.
+// Idempotent: a call that was interrupted is run again, with the same key.
+#[tool(idempotent)]
+async fn charge(cents: u32, till: Service<Till>, call: Call) -> Result<u32, Error> {
+    let mut paid = till.0.lock().unwrap();
+    if !paid.iter().any(|(key, _)| *key == call.id) {
+        paid.push((call.id, cents));
     }
-
-    async fn run(&self, (): (), call: Call, price: Price) -> Result<Ran, Error> {
-        let mut paid = self.0.0.lock().unwrap();
-        if !paid.iter().any(|(key, _)| *key == call.id) {
-            paid.push((call.id, price.cents));
-        }
-        done(price.cents)
-    }
+    Ok(cents)
 }
 
 /// The agent. A program in production would pass `Outlast::at("shop.db")` and a till that reaches a payment service.
 fn agent(outlast: outlast::Builder, till: &Till) -> outlast::Builder {
-    outlast.agent("shop").system("You sell cakes.").tool(Charge(till.clone()))
+    outlast.agent("shop").system("You sell cakes.").service(till.clone()).tool(charge)
 }
 
 /// Kills the agent everywhere; the databases of broken runs stay in the directory.

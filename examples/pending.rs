@@ -17,34 +17,18 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 struct Desk(Mutex<Vec<CompletionKey>>);
 
-struct AskTheBoss;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(crate = "outlast::serde")]
-#[schemars(crate = "outlast::schemars")]
-struct Question {
+/// Asks for a decision.
+// Idempotent: asked twice, the boss gets the same key twice.
+#[tool(idempotent)]
+async fn ask_the_boss(
     question: String,
-}
-
-impl Tool for AskTheBoss {
-    type Args = Question;
-    type Needs = (Service<Arc<Desk>>, Completion, Progress);
-
-    fn about(&self) -> About {
-        // Idempotent: asked twice, the boss gets the same key twice.
-        About::new("ask_the_boss", "Asks for a decision.").durable().idempotent()
-    }
-
-    async fn run(
-        &self,
-        (desk, completion, progress): Self::Needs,
-        _: Call,
-        args: Question,
-    ) -> Result<Ran, Error> {
-        progress.note(format!("asked the boss: {}", args.question));
-        desk.0.lock().unwrap().push(completion.key()?);
-        Ok(Ran::Pending)
-    }
+    desk: Service<Arc<Desk>>,
+    completion: Completion,
+    progress: Progress,
+) -> Result<Ran, Error> {
+    progress.note(format!("asked the boss: {question}"));
+    desk.0.lock().unwrap().push(completion.key()?);
+    Ok(Ran::Pending)
 }
 
 async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
@@ -56,7 +40,7 @@ async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
     Outlast::at(dir.join("pending.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
         .service(desk.clone())
-        .tool(AskTheBoss)
+        .tool(ask_the_boss)
         .start()
         .await
 }

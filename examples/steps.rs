@@ -9,7 +9,6 @@ use outlast::{Kind, vocab::CallId};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// What the outside world saw.
 #[derive(Default)]
@@ -19,40 +18,29 @@ struct Shop {
     attempts: AtomicU32,
 }
 
-struct Order;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(crate = "outlast::serde")]
-#[schemars(crate = "outlast::schemars")]
-struct Wish {
+/// Orders an item.
+// Its steps make it safe to run again, so a failure that may pass is tried again, three times in all.
+#[tool(idempotent, attempts = 3, backoff_ms = 10)]
+async fn order(
     item: String,
     cents: u32,
-}
-
-impl Tool for Order {
-    type Args = Wish;
-    type Needs = (Service<Arc<Shop>>, Steps);
-
-    fn about(&self) -> About {
-        // Its steps make it safe to run again, so a failure that may pass is tried again, three times in all.
-        About::new("order", "Orders an item.").durable().idempotent().attempts(3, Duration::from_millis(10))
+    shop: Service<Arc<Shop>>,
+    steps: Steps,
+    call: Call,
+) -> Result<String, Error> {
+    shop.attempts.fetch_add(1, SeqCst);
+    let place: u32 =
+        steps.run("reserve", &item, async { Ok(shop.reserved.fetch_add(1, SeqCst) + 1) }).await?;
+    let receipt: String = steps
+        .run("charge", &cents, async {
+            shop.charged.lock().unwrap().push(call.id);
+            Ok(format!("{cents} cents"))
+        })
+        .await?;
+    if call.attempt < 2 {
+        return Err(Error::new(Kind::ToolUnavailable, "the line to the warehouse broke"));
     }
-
-    async fn run(&self, (shop, steps): Self::Needs, call: Call, wish: Wish) -> Result<Ran, Error> {
-        shop.attempts.fetch_add(1, SeqCst);
-        let place: u32 =
-            steps.run("reserve", &wish.item, async { Ok(shop.reserved.fetch_add(1, SeqCst) + 1) }).await?;
-        let receipt: String = steps
-            .run("charge", &wish.cents, async {
-                shop.charged.lock().unwrap().push(call.id);
-                Ok(format!("{} cents", wish.cents))
-            })
-            .await?;
-        if call.attempt < 2 {
-            return Err(Error::new(Kind::ToolUnavailable, "the line to the warehouse broke"));
-        }
-        done(format!("number {place}, paid {receipt}"))
-    }
+    Ok(format!("number {place}, paid {receipt}"))
 }
 
 /// Orders tea and tells what the shop saw.
@@ -63,7 +51,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let outlast = Outlast::at(dir.join("steps.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
         .service(shop.clone())
-        .tool(Order)
+        .tool(order)
         .start()
         .await?;
     let answer = outlast.new_session().send("order tea").await?.answer().await;

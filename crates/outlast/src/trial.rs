@@ -14,36 +14,20 @@
 //! #[derive(Clone, Default)]
 //! struct Till(Arc<Mutex<Vec<String>>>);
 //!
-//! struct Charge(Till);
-//!
-//! #[derive(Deserialize, JsonSchema)]
-//! # #[serde(crate = "outlast::serde")]
-//! # #[schemars(crate = "outlast::schemars")]
-//! struct Price {
-//!     cents: u32,
-//! }
-//!
-//! impl Tool for Charge {
-//!     type Args = Price;
-//!     type Needs = ();
-//!
-//!     fn about(&self) -> About {
-//!         About::new("charge", "Charges the card.").idempotent()
+//! /// Charges the card.
+//! #[tool(idempotent)]
+//! async fn charge(cents: u32, till: Service<Till>, call: Call) -> Result<String, Error> {
+//!     let mut paid = till.0.lock().unwrap();
+//!     let key = call.id.to_string(); // the same on every attempt
+//!     if !paid.contains(&key) {
+//!         paid.push(key);
 //!     }
-//!
-//!     async fn run(&self, (): (), call: Call, price: Price) -> Result<Ran, Error> {
-//!         let mut paid = self.0.0.lock().unwrap();
-//!         let key = call.id.to_string(); // the same on every attempt
-//!         if !paid.contains(&key) {
-//!             paid.push(key);
-//!         }
-//!         done(format!("{} cents", price.cents))
-//!     }
+//!     Ok(format!("{cents} cents"))
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Error> {
-//! let report = Trial::new(|_dir| Till::default(), |outlast, till| outlast.tool(Charge(till.clone())))
+//! let report = Trial::new(|_dir| Till::default(), |outlast, till| outlast.service(till.clone()).tool(charge))
 //!     .script("call charge {\"cents\": 450}\n---\nsay Paid {{result charge}}.")
 //!     .say("buy two cakes")
 //!     .invariant(|seen, till| {

@@ -3,6 +3,12 @@ use outlast::Error;
 use std::fs;
 use std::path::Path;
 
+#[path = "../../../examples/attempts.rs"]
+mod attempts;
+#[path = "../../../examples/await_event.rs"]
+mod await_event;
+#[path = "../../../examples/cancellation.rs"]
+mod cancellation;
 #[path = "../../../examples/events.rs"]
 mod events;
 #[path = "../../../examples/first.rs"]
@@ -11,10 +17,16 @@ mod first;
 mod kill_every_effect;
 #[path = "../../../examples/pending.rs"]
 mod pending;
+#[path = "../../../examples/progress.rs"]
+mod progress;
+#[path = "../../../examples/sleep.rs"]
+mod sleep;
 #[path = "../../../examples/steps.rs"]
 mod steps;
 #[path = "../../../examples/typed.rs"]
 mod typed;
+#[path = "../../../examples/values.rs"]
+mod values;
 
 /// Runs an example twice in one directory, as a reader would.
 macro_rules! says {
@@ -40,6 +52,36 @@ async fn steps_that_were_answered_are_not_run_again_when_the_tool_is_tried_again
 #[tokio::test]
 async fn a_pending_call_is_finished_in_another_life() {
     says!(pending, "The boss says: no. First decision counted: true, second: false");
+}
+
+#[tokio::test]
+async fn a_sleep_goes_on_in_another_life() {
+    says!(sleep, "egg 1 is done; pots filled: 1");
+}
+
+#[tokio::test]
+async fn a_tool_goes_on_with_the_event_it_waited_for() {
+    says!(await_event, "tea was delivered to \"the neighbour\"");
+}
+
+#[tokio::test]
+async fn those_who_watch_see_the_progress_of_a_tool() {
+    says!(progress, "page 1 of 2, page 2 of 2; [3,2]");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_cancelled_cleans_up() {
+    says!(cancellation, "open, closed; cancelled because it rains");
+}
+
+#[tokio::test]
+async fn every_attempt_has_the_same_key() {
+    says!(attempts, "5 euros to Ann at attempt 3 of 3; the bank saw 1 key");
+}
+
+#[tokio::test]
+async fn what_a_tool_keeps_is_there_in_the_next_turn() {
+    says!(values, "3 teas, then 6 teas");
 }
 
 #[tokio::test]

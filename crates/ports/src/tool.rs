@@ -105,6 +105,8 @@ pub struct About {
     retry: RetryPolicy,
     deadline: Option<Duration>,
     durable: bool,
+    approval: bool,
+    output: Option<Value>,
 }
 
 impl About {
@@ -118,6 +120,8 @@ impl About {
             retry: RetryPolicy::default(),
             deadline: None,
             durable: false,
+            approval: false,
+            output: None,
         }
     }
 
@@ -170,17 +174,32 @@ impl About {
         self
     }
 
+    /// Somebody should be asked before it runs. A hint for policies.
+    #[must_use]
+    pub fn approval(mut self) -> Self {
+        self.approval = true;
+        self
+    }
+
+    /// Its results have the form of this type.
+    #[must_use]
+    pub fn returns<T: JsonSchema>(mut self) -> Self {
+        self.output = Some(schema_of::<T>());
+        self
+    }
+
     fn contract<A: JsonSchema>(self) -> Result<Contract, Error> {
         Ok(Contract {
             name: ToolName::try_from(self.name)?,
             description: self.description,
             input: schema_of::<A>(),
-            output: None,
+            output: self.output,
             class: self.class,
             scheduling: self.scheduling,
             retry: self.retry,
             deadline: self.deadline,
             durable: self.durable,
+            approval: self.approval,
         })
     }
 }

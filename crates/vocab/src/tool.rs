@@ -107,6 +107,9 @@ pub struct Contract {
     /// Whether it uses durable steps, waits or pending completions and so needs a durable host (R3.1).
     #[serde(default)]
     pub durable: bool,
+    /// Whether somebody should be asked before it runs. A hint: what is asked for in the end is for a policy to say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approval: bool,
 }
 
 impl Contract {

@@ -180,6 +180,7 @@ impl ToolTable {
             retry: RetryPolicy { attempts, ..RetryPolicy::default() },
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
             durable: false,
+            approval: false,
         }
     }
 }

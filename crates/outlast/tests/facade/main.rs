@@ -3,4 +3,5 @@ mod agent;
 mod sessions;
 mod shared;
 mod stage;
+mod tool;
 mod typed;

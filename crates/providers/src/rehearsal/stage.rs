@@ -36,6 +36,7 @@ impl Stage {
             retry: RetryPolicy::default(),
             deadline: None,
             durable: false,
+            approval: false,
         };
         self.tools = names.iter().map(contract).collect();
         self

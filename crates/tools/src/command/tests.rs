@@ -22,6 +22,7 @@ fn tool(name: &str, script: &str, dir: &Path) -> (Contract, Program) {
         retry: RetryPolicy::default(),
         deadline: None,
         durable: false,
+        approval: false,
     };
     let args = ["-c", script].map(Into::into).to_vec();
     let program = Program { program: "sh".into(), args, dir: dir.to_owned(), passed_on: Vec::new() };

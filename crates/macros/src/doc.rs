@@ -1,0 +1,76 @@
+//! Doc comments as the texts that a model reads.
+use syn::{Attribute, Expr, ExprLit, Lit, Meta};
+
+/// The text of the doc comments among some attributes; empty when there is none.
+///
+/// Lines are broken where the source has no more room, so those of a paragraph are joined. What begins a paragraph, a list
+/// item or a row of a table stays on a line of its own, and so does everything inside a fence.
+pub(crate) fn text(attributes: &[Attribute]) -> String {
+    let lines: Vec<String> = attributes.iter().filter_map(line).collect();
+    let mut text = String::new();
+    let (mut fenced, mut after_fence) = (false, false);
+    for line in lines.iter().flat_map(|line| line.split('\n')) {
+        let line = line.strip_prefix(' ').unwrap_or(line).trim_end();
+        let fence = line.trim_start().starts_with("```");
+        let own_line =
+            fenced || fence || after_fence || line.is_empty() || text.ends_with('\n') || begins_anew(line);
+        if !text.is_empty() {
+            text.push(if own_line { '\n' } else { ' ' });
+        }
+        text.push_str(if own_line { line } else { line.trim_start() });
+        fenced ^= fence;
+        after_fence = fence && !fenced;
+    }
+    text.trim().to_owned()
+}
+
+/// Whether an attribute is a doc comment.
+pub(crate) fn is_doc(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("doc")
+}
+
+fn line(attribute: &Attribute) -> Option<String> {
+    match &attribute.meta {
+        Meta::NameValue(pair) if is_doc(attribute) => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn begins_anew(line: &str) -> bool {
+    let line = line.trim_start();
+    let item = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with(['-', '*', '|', '#', '>']) || (item.len() < line.len() && item.starts_with(". "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syn::parse_quote;
+
+    #[test]
+    fn the_lines_of_a_paragraph_are_joined_and_its_structure_stays() {
+        let function: syn::ItemFn = parse_quote! {
+            /// Tells the temperature
+            /// in a city.
+            ///
+            /// One of:
+            /// - Paris,
+            ///   France
+            /// - Rome
+            ///
+            /// ```text
+            /// a
+            ///   b
+            /// ```
+            #[doc = "The end."]
+            fn f() {}
+        };
+        assert_eq!(
+            text(&function.attrs),
+            "Tells the temperature in a city.\n\nOne of:\n- Paris, France\n- Rome\n\n```text\na\n  b\n```\nThe end."
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! Writes the type that implements `Tool`.
+use crate::function::{Function, Output};
+use crate::options::Options;
+use crate::parameter::{Argument, Default, Parameter, Role};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::{Attribute, Error, Path, Result, parse_quote};
+
+/// The longest name in bytes, as `ToolName` has it.
+const NAME_BYTES: usize = 64;
+
+/// The tool that a function becomes: a type of its name, with the function in it as `call`.
+pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStream> {
+    let outlast: Path = options.outlast.clone().unwrap_or_else(|| parse_quote!(::outlast));
+    let Function { item, docs, description, parameters, output } = function;
+    let (tool, visibility) = (&item.sig.ident, &item.vis);
+    let name = name(options, tool)?;
+    let conditions = conditions(&item.attrs);
+
+    let mut call = item.clone();
+    call.sig.ident = format_ident!("call");
+    let methods = options.methods(&outlast);
+    let durable = (options.durable || parameters.iter().any(is_durable)).then(|| quote!(.durable()));
+    let returns = match (options.returns, output) {
+        (false, _) => quote!(),
+        (true, Output::Value(value)) => quote!(.returns::<#value>()),
+        (true, Output::Ran) => {
+            let what = "`Ran` has no form of its own; leave `returns` out, or give `Result<T, Error>`";
+            return Err(Error::new_spanned(&item.sig.output, what));
+        }
+    };
+
+    let Arguments { definition, ty: arguments, fields } = arguments(&outlast, parameters);
+    let passed = passed(parameters);
+    let (needs, services) = needs(parameters);
+    let wants_facts = parameters.iter().any(|parameter| matches!(parameter.role, Role::Call));
+    let call_facts = if wants_facts { quote!(call) } else { quote!(_) };
+    let result = match output {
+        Output::Value(_) => quote!(#outlast::tool::done(#tool::call(#(#passed),*).await?)),
+        Output::Ran => quote!(#tool::call(#(#passed),*).await),
+    };
+
+    Ok(quote! {
+        #(#conditions)*
+        #(#docs)*
+        #[allow(non_camel_case_types, reason = "it is called like the function it was")]
+        #visibility struct #tool;
+
+        #(#conditions)*
+        impl #tool {
+            /// The function itself.
+            #[allow(
+                clippy::unused_async, clippy::needless_pass_by_value, clippy::too_many_arguments, dead_code,
+                reason = "a tool is asynchronous and owns what it is passed"
+            )]
+            #call
+        }
+
+        #(#conditions)*
+        const _: () = {
+            #definition
+
+            impl #outlast::tool::Tool for #tool {
+                type Args = #arguments;
+                type Needs = #needs;
+
+                fn about(&self) -> #outlast::tool::About {
+                    #outlast::tool::About::new(#name, #description) #methods #durable #returns
+                }
+
+                async fn run(
+                    &self,
+                    #services: Self::Needs,
+                    #call_facts: #outlast::tool::Call,
+                    args: Self::Args,
+                ) -> ::std::result::Result<#outlast::tool::Ran, #outlast::Error> {
+                    #fields
+                    #result
+                }
+            }
+        };
+    })
+}
+
+/// What the model calls it.
+fn name(options: &Options, function: &Ident) -> Result<String> {
+    let (name, span) = match &options.name {
+        Some(name) => (name.value(), name.span()),
+        None => (function.to_string().trim_start_matches("r#").to_owned(), function.span()),
+    };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.is_empty() || name.len() > NAME_BYTES || !name.bytes().all(fits) {
+        let what = format!(
+            "expected a tool name of 1 to {NAME_BYTES} letters, digits, `_`, `-`, `.`, got `{name}`; set one with `name = \"…\"`"
+        );
+        return Err(Error::new(span, what));
+    }
+    Ok(name)
+}
+
+/// When the function is there at all.
+fn conditions(attributes: &[Attribute]) -> Vec<&Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect()
+}
+
+fn is_durable(parameter: &Parameter) -> bool {
+    matches!(parameter.role, Role::Service { durable: true })
+}
+
+/// What the model passes: a type, and its fields as variables.
+struct Arguments {
+    definition: TokenStream,
+    ty: TokenStream,
+    fields: TokenStream,
+}
+
+fn arguments(outlast: &Path, parameters: &[Parameter]) -> Arguments {
+    if let Some(whole) = parameters.iter().find(|parameter| matches!(parameter.role, Role::Arguments)) {
+        let ty = &whole.ty;
+        return Arguments { definition: quote!(), ty: quote!(#ty), fields: quote!() };
+    }
+    let (mut defaults, mut fields, mut variables) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, parameter) in parameters.iter().enumerate() {
+        let Role::Argument(argument) = &parameter.role else { continue };
+        let Argument { name, description, default, attributes } = argument;
+        let ty = &parameter.ty;
+        let description = (!description.is_empty()).then(|| quote!(#[doc = #description]));
+        let default = match default {
+            Default::None => quote!(),
+            Default::OfType => quote!(#[serde(default)]),
+            Default::Value(value) => {
+                let function = format_ident!("default_{index}");
+                let path = function.to_string();
+                defaults.push(quote!(fn #function() -> #ty { #value }));
+                quote!(#[serde(default = #path)])
+            }
+        };
+        fields.push(quote!(#description #default #(#attributes)* #name: #ty));
+        let variable = variable(index);
+        variables.push(quote!(#name: #variable));
+    }
+    let (serde, schemars) = (path_text(outlast, "serde"), path_text(outlast, "schemars"));
+    let definition = quote! {
+        #(#defaults)*
+
+        #[derive(#outlast::serde::Deserialize, #outlast::schemars::JsonSchema)]
+        #[serde(crate = #serde, deny_unknown_fields)]
+        #[schemars(crate = #schemars)]
+        #[allow(unreachable_pub, reason = "it is as visible as the tool, and has no name outside")]
+        pub struct Arguments { #(#fields),* }
+    };
+    Arguments { definition, ty: quote!(Arguments), fields: quote!(let Arguments { #(#variables),* } = args;) }
+}
+
+/// A path below Outlast, as the derives take it: in a string.
+fn path_text(outlast: &Path, name: &str) -> Literal {
+    let mut text = String::new();
+    if outlast.leading_colon.is_some() {
+        text.push_str("::");
+    }
+    for segment in &outlast.segments {
+        text.push_str(&segment.ident.to_string());
+        text.push_str("::");
+    }
+    Literal::string(&(text + name))
+}
+
+/// What each parameter of the function is passed.
+fn passed(parameters: &[Parameter]) -> Vec<TokenStream> {
+    let each = parameters.iter().enumerate().map(|(index, parameter)| match parameter.role {
+        Role::Arguments => quote!(args),
+        Role::Call => quote!(call),
+        Role::Argument(_) | Role::Service { .. } => {
+            let variable = variable(index);
+            quote!(#variable)
+        }
+    });
+    each.collect()
+}
+
+/// The services, as a type and as a pattern: pairs in pairs, so that there may be any number.
+fn needs(parameters: &[Parameter]) -> (TokenStream, TokenStream) {
+    let services = parameters.iter().enumerate().rev();
+    let services = services.filter(|(_, parameter)| matches!(parameter.role, Role::Service { .. }));
+    services.fold((quote!(()), quote!(())), |(types, names), (index, parameter)| {
+        let (ty, name) = (&parameter.ty, variable(index));
+        (quote!((#ty, #types)), quote!((#name, #names)))
+    })
+}
+
+/// A variable that the function cannot see.
+fn variable(index: usize) -> Ident {
+    Ident::new(&format!("parameter_{index}"), Span::mixed_site())
+}

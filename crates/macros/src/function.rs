@@ -1,0 +1,102 @@
+//! A function that is to be a tool, checked: what cannot become one is refused with what to do instead.
+use crate::doc;
+use crate::parameter::{Parameter, Role};
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Type};
+
+/// A function that can be a tool.
+pub(crate) struct Function {
+    /// The function, without what only the tool needs.
+    pub(crate) item: ItemFn,
+    /// Its doc comment.
+    pub(crate) docs: Vec<Attribute>,
+    /// What the model is told it does.
+    pub(crate) description: String,
+    /// Its parameters, in their order.
+    pub(crate) parameters: Vec<Parameter>,
+    /// What it gives when all goes well.
+    pub(crate) output: Output,
+}
+
+/// What a function gives when all goes well.
+pub(crate) enum Output {
+    /// A value of this type.
+    Value(Box<Type>),
+    /// `Ran`: it says itself whether it is done.
+    Ran,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut item: ItemFn = input.parse().map_err(|error| {
+            let what = "`#[tool]` stands on an `async fn`; a tool with state or a probe of its own implements the trait `Tool`";
+            Error::new(error.span(), what)
+        })?;
+        plain(&item)?;
+        let (docs, attributes) = std::mem::take(&mut item.attrs).into_iter().partition(doc::is_doc);
+        item.attrs = attributes;
+        let docs: Vec<Attribute> = docs;
+        let description = doc::text(&docs);
+        if description.is_empty() {
+            let what = format!(
+                "the model is told what a tool does by its doc comment; write `/// …` above `{}`",
+                item.sig.ident
+            );
+            return Err(Error::new(item.sig.ident.span(), what));
+        }
+        let parameters = item.sig.inputs.iter_mut().map(Parameter::take).collect::<Result<Vec<_>>>()?;
+        one_of_each(&parameters)?;
+        let output = output(&item)?;
+        Ok(Self { item, docs, description, parameters, output })
+    }
+}
+
+/// Refuses functions that the runtime could not call.
+fn plain(item: &ItemFn) -> Result<()> {
+    let signature = &item.sig;
+    if signature.asyncness.is_none() {
+        let what = format!("a tool is asynchronous; write `async fn {}`", signature.ident);
+        return Err(Error::new(signature.fn_token.span, what));
+    }
+    if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
+        let what = "a tool has no generics: the model must know what to pass; name the types";
+        return Err(Error::new(signature.generics.span(), what));
+    }
+    if let Some(abi) = &signature.abi {
+        return Err(Error::new_spanned(abi, "a tool is an ordinary function; leave `extern` out"));
+    }
+    Ok(())
+}
+
+/// All arguments in one struct, or each for itself; the facts of the call at most once.
+fn one_of_each(parameters: &[Parameter]) -> Result<()> {
+    let mut whole = parameters.iter().filter(|parameter| matches!(parameter.role, Role::Arguments));
+    let single = parameters.iter().find(|parameter| matches!(parameter.role, Role::Argument(_)));
+    if whole.next().is_some()
+        && let Some(other) = whole.next().or(single)
+    {
+        let what = "`#[args]` stands for all arguments; make this one a field of it, or mark it `#[service]`";
+        return Err(Error::new(other.ty.span(), what));
+    }
+    let mut calls = parameters.iter().filter(|parameter| matches!(parameter.role, Role::Call));
+    if let (Some(_), Some(second)) = (calls.next(), calls.next()) {
+        return Err(Error::new(second.ty.span(), "there is one `Call`; leave the second one out"));
+    }
+    Ok(())
+}
+
+fn output(item: &ItemFn) -> Result<Output> {
+    let what = "a tool gives `Result<T, Error>`, where `T` is a result that serialises, or `Ran` for one that comes later";
+    let ReturnType::Type(_, ty) = &item.sig.output else {
+        return Err(Error::new(item.sig.ident.span(), what));
+    };
+    let refused = || Error::new_spanned(ty, what);
+    let Type::Path(path) = &**ty else { return Err(refused()) };
+    let segment =
+        path.path.segments.last().filter(|segment| segment.ident == "Result").ok_or_else(refused)?;
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return Err(refused()) };
+    let Some(GenericArgument::Type(value)) = arguments.args.first() else { return Err(refused()) };
+    let ran = matches!(value, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Ran"));
+    Ok(if ran { Output::Ran } else { Output::Value(Box::new(value.clone())) })
+}

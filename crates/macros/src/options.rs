@@ -1,0 +1,120 @@
+//! The words in `#[tool(…)]`.
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::meta::ParseNestedMeta;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Ident, LitInt, LitStr, Path, Result};
+
+/// What a tool says of itself beside its name, its description and its arguments.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// What a model calls it, if not by the function's name.
+    pub(crate) name: Option<LitStr>,
+    /// Where Outlast is found, if not at `::outlast`.
+    pub(crate) outlast: Option<Path>,
+    /// Whether it promises the form of its results.
+    pub(crate) returns: bool,
+    /// Whether it said that it needs a durable host.
+    pub(crate) durable: bool,
+    class: Option<Ident>,
+    serial: Option<Span>,
+    key: Option<LitStr>,
+    attempts: Option<LitInt>,
+    backoff_ms: Option<LitInt>,
+    deadline_s: Option<LitInt>,
+    approval: bool,
+}
+
+const WORDS: &str = "`pure`, `idempotent`, `transactional`, `at_most_once`, `serial`, `key = \"…\"`, `attempts = 3`, \
+     `backoff_ms = 200`, `deadline_s = 30`, `durable`, `approval`, `returns`, `name = \"…\"` or `crate = \"…\"`";
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut options = Self::default();
+        let words = syn::meta::parser(|meta| options.take(&meta));
+        syn::parse::Parser::parse2(words, input.parse()?)?;
+        options.check()?;
+        Ok(options)
+    }
+}
+
+impl Options {
+    fn take(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        let word = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        match word.as_str() {
+            "pure" | "idempotent" | "transactional" | "at_most_once" => {
+                let class = meta.path.require_ident()?.clone();
+                if let Some(before) = self.class.replace(class) {
+                    let what =
+                        format!("a tool has one class, but `{before}` was said before; keep one of them");
+                    return Err(meta.error(what));
+                }
+            }
+            "serial" => self.serial = Some(meta.path.require_ident()?.span()),
+            "durable" => self.durable = true,
+            "approval" => self.approval = true,
+            "returns" => self.returns = true,
+            "name" => self.name = Some(meta.value()?.parse()?),
+            "key" => self.key = Some(meta.value()?.parse()?),
+            "crate" => self.outlast = Some(meta.value()?.parse::<LitStr>()?.parse()?),
+            "attempts" => self.attempts = Some(counted(meta)?),
+            "backoff_ms" => self.backoff_ms = Some(counted(meta)?),
+            "deadline_s" => self.deadline_s = Some(counted(meta)?),
+            _ => return Err(meta.error(format!("expected one of {WORDS}"))),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if let (Some(serial), Some(key)) = (self.serial, &self.key) {
+            let mut error =
+                Error::new(serial, "`serial` runs alone and `key` runs in order with its like; keep one");
+            error.combine(Error::new(key.span(), "the key is here"));
+            return Err(error);
+        }
+        if let (Some(pause), None) = (&self.backoff_ms, &self.attempts) {
+            let what = "a pause between attempts needs more than one; add `attempts = 3`";
+            return Err(Error::new(pause.span(), what));
+        }
+        Ok(())
+    }
+
+    /// The methods of `About` that say the same.
+    pub(crate) fn methods(&self, outlast: &Path) -> TokenStream {
+        let class = match self.class.as_ref().map(ToString::to_string).as_deref() {
+            Some("pure") => quote!(.pure()),
+            Some("idempotent") => quote!(.idempotent()),
+            Some("transactional") => quote!(.transactional()),
+            _ => quote!(),
+        };
+        let scheduling = match (self.serial, &self.key) {
+            (Some(_), _) => quote!(.scheduled(#outlast::vocab::tool::Scheduling::Serial)),
+            (None, Some(key)) => {
+                quote!(.scheduled(#outlast::vocab::tool::Scheduling::Keyed(::std::string::String::from(#key))))
+            }
+            (None, None) => quote!(),
+        };
+        let retry = self.attempts.as_ref().map(|attempts| {
+            let pause = self.backoff_ms.as_ref().map_or_else(
+                || quote!(#outlast::vocab::tool::RetryPolicy::default().backoff),
+                |pause| quote!(::std::time::Duration::from_millis(#pause)),
+            );
+            quote!(.attempts(#attempts, #pause))
+        });
+        let deadline = self
+            .deadline_s
+            .as_ref()
+            .map(|seconds| quote!(.deadline(::std::time::Duration::from_secs(#seconds))));
+        let approval = self.approval.then(|| quote!(.approval()));
+        quote!(#class #scheduling #retry #deadline #approval)
+    }
+}
+
+/// A whole number from 1 on.
+fn counted(meta: &ParseNestedMeta<'_>) -> Result<LitInt> {
+    let number: LitInt = meta.value()?.parse()?;
+    match number.base10_parse::<u32>() {
+        Ok(1..) => Ok(number),
+        _ => Err(Error::new(number.span(), format!("expected a whole number from 1 to {}", u32::MAX))),
+    }
+}

@@ -1,0 +1,167 @@
+//! The parameters of a tool: what a model passes, and what the runtime hands over.
+//!
+//! A parameter is a service if its type is called like one of [`SERVICES`], or if it is marked `#[service]`. `Call` is the
+//! facts of the call. Everything else is an argument.
+use crate::doc;
+use proc_macro2::TokenStream;
+use syn::{Attribute, Error, Expr, FnArg, Ident, Meta, Pat, PatType, Result, Type};
+
+/// Services that are known by the last word of their type, and whether using one needs a durable host.
+const SERVICES: &[(&str, bool)] = &[
+    ("Service", false),
+    ("Steps", true),
+    ("Timer", true),
+    ("Events", true),
+    ("Completion", true),
+    ("Progress", false),
+    ("Values", false),
+    ("Cancellation", false),
+];
+
+/// The facts of one call.
+const CALL: &str = "Call";
+
+/// One parameter.
+pub(crate) struct Parameter {
+    pub(crate) role: Role,
+    pub(crate) ty: Type,
+}
+
+/// Who gives it.
+pub(crate) enum Role {
+    /// The model, as one field among others.
+    Argument(Argument),
+    /// The model: all of its arguments.
+    Arguments,
+    /// The runtime.
+    Service {
+        /// Whether it works on a durable host only.
+        durable: bool,
+    },
+    /// The runtime: the facts of the call.
+    Call,
+}
+
+/// What one field of the arguments is called and how it is described.
+pub(crate) struct Argument {
+    pub(crate) name: Ident,
+    pub(crate) description: String,
+    pub(crate) default: Default,
+    /// Attributes for serde and schemars, passed on as they are.
+    pub(crate) attributes: Vec<Attribute>,
+}
+
+/// What an argument is when the model leaves it out.
+pub(crate) enum Default {
+    /// An error, unless its type is an `Option`.
+    None,
+    /// `#[default]`: the default of its type.
+    OfType,
+    /// `#[default(…)]`: this value.
+    Value(TokenStream),
+}
+
+impl Parameter {
+    /// Reads a parameter and leaves in it only what a function may have.
+    pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
+        let input = match input {
+            FnArg::Typed(input) => input,
+            FnArg::Receiver(receiver) => {
+                let what = "a tool has no `self`; ask for what it needs as `Service<T>` and grant it with `Builder::service`";
+                return Err(Error::new(receiver.self_token.span, what));
+            }
+        };
+        let marks = Marks::take(input)?;
+        let ty = (*input.ty).clone();
+        let role = match (marks.role, last_word(&ty)) {
+            (Some(Mark::Service), _) => Role::Service { durable: false },
+            (Some(Mark::Arguments), _) => Role::Arguments,
+            (None, Some(word)) if word == CALL => Role::Call,
+            (None, Some(word)) => match SERVICES.iter().find(|(name, _)| word == name) {
+                Some((_, durable)) => Role::Service { durable: *durable },
+                None => Role::Argument(argument(input, marks.default, marks.passed_on)?),
+            },
+            (None, None) => Role::Argument(argument(input, marks.default, marks.passed_on)?),
+        };
+        input.attrs.retain(|attribute| !doc::is_doc(attribute));
+        Ok(Self { role, ty })
+    }
+}
+
+enum Mark {
+    Service,
+    Arguments,
+}
+
+struct Marks {
+    role: Option<Mark>,
+    default: Default,
+    passed_on: Vec<Attribute>,
+}
+
+impl Marks {
+    /// Takes the attributes that are ours off the parameter. Doc comments stay until they are read.
+    fn take(input: &mut PatType) -> Result<Self> {
+        let mut marks = Self { role: None, default: Default::None, passed_on: Vec::new() };
+        let mut left = Vec::new();
+        for attribute in std::mem::take(&mut input.attrs) {
+            match attribute.path().get_ident().map(ToString::to_string).as_deref() {
+                Some("service") => marks.role = Some(Mark::Service),
+                Some("args") => marks.role = Some(Mark::Arguments),
+                Some("default") => {
+                    marks.default = match &attribute.meta {
+                        Meta::Path(_) => Default::OfType,
+                        Meta::List(list) => Default::Value(list.tokens.clone()),
+                        Meta::NameValue(pair) => Default::Value(value(&pair.value)),
+                    }
+                }
+                Some("serde" | "schemars" | "validate") => marks.passed_on.push(attribute),
+                Some("doc" | "cfg" | "allow" | "expect" | "warn" | "deny") => left.push(attribute),
+                _ => {
+                    let what = "expected `#[args]`, `#[service]`, `#[default]`, `#[default(…)]`, a doc comment, or an \
+                         attribute of serde or schemars";
+                    return Err(Error::new_spanned(attribute, what));
+                }
+            }
+        }
+        input.attrs = left;
+        Ok(marks)
+    }
+}
+
+fn value(expression: &Expr) -> TokenStream {
+    quote::quote!(#expression)
+}
+
+fn argument(input: &PatType, default: Default, attributes: Vec<Attribute>) -> Result<Argument> {
+    let Pat::Ident(pattern) = &*input.pat else {
+        let what = "an argument needs a name that the model can use; write `name: Type`";
+        return Err(Error::new_spanned(&input.pat, what));
+    };
+    match &*input.ty {
+        Type::Reference(_) => {
+            let what = "arguments come from a model and are owned; write `String` for `&str`, `Vec<T>` for `&[T]`. A service \
+                 of your own is a `Service<T>`, or marked `#[service]`";
+            Err(Error::new_spanned(&input.ty, what))
+        }
+        Type::ImplTrait(_) => {
+            let what =
+                "the model must know what to pass; name a type that derives `Deserialize` and `JsonSchema`";
+            Err(Error::new_spanned(&input.ty, what))
+        }
+        _ => Ok(Argument {
+            name: pattern.ident.clone(),
+            description: doc::text(&input.attrs),
+            default,
+            attributes,
+        }),
+    }
+}
+
+/// The last word of a type's path: `Steps` of `outlast::service::Steps`.
+fn last_word(ty: &Type) -> Option<&Ident> {
+    match ty {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|segment| &segment.ident),
+        _ => None,
+    }
+}

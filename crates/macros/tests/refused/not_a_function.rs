@@ -1,0 +1,8 @@
+//! A tool is a function.
+use outlast_macros::tool;
+
+/// Tells the weather.
+#[tool]
+struct Weather;
+
+fn main() {}

@@ -1,0 +1,8 @@
+//! `Ran` has no form.
+use outlast_macros::tool;
+
+/// Tells the weather.
+#[tool(returns)]
+async fn weather(city: String) -> Result<Ran, Error> {}
+
+fn main() {}

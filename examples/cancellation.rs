@@ -1,0 +1,49 @@
+//! A tool that is told when its turn is cancelled, and cleans up. It has two seconds; then it is dropped.
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use outlast::vocab::record::End;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// A garden hose, and who listens to it.
+struct Hose(UnboundedSender<&'static str>);
+
+/// Waters the garden until it is told to stop.
+#[tool(idempotent)]
+async fn water(hose: Service<Hose>, cancellation: Cancellation) -> Result<String, Error> {
+    let said = hose.0.send("open");
+    cancellation.requested().await;
+    said.and(hose.0.send("closed")).map_err(failed)?;
+    Ok("the hose is closed".to_owned())
+}
+
+/// Waters, and cancels.
+pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
+    let script: Script = "call water {}\n---\nsay Done.".parse()?;
+    let (to_us, mut from_hose) = unbounded_channel();
+    let outlast = Outlast::at(dir.join("cancellation.db"))
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .service(Hose(to_us))
+        .tool(water)
+        .start()
+        .await?;
+    let turn = outlast.new_session().send("water the garden").await?;
+    let mut heard = vec![from_hose.recv().await.unwrap_or("nothing")];
+    turn.cancel("it rains").await?;
+    heard.push(from_hose.recv().await.unwrap_or("nothing"));
+    let end = turn.outcome().await;
+    outlast.shut_down().await;
+    match end? {
+        End::Cancelled { reason } => Ok(format!("{}; cancelled because {reason}", heard.join(", "))),
+        end => Ok(format!("{}; {}", heard.join(", "), end.name())),
+    }
+}
+
+/// Runs it in the current directory.
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    println!("{}", run(Path::new(".")).await?);
+    Ok(())
+}
