@@ -4,6 +4,7 @@
 //! Plain functions, so that the same are called by libFuzzer (the workspace in `fuzz/`, `cargo xtask fuzz`), by the test
 //! that replays the corpus, and by the program of this crate, which replays one file.
 mod calculator;
+mod egress;
 mod planted;
 mod providers;
 mod records;
@@ -34,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "openai_responses", run: providers::openai_responses },
     Target { name: "anthropic", run: providers::anthropic },
     Target { name: "gemini", run: providers::gemini },
+    Target { name: "url_policy", run: egress::url_policy },
     Target { name: "planted", run: planted::planted },
 ];
 

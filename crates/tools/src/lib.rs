@@ -17,6 +17,7 @@ mod calculator;
 mod clock;
 #[cfg(unix)]
 pub mod command;
+pub mod egress;
 mod files;
 mod read_more;
 mod values;

@@ -180,6 +180,11 @@ kinds! {
     /// A durable step has no name, or a name that its call used before.
     StepNameInvalid = "step.name_invalid", Reject, 400;
 
+    /// The rules of egress do not let a tool go there.
+    EgressDenied = "egress.denied", Reject, 403;
+    /// Somebody outside does not answer, or not to the end.
+    EgressUnreachable = "egress.unreachable", Retry, 502;
+
     /// No wait has this key, or its signature is wrong.
     WaitNotFound = "wait.not_found", Reject, 404;
     /// Nobody resolved the wait before its deadline.

@@ -1,0 +1,102 @@
+//! Which part of the network an address belongs to.
+//!
+//! Addresses that carry another one inside (IPv4 in IPv6, NAT64) are judged by the one inside; tunnels whose other end
+//! nobody can know (6to4, Teredo, ISATAP) are not public. What no registry has given out is reserved, not public.
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A part of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Reachable for everybody.
+    Public,
+    /// This machine.
+    Loopback,
+    /// A network of one's own: `10/8`, `172.16/12`, `192.168/16`.
+    Private,
+    /// Shared by the customers of a carrier: `100.64/10`.
+    Shared,
+    /// A network of one's own in IPv6: `fc00::/7`.
+    UniqueLocal,
+    /// This link only. Clouds answer here with the machine's own secrets.
+    LinkLocal,
+    /// No address of anybody: `0/8` and `::`.
+    Unspecified,
+    /// Many at once, or all.
+    Multicast,
+    /// A tunnel, whose other end may be anywhere.
+    Tunnel,
+    /// For documents, tests, protocols, or for nobody yet.
+    Reserved,
+}
+
+impl Scope {
+    /// Where an address belongs.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => of_v4(address),
+            IpAddr::V6(address) => of_v6(address),
+        }
+    }
+
+    /// How it is said to people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Loopback => "on this machine",
+            Self::Private => "in a private network",
+            Self::Shared => "in a carrier's shared network",
+            Self::UniqueLocal => "in a private network of IPv6",
+            Self::LinkLocal => "on this link only",
+            Self::Unspecified => "nobody's",
+            Self::Multicast => "for many at once",
+            Self::Tunnel => "behind a tunnel",
+            Self::Reserved => "reserved",
+        }
+    }
+
+    /// Whether a host that was named as private may be there. The rest is nobody's network.
+    pub(super) const fn is_somebodys(self) -> bool {
+        matches!(self, Self::Public | Self::Loopback | Self::Private | Self::Shared | Self::UniqueLocal)
+    }
+}
+
+fn of_v4(address: Ipv4Addr) -> Scope {
+    match address.octets() {
+        [0, ..] => Scope::Unspecified,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Scope::Private,
+        [100, 64..=127, ..] => Scope::Shared,
+        [127, ..] => Scope::Loopback,
+        // The second is where one cloud keeps what others keep at the first.
+        [169, 254, ..] | [168, 63, 129, 16] => Scope::LinkLocal,
+        [192, 88, 99, _] => Scope::Tunnel,
+        [224..=239, ..] | [255, 255, 255, 255] => Scope::Multicast,
+        [192, 0, 0 | 2, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] | [240..=255, ..] => {
+            Scope::Reserved
+        }
+        _ => Scope::Public,
+    }
+}
+
+fn of_v6(address: Ipv6Addr) -> Scope {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Scope::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => Scope::Loopback,
+        // Mapped, translated and NAT64: the address inside is the one that is reached.
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of_v4(v4(high, low)),
+        [0xfc00..=0xfdff, ..] => Scope::UniqueLocal,
+        // Site-local has been given up, and is still routed here and there.
+        [0xfe80..=0xfeff, ..] => Scope::LinkLocal,
+        [0xff00..=0xffff, ..] => Scope::Multicast,
+        [0x2002, ..] | [0x2001, 0, ..] | [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => Scope::Tunnel,
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Scope::Reserved,
+        [0x2000..=0x3fff, ..] => Scope::Public,
+        _ => Scope::Reserved,
+    }
+}
+
+fn v4(high: u16, low: u16) -> Ipv4Addr {
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    Ipv4Addr::new(a, b, c, d)
+}

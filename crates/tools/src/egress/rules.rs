@@ -1,0 +1,268 @@
+//! Which addresses a tool may ask for.
+//!
+//! A URL is read once, as browsers read it, and the same parsed value is what is connected to: there is no second reading
+//! that could understand it otherwise. `0x7f.1`, `2130706433`, `127.1`, full-width digits and a dot at the end are spellings
+//! of addresses and become those before anything is decided.
+use super::address::Scope;
+use outlast_ports::tool::failed;
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind, limits};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use url::{Host, Url};
+
+/// The longest URL in bytes.
+pub const URL_BYTES: usize = 8 << 10;
+
+/// What may be reached.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Hosts that may be reached; everything public when absent.
+    allow: Option<Vec<HostRule>>,
+    /// Hosts that may be reached although they are not public.
+    private: Vec<HostRule>,
+}
+
+impl Rules {
+    /// Every public host, on the usual ports.
+    pub fn public() -> Self {
+        Self::default()
+    }
+
+    /// Only these hosts, and those that are named as private.
+    #[must_use]
+    pub fn only(mut self, hosts: impl IntoIterator<Item = HostRule>) -> Self {
+        self.allow.get_or_insert_default().extend(hosts);
+        self
+    }
+
+    /// These hosts too, on these ports, although they are not public. Each is named exactly.
+    pub fn and_private(mut self, hosts: impl IntoIterator<Item = HostRule>) -> Result<Self, Error> {
+        for host in hosts {
+            if !matches!(host.who, Who::Exactly(_)) {
+                let detail = format!("expected the exact name of a private host, got `{host}`");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+            self.private.push(host);
+        }
+        Ok(self)
+    }
+
+    /// Reads a URL and decides whether it may be asked for, as far as that can be decided without looking its host up.
+    pub fn check(&self, text: &str) -> Result<Url, Error> {
+        limits::check("url_bytes", text.len(), URL_BYTES)?;
+        let url = Url::parse(text).map_err(|cause| {
+            let detail =
+                format!("expected a URL like `https://example.com/page`, got `{}`: {cause}", shown(text));
+            Error::new(Kind::InputInvalid, detail)
+        })?;
+        self.check_url(url)
+    }
+
+    /// The same for a URL that was read before.
+    fn check_url(&self, mut url: Url) -> Result<Url, Error> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(denied(&url, "only `https:` and `http:` are"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(denied(&url, "a name or password in a URL is not sent; pass it in a header"));
+        }
+        url.set_fragment(None);
+        let (host, port) = destination(&mut url)?;
+        let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.names(&host)).collect();
+        if !listed.is_empty() {
+            // A host that is named as private is reached where it was named, and nowhere else: otherwise one port that
+            // was granted would grant all the others.
+            if listed.iter().any(|rule| rule.port.fits(&url, port)) {
+                return Ok(url);
+            }
+            return Err(denied(&url, &format!("this private host may not be reached on port {port}")));
+        }
+        if let Some(scope) = address(&host).map(Scope::of).filter(|scope| *scope != Scope::Public) {
+            return Err(denied(&url, &format!("this address is {}", scope.name())));
+        }
+        match &self.allow {
+            Some(rules) if !rules.iter().any(|rule| rule.names(&host) && rule.port.fits(&url, port)) => {
+                let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+                Err(denied(&url, &format!("only these hosts may be reached: {}", rules.join(", "))))
+            }
+            None if !Port::Usual.fits(&url, port) => {
+                Err(denied(&url, &format!("port {port} is reached only on hosts that are allowed with it")))
+            }
+            _ => Ok(url),
+        }
+    }
+
+    /// Decides on a redirect: it is checked like any other URL, and must not leave encryption.
+    pub(super) fn redirect(&self, from: &Url, location: &[u8]) -> Result<Url, Error> {
+        limits::check("url_bytes", location.len(), URL_BYTES)?;
+        let next = std::str::from_utf8(location).ok().and_then(|location| from.join(location).ok());
+        let next =
+            next.ok_or_else(|| failed(format!("`{}` leads to no URL", shown(&without_secrets(from)))))?;
+        if from.scheme() == "https" && next.scheme() == "http" {
+            return Err(denied(&next, "a redirect leads there from an encrypted connection, and it is not"));
+        }
+        self.check_url(next)
+    }
+
+    /// Decides on the addresses that a name stands for. One that may not be reached denies all: which of them is connected
+    /// to is up to whoever answers for the name.
+    pub(super) fn check_addresses(&self, name: &str, addresses: &[IpAddr]) -> Result<(), Error> {
+        let host = Host::Domain(name.to_owned());
+        let is_private = self.private.iter().any(|rule| rule.names(&host));
+        let refused = addresses.iter().map(|address| Scope::of(*address)).find(|scope| {
+            let allowed = if is_private { scope.is_somebodys() } else { *scope == Scope::Public };
+            !allowed
+        });
+        match refused {
+            None => Ok(()),
+            // The address itself is not told: it would show how a network is built.
+            Some(scope) => Err(Error::new(
+                Kind::EgressDenied,
+                format!("`{}` leads to an address that is {}", shown(name), scope.name()),
+            )),
+        }
+    }
+}
+
+/// The host without the dot that may end a name, and the port.
+fn destination(url: &mut Url) -> Result<(Host, u16), Error> {
+    if let Some(Host::Domain(name)) = url.host()
+        && let Some(bare) = name.strip_suffix('.')
+    {
+        let bare = bare.to_owned();
+        url.set_host(Some(&bare)).map_err(|_| denied(url, "this is no name of a host"))?;
+    }
+    let host = url.host().map(|host| host.to_owned());
+    let host = host.ok_or_else(|| denied(url, "it names no host"))?;
+    if let Host::Domain(name) = &host
+        && name.split('.').any(|label| label.is_empty() || label.len() > 63)
+    {
+        return Err(denied(url, "this is no name of a host"));
+    }
+    let port = url.port_or_known_default().ok_or_else(|| denied(url, "it names no port"))?;
+    Ok((host, port))
+}
+
+fn address(host: &Host) -> Option<IpAddr> {
+    match host {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some(IpAddr::V4(*address)),
+        Host::Ipv6(address) => Some(IpAddr::V6(*address)),
+    }
+}
+
+fn denied(url: &Url, why: &str) -> Error {
+    Error::new(Kind::EgressDenied, format!("`{}` is not reached: {why}", shown(&without_secrets(url))))
+}
+
+/// The URL as people are told it: without name, password and query, which may hold secrets.
+pub(super) fn without_secrets(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    match url.host_str() {
+        Some(host) => format!("{}://{host}{port}{}", url.scheme(), url.path()),
+        None => format!("{}:", url.scheme()),
+    }
+}
+
+/// A host that may be reached: `example.com`, `*.example.com` (what is below it), `*` (any); with `:8080` or `:*` on
+/// another port than the usual one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRule {
+    who: Who,
+    port: Port,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Who {
+    Any,
+    Below(String),
+    Exactly(Host),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Port {
+    /// 80 for `http:`, 443 for `https:`.
+    Usual,
+    This(u16),
+    Any,
+}
+
+impl Port {
+    fn fits(self, url: &Url, port: u16) -> bool {
+        match self {
+            Self::Any => true,
+            Self::This(this) => this == port,
+            Self::Usual => url.port().is_none(),
+        }
+    }
+}
+
+impl HostRule {
+    fn names(&self, host: &Host) -> bool {
+        match (&self.who, host) {
+            (Who::Any, _) => true,
+            (Who::Below(parent), Host::Domain(name)) => {
+                name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+            (Who::Below(_), _) => false,
+            (Who::Exactly(this), host) => this == host,
+        }
+    }
+}
+
+impl FromStr for HostRule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refused = || {
+            let detail = format!(
+                "expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `{}`",
+                shown(text)
+            );
+            Error::new(Kind::ConfigInvalid, detail)
+        };
+        let (host, port) = match text.rsplit_once(':') {
+            // The last group of an IPv6 address is no port.
+            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, Port::Usual),
+            Some((host, "*")) => (host, Port::Any),
+            Some((host, port)) => (host, Port::This(port.parse().map_err(|_| refused())?)),
+            None => (text, Port::Usual),
+        };
+        let named = |host: &str| Host::parse(host.strip_suffix('.').unwrap_or(host)).map_err(|_| refused());
+        let who = match host.strip_prefix("*.") {
+            _ if host == "*" => Who::Any,
+            Some(parent) => match named(parent)? {
+                Host::Domain(parent) if !parent.contains('*') => Who::Below(parent),
+                _ => return Err(refused()),
+            },
+            None => match named(host)? {
+                Host::Domain(name) if name.contains('*') => return Err(refused()),
+                host => Who::Exactly(host),
+            },
+        };
+        Ok(Self { who, port })
+    }
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.who {
+            Who::Any => f.write_str("*")?,
+            Who::Below(parent) => write!(f, "*.{parent}")?,
+            Who::Exactly(host) => write!(f, "{host}")?,
+        }
+        match self.port {
+            Port::Usual => Ok(()),
+            Port::This(port) => write!(f, ":{port}"),
+            Port::Any => f.write_str(":*"),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HostRule {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(|error: Error| serde::de::Error::custom(error.detail()))
+    }
+}

@@ -1,0 +1,139 @@
+//! Servers that play what they are told, and names that stand for what they are told.
+use super::super::{Caps, Egress, Fetched, HostRule, Lookup, Rules};
+use outlast_ports::Answer;
+use outlast_vocab::{Error, Kind};
+use reqwest::header::HeaderMap;
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// A server on a free port. Its threads end with the connections that they serve.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Answers every request, given as text, by writing to the connection.
+    pub(super) fn start(play: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::at("127.0.0.1:0", play)
+    }
+
+    pub(super) fn at(place: &str, play: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(place).unwrap();
+        let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let (play, heard) = (Arc::new(play), asked.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(mut stream), play, heard) = (stream, play.clone(), heard.clone()) else { return };
+                std::thread::spawn(move || {
+                    while let Some(request) = request(&mut stream) {
+                        heard.lock().unwrap().push(request.clone());
+                        play(&request, &mut stream);
+                    }
+                });
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// A server that answers every request with these bytes.
+    pub(super) fn says(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::start(move |_, stream| drop(stream.write_all(&answer)))
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The requests so far.
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        bytes.extend(byte);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// An answer with this body.
+pub(super) fn ok(body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .into()
+}
+
+/// An answer that leads elsewhere.
+pub(super) fn moved(to: &str) -> Vec<u8> {
+    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n").into()
+}
+
+/// Names, each with what it stands for at its first look-up, its second, and so on; the last stays.
+#[derive(Default)]
+pub(super) struct Names {
+    addresses: BTreeMap<&'static str, Vec<Vec<IpAddr>>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Names {
+    pub(super) fn of(names: &[(&'static str, &[&str])]) -> Arc<Self> {
+        let each = |look_up: &&str| look_up.split_whitespace().map(|text| text.parse().unwrap()).collect();
+        let addresses = names.iter().map(|(name, answers)| (*name, answers.iter().map(each).collect()));
+        Arc::new(Self { addresses: addresses.collect(), asked: Mutex::default() })
+    }
+
+    /// The names that were looked up so far.
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Lookup for Names {
+    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a, Vec<IpAddr>> {
+        let mut asked = self.asked.lock().unwrap();
+        let before = asked.iter().filter(|other| *other == name).count();
+        asked.push(name.to_owned());
+        let found = self.addresses.get(name).and_then(|answers| answers.get(before).or(answers.last()));
+        Box::pin(ready(found.cloned().ok_or_else(|| {
+            Error::new(Kind::EgressUnreachable, format!("`{name}` cannot be looked up: it is not on stage"))
+        })))
+    }
+}
+
+/// A way out that may reach these, although they are on this machine.
+pub(super) fn egress(names: &Arc<Names>, private: &[String]) -> Egress {
+    capped(names, private, Caps::default())
+}
+
+pub(super) fn capped(names: &Arc<Names>, private: &[String], caps: Caps) -> Egress {
+    let private: Vec<HostRule> = private.iter().map(|rule| rule.parse().unwrap()).collect();
+    Egress::with(Rules::public().and_private(private).unwrap(), caps, names.clone()).unwrap()
+}
+
+/// Gets a URL without headers.
+pub(super) fn get(egress: &Egress, url: &str) -> Result<Fetched, Error> {
+    get_with(egress, url, HeaderMap::new())
+}
+
+pub(super) fn get_with(egress: &Egress, url: &str, headers: HeaderMap) -> Result<Fetched, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(egress.get(url, headers))
+}
+
+/// What came, in a line.
+pub(super) fn line(got: &Result<Fetched, Error>) -> String {
+    match got {
+        Ok(fetched) => format!("{} {}\n", fetched.status, String::from_utf8_lossy(&fetched.body)),
+        Err(error) => format!("{error}\n"),
+    }
+}
