@@ -1,7 +1,7 @@
 //! Follows a turn to its end, or to where it waits for somebody. Ctrl-C cancels the turn; a second one ends the program.
 use crate::prose::Prose;
+use crate::question;
 use crate::terminal;
-use crate::words;
 use outlast::store::SessionState;
 use outlast::vocab::At;
 use outlast::vocab::event::{Event, Live, LiveKind};
@@ -147,14 +147,9 @@ async fn waiting(outlast: &Outlast, turn: &Turn) -> Result<Option<Waiting>, Erro
     if session.waits.iter().all(|wait| wait.kind == WaitKind::Sleep) {
         return Ok(None);
     }
-    let secret = outlast.store().secret().await?;
     let ours = active == turn.id();
-    let mut told = session
-        .waits
-        .iter()
-        .map(|wait| format!("· {active} {}", words::wait(&secret, active, wait)))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let waits = question::waits(outlast.store().as_ref(), active, &session.waits).await?;
+    let mut told = waits.iter().map(|wait| format!("· {active} {wait}")).collect::<Vec<_>>().join("\n");
     if !ours {
         told = format!("{told}\n· the input is kept; {} comes after it", turn.id());
     }

@@ -1,7 +1,8 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
-//! [`providers`] (where models come from), [`follow`] (an input on its way to its end), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! [`providers`] (where models come from), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
+//! way), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod attached;
 mod command;
@@ -11,6 +12,7 @@ mod follow;
 mod input;
 mod prose;
 mod providers;
+mod question;
 mod terminal;
 mod words;
 

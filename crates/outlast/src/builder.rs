@@ -10,7 +10,8 @@ use outlast_providers::Rehearsal;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
-use outlast_tools::{Builtin, FileRoot, WallClock};
+use outlast_tools::egress::Egress;
+use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
 use outlast_vocab::package::Package;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId, WorkerId};
 use std::path::{Path, PathBuf};
@@ -161,7 +162,8 @@ impl Builder {
         self
     }
 
-    /// Adds clock, calculator and values. Files need a root: [`Builder::files`].
+    /// Adds the built-in tools that reach nothing outside: clock, calculator, values, todo list, questions to the user. Files
+    /// need a root ([`Builder::files`]), the web needs rules ([`Builder::fetch`]).
     #[must_use]
     pub fn builtin_tools(self) -> Self {
         Builtin::ALL.iter().fold(self, |builder, group| builder.builtin(*group))
@@ -183,6 +185,13 @@ impl Builder {
         self.services = self.services.grant(root);
         self.tools.push(Box::new(outlast_tools::files));
         self
+    }
+
+    /// Adds a tool that reads pages of the web, by this way out.
+    #[must_use]
+    pub fn fetch(mut self, egress: Egress) -> Self {
+        self.services = self.services.grant(egress);
+        self.tool(Fetch)
     }
 
     /// Grants a service to every tool that names its type.

@@ -1,12 +1,14 @@
-//! `file_read`, `file_write`, `file_list`: text files below one directory.
+//! `file_read`, `file_write`, `file_list`, `file_grep`, `file_edit`: text files below one directory.
 //!
 //! Calls of one reply run in the order asked, so what one writes, the next one reads. [`root`] keeps every path inside.
+pub(crate) mod edit;
+pub(crate) mod grep;
 pub(crate) mod root;
 
 use outlast_ports::service::Service;
 use outlast_ports::tool::{About, Call, Ran, Tool, done};
-use outlast_vocab::Error;
 use outlast_vocab::tool::Scheduling;
+use outlast_vocab::{Error, Kind};
 use root::FileRoot;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,6 +47,13 @@ pub struct WriteArgs {
 pub struct FileListArgs {
     /// Which directory; the top one when absent.
     path: Option<String>,
+}
+
+fn not_blank(what: &str, text: &str) -> Result<(), Error> {
+    if text.is_empty() {
+        return Err(Error::new(Kind::ToolArgsInvalid, format!("expected {what}, got an empty one")));
+    }
+    Ok(())
 }
 
 fn in_order(about: About) -> About {

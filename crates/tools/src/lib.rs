@@ -6,30 +6,42 @@
 //! | `calculator` | pure | calculates exactly | |
 //! | `value_set`, `value_get`, `value_list` | transactional | keeps named values with the session | |
 //! | `read_more` | pure | reads on in an attachment | |
-//! | `file_read`, `file_list` | pure | reads and lists files below a directory | [`FileRoot`] |
-//! | `file_write` | idempotent | writes files below it | [`FileRoot`] |
+//! | `todo` | transactional | keeps a list of what is to be done with the session | |
+//! | `ask_user` | idempotent | asks the user, and parks until there is an answer | |
+//! | `file_read`, `file_list`, `file_grep` | pure | reads, lists and searches files below a directory | [`FileRoot`] |
+//! | `file_write`, `file_edit` | idempotent | writes files below it | [`FileRoot`] |
+//! | `fetch` | pure | reads a page of the web | [`egress::Egress`] |
 //!
 //! Tools of other languages are programs: [`command`].
 //!
-//! [`Builtin`] names those that need nothing but a clock, [`files`] adds the rest. Tools do not know turns or stores: they
+//! [`Builtin`] names those that need nothing but a clock, [`files`] adds those for files, [`egress`] bounds what `fetch`
+//! may reach. Tools do not know turns or stores: they
 //! name the services they need, and the runtime hands them over.
+mod ask;
 mod calculator;
 mod clock;
 #[cfg(unix)]
 pub mod command;
 pub mod egress;
+mod fetch;
 mod files;
 mod read_more;
+mod todo;
 mod values;
 
 #[cfg(test)]
 mod trial;
 
+pub use ask::{ASK_USER, AskUser, QUESTION_BYTES, QUESTION_OPTIONS, Question};
 pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
+pub use fetch::Fetch;
+pub use files::edit::FileEdit;
+pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES};
 pub use files::root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
 pub use files::{FileList, FileRead, FileWrite};
 pub use read_more::{READ_BYTES, ReadMore};
+pub use todo::{TODO_BYTES, TODO_ITEMS, Todo, TodoItem, TodoState};
 pub use values::{ValueGet, ValueList, ValueSet};
 
 use outlast_ports::tool::Toolbox;
@@ -48,11 +60,16 @@ pub enum Builtin {
     Values,
     /// `read_more`. With it, results that are too large to be shown whole are attached.
     ReadMore,
+    /// `todo`.
+    Todo,
+    /// `ask_user`.
+    AskUser,
 }
 
 impl Builtin {
     /// All groups.
-    pub const ALL: &'static [Self] = &[Self::Clock, Self::Calculator, Self::Values, Self::ReadMore];
+    pub const ALL: &'static [Self] =
+        &[Self::Clock, Self::Calculator, Self::Values, Self::ReadMore, Self::Todo, Self::AskUser];
 
     /// Adds the tools of the group.
     pub fn add_to(self, toolbox: &mut Toolbox) -> Result<(), Error> {
@@ -65,6 +82,8 @@ impl Builtin {
                 toolbox.add(ValueList)
             }
             Self::ReadMore => toolbox.add(ReadMore),
+            Self::Todo => toolbox.add(Todo),
+            Self::AskUser => toolbox.add(AskUser),
         }
     }
 }
@@ -73,5 +92,7 @@ impl Builtin {
 pub fn files(toolbox: &mut Toolbox) -> Result<(), Error> {
     toolbox.add(FileRead)?;
     toolbox.add(FileWrite)?;
-    toolbox.add(FileList)
+    toolbox.add(FileList)?;
+    toolbox.add(FileGrep)?;
+    toolbox.add(FileEdit)
 }

@@ -1,4 +1,4 @@
-//! Where tests call a tool as the runtime does, with values in memory.
+//! Where tests call a tool as the runtime does, with values and steps in memory.
 use crate::{FileRoot, WallClock};
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::service::{CallScope, Services};
@@ -48,8 +48,13 @@ impl Trial {
         id
     }
 
-    /// Calls a tool.
+    /// Calls a tool for the first time: nothing is recorded of it.
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
+        self.scope.steps.lock().unwrap().clear();
+        self.go_on(tool, arguments)
+    }
+
+    fn go_on(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
         let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
         let tool = tool.parse().unwrap();
         let class = self.toolbox.contract(&tool).unwrap().class;
@@ -59,29 +64,47 @@ impl Trial {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.toolbox.execute(&prepared, call, self.scope.clone()))? {
             Ran::Done(value) => Ok(value),
-            Ran::Pending => panic!("built-in tools do not answer later"),
+            Ran::Pending => Ok(Value::from("pending")),
         }
     }
 
     /// What a tool says, in a line: its result, or its error.
     pub(crate) fn show(&self, tool: &str, arguments: Value) -> String {
-        match self.call(tool, arguments) {
-            Ok(value) => format!("{value}\n"),
-            Err(error) => format!("{error}\n"),
-        }
+        shown(self.call(tool, arguments))
+    }
+
+    /// The same for the last call again, as after a crash: its steps are recorded.
+    pub(crate) fn again(&self, tool: &str, arguments: Value) -> String {
+        shown(self.go_on(tool, arguments))
     }
 }
 
-/// Values and attachments in memory; built-in tools ask for nothing else.
+fn shown(said: Result<Value, Error>) -> String {
+    match said {
+        Ok(value) => format!("{value}\n"),
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+/// Values, attachments and steps in memory; built-in tools wait for nothing.
 #[derive(Default)]
 pub(crate) struct Scope {
     values: Mutex<BTreeMap<String, Value>>,
     files: Mutex<BTreeMap<AttachmentId, Upload>>,
+    steps: Mutex<BTreeMap<String, Value>>,
 }
 
 impl CallScope for Scope {
-    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
-        unreachable!("built-in tools have no steps")
+    fn step<'a>(&'a self, name: &'a str, _: Value, run: Answer<'a, Value>) -> Answer<'a, Value> {
+        let recorded = self.steps.lock().unwrap().get(name).cloned();
+        Box::pin(async move {
+            if let Some(value) = recorded {
+                return Ok(value);
+            }
+            let value = run.await?;
+            self.steps.lock().unwrap().insert(name.to_owned(), value.clone());
+            Ok(value)
+        })
     }
 
     fn sleep(&self, _: Duration) -> Answer<'_, ()> {

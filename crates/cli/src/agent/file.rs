@@ -5,6 +5,7 @@ use super::program::Words;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
 use outlast::tools::command::Commands;
+use outlast::tools::egress::{Egress, HostRule, Rules};
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
 use outlast::{Builder, Error, Kind, Limits};
@@ -33,10 +34,43 @@ struct AgentTable {
     model: Option<ModelName>,
     model_calls: Option<NonZeroU32>,
     #[serde(default)]
-    builtin: Vec<Builtin>,
+    builtin: Vec<Group>,
     files: Option<Spanned<PathBuf>>,
+    fetch: Option<Spanned<FetchTable>>,
     #[serde(default)]
     tools: Vec<Spanned<ToolTable>>,
+}
+
+/// A group of built-in tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Group {
+    Clock,
+    Calculator,
+    Values,
+    ReadMore,
+    Todo,
+    AskUser,
+    Fetch,
+}
+
+/// What `fetch` may reach.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FetchTable {
+    allow: Option<Vec<HostRule>>,
+    #[serde(default)]
+    private: Vec<HostRule>,
+}
+
+impl FetchTable {
+    fn rules(&self) -> Result<Rules, Error> {
+        let rules = Rules::public().and_private(self.private.iter().cloned())?;
+        Ok(match &self.allow {
+            Some(allow) => rules.only(allow.iter().cloned()),
+            None => rules,
+        })
+    }
 }
 
 /// A tool that is a program.
@@ -100,7 +134,7 @@ impl AgentFile {
 
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
-        let AgentTable { name, system, model_calls, builtin, files, .. } = &self.agent;
+        let AgentTable { name, system, model_calls, builtin, files, fetch, .. } = &self.agent;
         let mut builder = builder.agent(name);
         if let Some(system) = system {
             builder = builder.system(system);
@@ -108,7 +142,23 @@ impl AgentFile {
         if let Some(model_calls) = model_calls {
             builder = builder.limits(Limits { model_calls: model_calls.get(), ..Limits::default() });
         }
-        builder = builtin.iter().fold(builder, |builder, group| builder.builtin(*group));
+        for group in builtin {
+            builder = match group {
+                Group::Clock => builder.builtin(Builtin::Clock),
+                Group::Calculator => builder.builtin(Builtin::Calculator),
+                Group::Values => builder.builtin(Builtin::Values),
+                Group::ReadMore => builder.builtin(Builtin::ReadMore),
+                Group::Todo => builder.builtin(Builtin::Todo),
+                Group::AskUser => builder.builtin(Builtin::AskUser),
+                // With its rules, below.
+                Group::Fetch => builder,
+            };
+        }
+        if fetch.is_some() || builtin.contains(&Group::Fetch) {
+            let rules =
+                fetch.as_ref().map_or_else(|| Ok(Rules::public()), |fetch| fetch.get_ref().rules())?;
+            builder = builder.fetch(Egress::new(rules)?);
+        }
         if let Some(files) = files {
             let root = dir.join(files.get_ref());
             std::fs::create_dir_all(&root).map_err(|cause| {
@@ -146,6 +196,9 @@ impl Source<'_> {
                 files.get_ref().display()
             );
             return Err(self.invalid(files.span().start, &detail));
+        }
+        if let Some(fetch) = &agent.fetch {
+            fetch.get_ref().rules().map_err(|error| self.invalid(fetch.span().start, error.detail()))?;
         }
         let command = |tool: &Spanned<ToolTable>| {
             let words = Words::find(&tool.get_ref().command, home)

@@ -1,13 +1,14 @@
 //! `outlast chat`: a conversation in the terminal.
 //!
 //! Ctrl-C cancels the turn that runs and not the program; Ctrl-D leaves. A line that ends with a backslash goes on in
-//! the next one.
+//! the next one. While the agent waits for the answer to a question, a line is that answer.
 use super::sessions;
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
 use crate::prose::Prose;
+use crate::question::{self, Open};
 use crate::terminal;
 use crate::words;
 use clap::Args;
@@ -15,6 +16,7 @@ use outlast::clock::{Clock, Entropy};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::store::{Fork, ForkTo};
 use outlast::vocab::record::Seq;
+use outlast::vocab::wait::Resolution;
 use outlast::{Error, Kind, Limits, Outlast, SessionId};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -36,7 +38,8 @@ const HELP: &str = "\
 /fork N     go on in a new session that branches after message N
 /help       this
 /quit       leave; so does Ctrl-D
-A line that ends with \\ goes on in the next one. Ctrl-C cancels the answer that is being given.";
+A line that ends with \\ goes on in the next one. Ctrl-C cancels the answer that is being given.
+When the agent asks something, the next line is the answer; a number chooses an option.";
 
 /// Talks in the terminal.
 #[derive(Args)]
@@ -63,6 +66,7 @@ async fn talk(outlast: &Outlast, named: Option<Named>, data: &Data) -> Result<()
     let mut session = named;
     let mut keyboard = Keyboard::open(data)?;
     terminal::note("· /help tells what you can do here");
+    greet(outlast, session.as_ref()).await?;
     loop {
         let heard;
         (keyboard, heard) = keyboard.next().await?;
@@ -79,6 +83,23 @@ async fn talk(outlast: &Outlast, named: Option<Named>, data: &Data) -> Result<()
         }
     }
     keyboard.keep_history();
+    Ok(())
+}
+
+/// Says what a session that is visited again waits for.
+async fn greet(outlast: &Outlast, session: Option<&Named>) -> Result<(), Error> {
+    let store = outlast.store().as_ref();
+    let Some(view) = (match session {
+        Some(named) => named.find(store).await?,
+        None => None,
+    }) else {
+        return Ok(());
+    };
+    if let Some(active) = view.active {
+        for wait in question::waits(store, active, &view.waits).await? {
+            terminal::note(&format!("· {active} {wait}"));
+        }
+    }
     Ok(())
 }
 
@@ -104,17 +125,30 @@ async fn act(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Resu
             let detail = format!("expected one of the commands that /help lists, got `{word}`");
             return Err(Error::new(Kind::InputInvalid, detail));
         }
-        _ => {
-            let (turn, events) = Named::session(session.clone(), outlast).send(line).watched().await?;
-            let is_new = session.is_none();
-            if is_new {
-                terminal::note(&format!("· session {}", turn.session()));
-            }
-            *session = Some(Named::Id(turn.session()));
-            follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await?;
-        }
+        _ => say(outlast, session, line).await?,
     }
     Ok(Then::GoOn)
+}
+
+/// Takes a line for the answer to the question that is open, or else for an input.
+async fn say(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Result<(), Error> {
+    let store = outlast.store().as_ref();
+    let found = match session {
+        Some(named) => named.find(store).await?,
+        None => None,
+    };
+    let (turn, events) = match &found {
+        Some(view) if let Some(Open { key, question }) = question::open(store, view).await? => {
+            outlast.runtime().resolve(&key, Resolution::Ok(question.answer(line))).await?;
+            (outlast.turn(key.turn).await?, outlast.runtime().events(view.id, view.last.seq))
+        }
+        _ => Named::session(session.clone(), outlast).send(line).watched().await?,
+    };
+    if session.is_none() {
+        terminal::note(&format!("· session {}", turn.session()));
+    }
+    *session = Some(Named::Id(turn.session()));
+    follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await
 }
 
 /// The session, once something was said in it.

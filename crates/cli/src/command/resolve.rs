@@ -27,6 +27,9 @@ struct How {
     /// With this value
     #[arg(long, value_name = "JSON")]
     ok: Option<String>,
+    /// With this text, as the answer to a question
+    #[arg(long, value_name = "ANSWER")]
+    text: Option<String>,
     /// With an error
     #[arg(long, value_name = "MESSAGE")]
     error: Option<String>,
@@ -42,6 +45,7 @@ impl How {
     fn resolution(self) -> Result<Resolution, Error> {
         Ok(match self {
             Self { ok: Some(json), .. } => Resolution::Ok(input::json("--ok", &json)?),
+            Self { text: Some(text), .. } => Resolution::Ok(text.into()),
             Self { error: Some(message), .. } => Resolution::Err(Failure::new(Kind::ToolFailed, message)),
             Self { timeout: true, .. } => Resolution::Timeout,
             Self { .. } => Resolution::Cancelled,

@@ -49,7 +49,7 @@ fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
             error tool.args_invalid: the arguments do not fit the schema; at /cents: "much" is not of type "integer"
             | · charge refused: tool.args_invalid: the arguments do not fit the schema; at /cents: "much" is not of type "integer"
             $ run time --session ann --agent agents/shop.toml --script script.txt
-            | error[script.mismatch]: line 9 calls `clock`, but the session has only: calculator, file_list, file_read, file_write, charge (in trn_1)
+            | error[script.mismatch]: line 9 calls `clock`, but the session has only: calculator, file_edit, file_grep, file_list, file_read, file_write, charge (in trn_1)
             |   read on with: outlast explain script.mismatch
             exit 1
         "#]],
@@ -121,19 +121,23 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
         "name = \"a\"\nmodel_calls = 0\n",
         "name = \"a\"\nfiles = \"../secrets\"\n",
         "name = \"a\"\nfiles = \"/etc\"\n",
+        "name = \"a\"\n[fetch]\nallow = [\"https://example.com\"]\n",
+        "name = \"a\"\n[fetch]\nprivate = [\"*.example\"]\n",
     ];
     refused(
         &agents.map(str::to_owned),
         &expect![[r#"
-            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `tools`
+            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `tools`
             [config.invalid]: agent.toml:1: missing field `name`
             [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
             [config.invalid]: agent.toml:2: duplicate key
             [config.invalid]: agent.toml:1: invalid basic string, expected `"`
-            [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`, `read_more`
+            [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`, `read_more`, `todo`, `ask_user`, `fetch`
             [config.invalid]: agent.toml:2: invalid value: integer `0`, expected a nonzero u32
             [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `../secrets`
             [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
+            [config.invalid]: agent.toml:3: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `https://example.com`
+            [config.invalid]: agent.toml:2: expected the exact name of a private host, got `*.example`
         "#]],
     );
 }

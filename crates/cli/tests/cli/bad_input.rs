@@ -87,7 +87,7 @@ fn a_script_that_asks_for_what_the_session_has_not_fails_the_turn() {
          run go --session ann --script script.txt",
         &expect![[r#"
             $ run go --session ann --script script.txt
-            | error[script.mismatch]: line 2 calls `rocket`, but the session has only: calculator, clock, file_list, file_read, file_write, read_more, value_get, value_list, value_set (in trn_1)
+            | error[script.mismatch]: line 2 calls `rocket`, but the session has only: ask_user, calculator, clock, file_edit, file_grep, file_list, file_read, file_write, read_more, todo, value_get, value_list, value_set (in trn_1)
             |   read on with: outlast explain script.mismatch
             exit 1
             $ run go --session ann --script script.txt

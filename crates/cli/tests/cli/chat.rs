@@ -57,6 +57,7 @@ fn a_visit_without_a_word_leaves_no_session_behind() {
         /help       this
         /quit       leave; so does Ctrl-D
         A line that ends with \ goes on in the next one. Ctrl-C cancels the answer that is being given.
+        When the agent asks something, the next line is the answer; a number chooses an option.
         | · /help tells what you can do here
         | error[session.not_found]: nothing has been said in this session yet
         |   read on with: outlast explain session.not_found

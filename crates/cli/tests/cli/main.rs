@@ -3,6 +3,7 @@
 
 mod agent;
 mod bad_input;
+mod builtin;
 mod chat;
 mod demo;
 mod explain;
@@ -10,6 +11,7 @@ mod full;
 mod models;
 mod output;
 mod place;
+mod questions;
 mod run;
 mod sessions;
 mod trial;

@@ -18,7 +18,7 @@ async fn a_trial_without_an_input_is_refused() {
 #[tokio::test]
 async fn a_script_that_does_not_parse_or_fit_is_refused() {
     refused(shop("sing a song").say("hi"), &expect!["script.invalid: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`"]).await;
-    refused(shop("call rocket {}").say("hi"), &expect!["script.mismatch: line 1 calls `rocket`, but the session has only: ask, bake, book, calculator, charge, clock, count, deliver, dice, flaky, look, read_more, ship, value_get, value_list, value_set"]).await;
+    refused(shop("call rocket {}").say("hi"), &expect!["script.mismatch: line 1 calls `rocket`, but the session has only: ask, ask_user, bake, book, calculator, charge, clock, count, deliver, dice, flaky, look, read_more, ship, todo, value_get, value_list, value_set"]).await;
     refused(
         shop("say one").say("hi").say("again"),
         &expect!["script.mismatch: input 2 (`again`) has no section: there are 1 `turn` and no `any`"],

@@ -136,13 +136,19 @@ fn destination(url: &mut Url) -> Result<(Host, u16), Error> {
     }
     let host = url.host().map(|host| host.to_owned());
     let host = host.ok_or_else(|| denied(url, "it names no host"))?;
-    if let Host::Domain(name) = &host
-        && name.split('.').any(|label| label.is_empty() || label.len() > 63)
-    {
+    if !is_host(&host) {
         return Err(denied(url, "this is no name of a host"));
     }
     let port = url.port_or_known_default().ok_or_else(|| denied(url, "it names no port"))?;
     Ok((host, port))
+}
+
+/// Whether it is an address, or a name that somebody could look up.
+fn is_host(host: &Host) -> bool {
+    match host {
+        Host::Domain(name) => name.split('.').all(|label| (1..=63).contains(&label.len())),
+        Host::Ipv4(_) | Host::Ipv6(_) => true,
+    }
 }
 
 fn address(host: &Host) -> Option<IpAddr> {
@@ -230,7 +236,10 @@ impl FromStr for HostRule {
             Some((host, port)) => (host, Port::This(port.parse().map_err(|_| refused())?)),
             None => (text, Port::Usual),
         };
-        let named = |host: &str| Host::parse(host.strip_suffix('.').unwrap_or(host)).map_err(|_| refused());
+        let named = |host: &str| {
+            let host = Host::parse(host.strip_suffix('.').unwrap_or(host)).ok();
+            host.filter(is_host).ok_or_else(refused)
+        };
         let who = match host.strip_prefix("*.") {
             _ if host == "*" => Who::Any,
             Some(parent) => match named(parent)? {

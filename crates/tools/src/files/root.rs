@@ -35,6 +35,14 @@ pub(super) struct Listing {
     pub(super) left_out: usize,
 }
 
+/// Files below a directory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    pub(super) paths: Vec<String>,
+    /// Whether there are more.
+    pub(super) left_out: bool,
+}
+
 impl FileRoot {
     /// A root at this directory, which must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
@@ -115,6 +123,44 @@ impl FileRoot {
         Ok(listing)
     }
 
+    /// The files below a directory, by path, in order, as far as they are wanted. Links are not followed.
+    pub(super) fn files_below(&self, path: &str, most: usize) -> Result<Files, Error> {
+        let top = self.existing(path)?;
+        let mut files = Files { paths: Vec::new(), left_out: false };
+        let mut open = vec![top.clone()];
+        if !top.is_dir() {
+            files.paths.extend(self.relative(&top));
+            return Ok(files);
+        }
+        while let Some(place) = open.pop() {
+            // A directory that cannot be read has no files for us; the top one was read to be found.
+            let Ok(entries) = fs::read_dir(&place) else { continue };
+            let mut entries: Vec<_> = entries.flatten().collect();
+            // The last is taken first.
+            entries.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
+            for entry in entries {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => open.push(entry.path()),
+                    Ok(kind) if kind.is_file() && !is_unfinished(&entry.file_name()) => {
+                        files.paths.extend(self.relative(&entry.path()));
+                    }
+                    _ => {}
+                }
+            }
+            if files.paths.len() > most {
+                files.left_out = true;
+                break;
+            }
+        }
+        files.paths.sort();
+        files.paths.truncate(most);
+        Ok(files)
+    }
+
+    fn relative(&self, place: &Path) -> Option<String> {
+        place.strip_prefix(&self.0).ok()?.to_str().map(str::to_owned)
+    }
+
     /// Where something is that must be there.
     fn existing(&self, path: &str) -> Result<PathBuf, Error> {
         let place: PathBuf = std::iter::once(self.0.as_os_str()).chain(parts(path)?).collect();
@@ -165,6 +211,10 @@ fn parts(path: &str) -> Result<Vec<&OsStr>, Error> {
 fn not_a_path(path: &str) -> Error {
     let detail = format!("expected a path like `notes/today.txt`, without `..`, got {:?}", shown(path));
     Error::new(Kind::ToolArgsInvalid, detail)
+}
+
+fn is_unfinished(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes())
 }
 
 /// Refuses directories, links, pipes and devices: reading a pipe would never end.

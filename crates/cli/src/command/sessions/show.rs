@@ -2,11 +2,12 @@
 use super::tree;
 use crate::data::Data;
 use crate::find;
+use crate::question;
 use crate::terminal::{self, Ink, Line};
 use crate::words;
 use clap::Args;
 use outlast::sqlite::Sqlite;
-use outlast::store::{Backend, Content, HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
+use outlast::store::{Backend, HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, End, Fact, Performed, Record, Seq};
@@ -100,9 +101,8 @@ async fn about(store: &Sqlite, session: &SessionView) -> Result<(), Error> {
         terminal::say(&format!("head {name} at {}", words::place(*node)));
     }
     if let Some(active) = session.active {
-        let secret = store.secret().await?;
-        for wait in &session.waits {
-            terminal::say(&format!("{active} {}", words::wait(&secret, active, wait)));
+        for wait in question::waits(store, active, &session.waits).await? {
+            terminal::say(&format!("{active} {wait}"));
         }
     }
     Ok(())

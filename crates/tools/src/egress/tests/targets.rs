@@ -397,6 +397,7 @@ fn a_rule_for_a_host_reads_back_or_is_refused() {
         "https://example.com",
         "a/b",
         "*.",
+        "example..",
     ];
     let read = rules.map(|rule| match rule.parse::<HostRule>() {
         Ok(read) => format!("{rule} → {read}\n"),
@@ -423,5 +424,6 @@ fn a_rule_for_a_host_reads_back_or_is_refused() {
         https://example.com → config.invalid: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `https://example.com`
         a/b → config.invalid: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `a/b`
         *. → config.invalid: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `*.`
+        example.. → config.invalid: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `example..`
     "]].assert_eq(&read.concat());
 }

@@ -1,0 +1,77 @@
+//! Questions to a person that a turn waits for: found in its records, shown, answered with what somebody types.
+//!
+//! A call of `ask_user` has its question in its arguments. Whoever else asks in the middle of a call records the question
+//! as a step and waits for an event of the same name.
+use crate::words;
+use outlast::store::{SessionView, Store};
+use outlast::tools::{ASK_USER, Question};
+use outlast::vocab::ReplayKey;
+use outlast::vocab::effect::{BatchCall, Command, Outcome, StepOutcome};
+use outlast::vocab::record::{Asked, Fact, Performed, Record};
+use outlast::vocab::wait::{CompletionKey, Wait};
+use outlast::{Error, TurnId};
+use serde::Deserialize;
+use std::fmt::Write as _;
+
+/// A question that waits for its answer.
+pub(crate) struct Open {
+    pub(crate) key: CompletionKey,
+    pub(crate) question: Question,
+}
+
+/// The first question that a session waits for.
+pub(crate) async fn open(store: &dyn Store, session: &SessionView) -> Result<Option<Open>, Error> {
+    let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
+    let records = store.turn_records(turn).await?;
+    let secret = store.secret().await?;
+    let mut waits = session.waits.iter();
+    Ok(waits.find_map(|wait| {
+        let question = asked(&records, &wait.key)?;
+        Some(Open { key: CompletionKey::sign(&secret, turn, wait.key.clone()), question })
+    }))
+}
+
+/// What a turn waits for, in words, and what moves it.
+pub(crate) async fn waits(store: &dyn Store, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
+    let records = store.turn_records(turn).await?;
+    let secret = store.secret().await?;
+    let said = |wait: &Wait| match asked(&records, &wait.key) {
+        Some(question) => {
+            let key = CompletionKey::sign(&secret, turn, wait.key.clone());
+            format!("asks: {}\n  outlast resolve {key} --text ANSWER", said(&question))
+        }
+        None => words::wait(&secret, turn, wait),
+    };
+    Ok(waits.iter().map(said).collect())
+}
+
+/// A question with its options, a line each.
+fn said(question: &Question) -> String {
+    let mut said = question.question.clone();
+    for (index, option) in question.options.iter().enumerate() {
+        let _ = write!(said, "\n  {}. {option}", index + 1);
+    }
+    said
+}
+
+/// The question behind a wait.
+fn asked(records: &[Record], wait: &ReplayKey) -> Option<Question> {
+    let step = wait.as_str().replace("/event:", "/step:");
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+            let calls = batch.calls.iter().enumerate();
+            let mut calls = calls
+                .filter(|(child, call)| key.child(*child, call.model_id().as_str()).completion() == *wait);
+            match calls.next() {
+                Some((_, BatchCall::Run(call))) if call.tool.as_str() == ASK_USER => {
+                    Question::deserialize(&call.arguments).ok()
+                }
+                _ => None,
+            }
+        }
+        Fact::Performed(Performed {
+            key, outcome: Outcome::DurableStep(StepOutcome::Value(value)), ..
+        }) if key.as_str() == step => Question::deserialize(value).ok(),
+        _ => None,
+    })
+}

@@ -1,0 +1,286 @@
+//! The text of a page: what a reader sees, a line per block. No parser: it never fails, and marks that are written wrong
+//! cost some text at most.
+
+/// Elements whose content nobody reads.
+const HIDDEN: &[&str] = &["script", "style", "template", "noscript", "svg"];
+
+/// Elements that begin and end a line.
+const BLOCKS: &[&str] = &[
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "br",
+    "dd",
+    "div",
+    "dl",
+    "dt",
+    "fieldset",
+    "figure",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "header",
+    "hr",
+    "li",
+    "main",
+    "nav",
+    "ol",
+    "p",
+    "pre",
+    "section",
+    "table",
+    "td",
+    "th",
+    "title",
+    "tr",
+    "ul",
+];
+
+/// The longest name of a character, `&CounterClockwiseContourIntegral;` among them.
+const REFERENCE_BYTES: usize = 34;
+
+/// The text of an HTML page.
+pub(super) fn text(html: &str) -> String {
+    let mut page = Page::default();
+    let mut rest = html;
+    while let Some(at) = rest.find('<') {
+        page.say(&rest[..at]);
+        rest = &rest[at..];
+        rest = match Mark::read(rest) {
+            Some((Mark::Comment, after)) => after,
+            Some((Mark::Begin(name), after)) if HIDDEN.contains(&name.as_str()) => past(&name, after),
+            Some((Mark::Begin(name) | Mark::End(name), after)) => {
+                if BLOCKS.contains(&name.as_str()) {
+                    page.end_line();
+                }
+                after
+            }
+            None => {
+                page.say("<");
+                &rest[1..]
+            }
+        };
+    }
+    page.say(rest);
+    page.end_line();
+    page.text
+}
+
+enum Mark {
+    Begin(String),
+    End(String),
+    Comment,
+}
+
+impl Mark {
+    /// The mark at the beginning of a text, and what comes after it.
+    fn read(text: &str) -> Option<(Self, &str)> {
+        if let Some(comment) = text.strip_prefix("<!--") {
+            return Some((Self::Comment, comment.split_once("-->").map_or("", |(_, after)| after)));
+        }
+        if text.starts_with("<!") || text.starts_with("<?") {
+            return Some((Self::Comment, text.split_once('>').map_or("", |(_, after)| after)));
+        }
+        let (ends, inside) = match text.strip_prefix("</") {
+            Some(inside) => (true, inside),
+            None => (false, &text[1..]),
+        };
+        let letters = inside.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        let name = inside[..letters].to_ascii_lowercase();
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return None;
+        }
+        let after = end_of_mark(&inside[letters..]);
+        Some((if ends { Self::End(name) } else { Self::Begin(name) }, after))
+    }
+}
+
+/// What comes after a mark; `>` inside quotes does not end it.
+fn end_of_mark(inside: &str) -> &str {
+    let mut quote = None;
+    for (at, byte) in inside.bytes().enumerate() {
+        match (quote, byte) {
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(open), byte) if open == byte => quote = None,
+            (None, b'>') => return &inside[at + 1..],
+            _ => {}
+        }
+    }
+    ""
+}
+
+/// What comes after the end of an element.
+fn past<'a>(name: &str, mut text: &'a str) -> &'a str {
+    while let Some((_, after)) = text.split_once("</") {
+        match after.split_at_checked(name.len()) {
+            Some((found, after)) if found.eq_ignore_ascii_case(name) => return end_of_mark(after),
+            _ => text = after,
+        }
+    }
+    ""
+}
+
+/// Text on its way: blanks are joined, lines without a word are left out.
+#[derive(Default)]
+struct Page {
+    text: String,
+    line: String,
+}
+
+impl Page {
+    fn say(&mut self, piece: &str) {
+        let piece = characters(piece);
+        if piece.starts_with(char::is_whitespace) {
+            self.blank();
+        }
+        for word in piece.split_whitespace() {
+            self.line.push_str(word);
+            self.line.push(' ');
+        }
+        if !piece.ends_with(char::is_whitespace) && self.line.ends_with(' ') {
+            self.line.pop();
+        }
+    }
+
+    fn blank(&mut self) {
+        if !self.line.is_empty() && !self.line.ends_with(' ') {
+            self.line.push(' ');
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = self.line.trim();
+        if !line.is_empty() {
+            if !self.text.is_empty() {
+                self.text.push('\n');
+            }
+            self.text.push_str(line);
+        }
+        self.line.clear();
+    }
+}
+
+/// Text with its character references undone.
+fn characters(text: &str) -> String {
+    let mut undone = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        undone.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let end = rest.bytes().take(REFERENCE_BYTES).position(|byte| byte == b';');
+        let character = end.and_then(|end| character(&rest[1..end]).map(|character| (character, end)));
+        if let Some((character, end)) = character {
+            undone.push(character);
+            rest = &rest[end + 1..];
+        } else {
+            undone.push('&');
+            rest = &rest[1..];
+        }
+    }
+    undone.push_str(rest);
+    undone
+}
+
+fn character(name: &str) -> Option<char> {
+    let number = name.strip_prefix('#');
+    if let Some(number) = number {
+        let code = match number.strip_prefix(['x', 'X']) {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        return code.ok().and_then(char::from_u32).filter(|c| !c.is_control() || c.is_whitespace());
+    }
+    Some(match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        "nbsp" => '\u{a0}',
+        "copy" => '©',
+        "reg" => '®',
+        "trade" => '™',
+        "hellip" => '…',
+        "ndash" => '–',
+        "mdash" => '—',
+        "lsquo" => '‘',
+        "rsquo" => '’',
+        "ldquo" => '“',
+        "rdquo" => '”',
+        "laquo" => '«',
+        "raquo" => '»',
+        "bull" => '•',
+        "middot" => '·',
+        "times" => '×',
+        "euro" => '€',
+        "pound" => '£',
+        "deg" => '°',
+        "rarr" => '→',
+        "larr" => '←',
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn a_page_is_read_as_a_person_sees_it() {
+        let page = "<!doctype html><html><head><title>T</title><style>p{}</style></head>\n\
+            <body><h1>Tea &amp; cake</h1>\n<p>It is\n  <b>hot</b>, <i>very</i>hot.</p>\
+            <script>if (a < b) { alert('</p>') }</script><ul><li>one</li><li title=\"a>b\">two</li></ul>\
+            <!-- <p>no</p> --><p>3 &lt; 4 &#8364; &#x20AC; &nbsp; &unknown; & so</p>a<br/>b</body></html>";
+        expect![[r"
+            T
+            Tea & cake
+            It is hot, veryhot.
+            one
+            two
+            3 < 4 € € &unknown; & so
+            a
+            b"]]
+        .assert_eq(&text(page));
+    }
+
+    #[test]
+    fn marks_that_are_written_wrong_cost_some_text_at_most() {
+        let pages = [
+            "a < b",
+            "<",
+            "<p",
+            "</",
+            "<p title=\"",
+            "<!--",
+            "<script>",
+            "<3 you",
+            "&",
+            "&#x110000;",
+            "&#0;",
+            "a&amp",
+        ];
+        let log = pages.map(|page| format!("{page} → {:?}\n", text(page)));
+        expect![[r#"
+            a < b → "a < b"
+            < → "<"
+            <p → ""
+            </ → "</"
+            <p title=" → ""
+            <!-- → ""
+            <script> → ""
+            <3 you → "<3 you"
+            & → "&"
+            &#x110000; → "&#x110000;"
+            &#0; → "&#0;"
+            a&amp → "a&amp"
+        "#]]
+        .assert_eq(&log.concat());
+    }
+}

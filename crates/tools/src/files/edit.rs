@@ -1,0 +1,161 @@
+//! `file_edit`: replaces a text in a file by another.
+//!
+//! The text must be there once, so that nobody has to guess which place was meant. What the file was and will be is
+//! recorded before it is touched: an edit that was interrupted is found done, done now, or refused because somebody else
+//! changed the file, and never done twice.
+use super::root::FileRoot;
+use super::{in_order, not_blank};
+use outlast_ports::service::{Service, Steps};
+use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Hash};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Replaces a text in a file.
+pub struct FileEdit;
+
+/// What the model passes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditArgs {
+    /// Where the file is.
+    path: String,
+    /// The text to replace, exactly as it is in the file, with enough around it to be there only once.
+    old: String,
+    /// The text that takes its place.
+    new: String,
+    /// Replace every place where it is; without this it must be there once.
+    #[serde(default)]
+    all: bool,
+}
+
+/// An edit that was worked out.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    before: Hash,
+    after: Hash,
+    places: usize,
+}
+
+impl Tool for FileEdit {
+    type Args = EditArgs;
+    type Needs = (Service<FileRoot>, Steps);
+
+    fn about(&self) -> About {
+        let description = "Replaces a text in a file by another. The old text must be in the file exactly once, unless \
+             all places are meant.";
+        in_order(About::new("file_edit", description).idempotent().durable())
+    }
+
+    async fn run(&self, (root, steps): Self::Needs, call: Call, args: EditArgs) -> Result<Ran, Error> {
+        not_blank("the old text", &args.old)?;
+        let plan: Plan = steps
+            .run("plan", &args.path, async {
+                let text = root.read(&args.path)?;
+                let (edited, places) = edited(&args, &text)?;
+                Ok(Plan { before: Hash::of(text.as_bytes()), after: Hash::of(edited.as_bytes()), places })
+            })
+            .await?;
+        let text = root.read(&args.path)?;
+        let now = Hash::of(text.as_bytes());
+        if now == plan.before {
+            root.write(&args.path, &edited(&args, &text)?.0, call.id)?;
+        } else if now != plan.after {
+            let path = shown(&args.path);
+            return Err(failed(format!("`{path}` was changed by somebody else while it was edited")));
+        }
+        done(json!({ "replaced": plan.places }))
+    }
+}
+
+fn edited(args: &EditArgs, text: &str) -> Result<(String, usize), Error> {
+    let path = shown(&args.path);
+    match text.matches(&args.old).count() {
+        0 => Err(failed(format!("the old text is not in `{path}`; read the file and copy it exactly"))),
+        1 => Ok((text.replacen(&args.old, &args.new, 1), 1)),
+        places if args.all => Ok((text.replace(&args.old, &args.new), places)),
+        places => Err(failed(format!(
+            "the old text is in `{path}` {places} times; pass more of what is around it, or `all`"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use expect_test::expect;
+    use serde_json::json;
+    use std::fs;
+
+    #[test]
+    fn a_text_is_replaced_where_it_is_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a.txt");
+        fs::write(&place, "one two\ntwo three\n").unwrap();
+        let trial = Trial::with_files(dir.path());
+        let edit = |arguments| trial.show("file_edit", arguments) + &fs::read_to_string(&place).unwrap();
+        let log = [
+            edit(json!({"path": "a.txt", "old": "two", "new": "2"})),
+            edit(json!({"path": "a.txt", "old": "one two", "new": "1 2"})),
+            edit(json!({"path": "a.txt", "old": "one two", "new": "1 2"})),
+            edit(json!({"path": "a.txt", "old": "\n", "new": ";\n", "all": true})),
+            edit(json!({"path": "a.txt", "old": "", "new": "x"})),
+            edit(json!({"path": "../a.txt", "old": "a", "new": "x"})),
+            edit(json!({"path": "b.txt", "old": "a", "new": "x"})),
+        ];
+        expect![[r#"
+            tool.failed: the old text is in `a.txt` 2 times; pass more of what is around it, or `all`
+            one two
+            two three
+            {"replaced":1}
+            1 2
+            two three
+            tool.failed: the old text is not in `a.txt`; read the file and copy it exactly
+            1 2
+            two three
+            {"replaced":2}
+            1 2;
+            two three;
+            tool.args_invalid: expected the old text, got an empty one
+            1 2;
+            two three;
+            tool.args_invalid: expected a path like `notes/today.txt`, without `..`, got "../a.txt"
+            1 2;
+            two three;
+            tool.failed: nothing is called `b.txt`
+            1 2;
+            two three;
+        "#]]
+        .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn an_edit_that_was_interrupted_is_not_done_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a.txt");
+        let arguments = json!({"path": "a.txt", "old": "tea", "new": "green tea"});
+        let trial = Trial::with_files(dir.path());
+        fs::write(&place, "tea").unwrap();
+        let mut log = trial.show("file_edit", arguments.clone());
+        // The plan is recorded, so this is the same call after a crash: before its write, after it, and after somebody
+        // else's.
+        for text in ["tea", "green tea", "coffee"] {
+            fs::write(&place, text).unwrap();
+            log += &trial.again("file_edit", arguments.clone());
+            log += &fs::read_to_string(&place).unwrap();
+            log.push('\n');
+        }
+        expect![[r#"
+            {"replaced":1}
+            {"replaced":1}
+            green tea
+            {"replaced":1}
+            green tea
+            tool.failed: `a.txt` was changed by somebody else while it was edited
+            coffee
+        "#]]
+        .assert_eq(&log);
+    }
+}

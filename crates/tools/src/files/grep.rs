@@ -1,0 +1,206 @@
+//! `file_grep`: finds lines in files by a pattern.
+//!
+//! Patterns take time that is linear in the text, whatever they are; what is found, read and looked through is bounded.
+use super::root::{FILE_BYTES, FileRoot};
+use super::{in_order, not_blank};
+use outlast_ports::service::Service;
+use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use regex::{Regex, RegexBuilder};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The most lines that are given.
+pub const GREP_LINES: usize = 200;
+
+/// The most files that are looked through.
+pub const GREP_FILES: usize = 10_000;
+
+/// How much of a line is given, in characters.
+const LINE_CHARS: usize = 300;
+
+/// How large a pattern may become when it is compiled, in bytes.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// Finds lines.
+pub struct FileGrep;
+
+/// What the model passes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GrepArgs {
+    /// A regular expression, like `fn \w+`.
+    pattern: String,
+    /// The directory or file to look in; everything when absent.
+    path: Option<String>,
+    /// Only files whose path fits, like `*.rs` or `src/**/*.toml`.
+    glob: Option<String>,
+    /// Whether upper and lower case are the same.
+    #[serde(default)]
+    ignore_case: bool,
+}
+
+/// A line that fits.
+#[derive(Debug, Serialize)]
+struct Found {
+    path: String,
+    line: usize,
+    text: String,
+}
+
+impl Tool for FileGrep {
+    type Args = GrepArgs;
+    type Needs = Service<FileRoot>;
+
+    fn about(&self) -> About {
+        let description = "Finds lines in text files by a regular expression: path, number and text of each.";
+        in_order(About::new("file_grep", description).pure())
+    }
+
+    async fn run(&self, root: Service<FileRoot>, _: Call, args: GrepArgs) -> Result<Ran, Error> {
+        not_blank("a pattern", &args.pattern)?;
+        let pattern = compiled(&args.pattern, args.ignore_case)?;
+        let glob = args.glob.as_deref().map(Glob::new).transpose()?;
+        let files = root.files_below(&args.path.unwrap_or_default(), GREP_FILES)?;
+        let mut found = Vec::new();
+        let mut more = files.left_out;
+        'files: for path in files.paths {
+            if glob.as_ref().is_some_and(|glob| !glob.fits(&path)) {
+                continue;
+            }
+            // What is no text, or too large, or gone meanwhile, has no lines.
+            let Ok(text) = root.read(&path) else { continue };
+            for (number, line) in text.lines().enumerate().filter(|(_, line)| pattern.is_match(line)) {
+                if found.len() == GREP_LINES {
+                    more = true;
+                    break 'files;
+                }
+                let text = line.chars().take(LINE_CHARS).collect();
+                found.push(Found { path: path.clone(), line: number + 1, text });
+            }
+        }
+        done(json!({"found": found, "more": more}))
+    }
+}
+
+fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex, Error> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.case_insensitive(ignore_case).size_limit(PATTERN_BYTES).dfa_size_limit(FILE_BYTES);
+    builder.build().map_err(|cause| {
+        // The parser draws where it is wrong over several lines; the last says why.
+        let why = cause.to_string();
+        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
+        Error::new(Kind::ToolArgsInvalid, detail)
+    })
+}
+
+/// A pattern for paths: `*` and `?` within a name, `**` across names. Without a slash it is for the name alone.
+struct Glob {
+    pattern: Regex,
+    for_name: bool,
+}
+
+impl Glob {
+    fn new(glob: &str) -> Result<Self, Error> {
+        not_blank("a glob", glob)?;
+        let mut pattern = String::from("^");
+        let mut rest = glob;
+        while let Some(first) = rest.chars().next() {
+            let (piece, length) = match first {
+                '*' if rest.starts_with("**/") => ("(.*/)?".to_owned(), 3),
+                '*' if rest.starts_with("**") => (".*".to_owned(), 2),
+                '*' => ("[^/]*".to_owned(), 1),
+                '?' => ("[^/]".to_owned(), 1),
+                other => (regex::escape(other.encode_utf8(&mut [0; 4])), other.len_utf8()),
+            };
+            pattern.push_str(&piece);
+            rest = &rest[length..];
+        }
+        pattern.push('$');
+        Ok(Self { pattern: compiled(&pattern, false)?, for_name: !glob.contains('/') })
+    }
+
+    fn fits(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().filter(|_| self.for_name);
+        self.pattern.is_match(name.unwrap_or(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::Trial;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn found(trial: &Trial, arguments: Value) -> String {
+        trial.show("file_grep", arguments)
+    }
+
+    #[test]
+    fn lines_are_found_in_the_order_of_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in
+            [("a.rs", "fn one() {}\nlet x;\n"), ("src/b.rs", "fn two() {}\n"), ("src/c/d.toml", "FN = 1\n")]
+        {
+            let place = dir.path().join(path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::write(place, text).unwrap();
+        }
+        fs::write(dir.path().join("binary"), [0xff, b'f', b'n']).unwrap();
+        fs::write(dir.path().join(".outlast-cal_1"), "fn unfinished").unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "fn secret").unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join("file")).unwrap();
+        let trial = Trial::with_files(dir.path());
+        let log = [
+            found(&trial, json!({"pattern": "fn"})),
+            found(&trial, json!({"pattern": "fn", "ignore_case": true, "path": "src"})),
+            found(&trial, json!({"pattern": "^fn \\w+", "glob": "*.rs", "path": "src/b.rs"})),
+            found(&trial, json!({"pattern": "fn", "glob": "src/*.rs"})),
+            found(&trial, json!({"pattern": "(?i)fn", "glob": "**/*.toml"})),
+            found(&trial, json!({"pattern": "fn", "path": "link"})),
+            found(&trial, json!({"pattern": "fn", "path": "../"})),
+            found(&trial, json!({"pattern": "fn("})),
+            found(&trial, json!({"pattern": " "})),
+            found(&trial, json!({"pattern": "((a{1,1000}){1,1000}){1,1000}"})),
+        ];
+        expect![[r#"
+            {"found":[{"line":1,"path":"a.rs","text":"fn one() {}"},{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
+            {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"},{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}
+            {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
+            {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
+            {"found":[{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}
+            tool.failed: `link` leads out of the directory for files
+            tool.args_invalid: expected a path like `notes/today.txt`, without `..`, got "../"
+            tool.args_invalid: expected a regular expression, got `fn(`: unclosed group
+            {"found":[{"line":1,"path":"a.rs","text":"fn one() {}"},{"line":2,"path":"a.rs","text":"let x;"},{"line":1,"path":"src/b.rs","text":"fn two() {}"},{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}
+            tool.args_invalid: expected a regular expression, got `((a{1,1000}){1,1000}){1,1000}`: Compiled regex exceeds size limit of 1048576 bytes.
+        "#]].assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn a_pattern_that_would_take_for_ever_elsewhere_takes_a_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "a".repeat(100_000)).unwrap();
+        let trial = Trial::with_files(dir.path());
+        assert_eq!(found(&trial, json!({"pattern": "(a+)+b$"})), "{\"found\":[],\"more\":false}\n");
+    }
+
+    #[test]
+    fn what_is_found_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), format!("{}\n", "é".repeat(400)).repeat(super::GREP_LINES + 1))
+            .unwrap();
+        let trial = Trial::with_files(dir.path());
+        let given = trial.call("file_grep", json!({"pattern": "é"})).unwrap();
+        let lines = given["found"].as_array().unwrap();
+        assert_eq!((lines.len(), &given["more"]), (super::GREP_LINES, &json!(true)));
+        assert_eq!(lines[0]["text"].as_str().unwrap().chars().count(), super::LINE_CHARS);
+    }
+}
