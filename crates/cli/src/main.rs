@@ -31,6 +31,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: this process may have been started to become a command of the tool `shell`.
+    #[cfg(target_os = "linux")]
+    outlast::tools::shell::start();
     let Cli { data, command } = Cli::parse();
     command.run(&data).unwrap_or_else(|error| {
         terminal::complain(&error);

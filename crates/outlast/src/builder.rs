@@ -194,6 +194,15 @@ impl Builder {
         self.tool(Fetch)
     }
 
+    /// Adds a tool that runs commands behind walls. `outlast::tools::shell::start` must be the first thing in `main`.
+    #[cfg(target_os = "linux")]
+    pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
+        shell.check()?;
+        let run = outlast_tools::shell::ShellRun::new(&shell);
+        self.services = self.services.grant(shell);
+        Ok(self.tool(run))
+    }
+
     /// Grants a service to every tool that names its type.
     #[must_use]
     pub fn service<T: Send + Sync + 'static>(mut self, service: T) -> Self {

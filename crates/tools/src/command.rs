@@ -14,6 +14,8 @@ mod program;
 mod tests;
 
 pub use program::{Finished, OUTPUT_BYTES, Program};
+#[cfg(target_os = "linux")]
+pub(crate) use program::{Group, end};
 
 use outlast_ports::Answer;
 use outlast_ports::service::CallScope;

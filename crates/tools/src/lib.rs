@@ -11,6 +11,7 @@
 //! | `file_read`, `file_list`, `file_grep` | pure | reads, lists and searches files below a directory | [`FileRoot`] |
 //! | `file_write`, `file_edit` | idempotent | writes files below it | [`FileRoot`] |
 //! | `fetch` | pure | reads a page of the web | [`egress::Egress`] |
+//! | `shell` | at most once | runs a command behind walls, on Linux | `shell::Shell` |
 //!
 //! Tools of other languages are programs: [`command`].
 //!
@@ -26,6 +27,8 @@ pub mod egress;
 mod fetch;
 mod files;
 mod read_more;
+#[cfg(target_os = "linux")]
+pub mod shell;
 mod todo;
 mod values;
 

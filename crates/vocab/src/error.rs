@@ -180,6 +180,8 @@ kinds! {
     /// A durable step has no name, or a name that its call used before.
     StepNameInvalid = "step.name_invalid", Reject, 400;
 
+    /// Commands cannot be kept behind walls here.
+    SandboxUnavailable = "sandbox.unavailable", Reject, 503;
     /// The rules of egress do not let a tool go there.
     EgressDenied = "egress.denied", Reject, 403;
     /// Somebody outside does not answer, or not to the end.

@@ -6,6 +6,8 @@ use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
 use outlast::tools::command::Commands;
 use outlast::tools::egress::{Egress, HostRule, Rules};
+#[cfg(target_os = "linux")]
+use outlast::tools::shell::Shell;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
 use outlast::{Builder, Error, Kind, Limits};
@@ -37,6 +39,7 @@ struct AgentTable {
     builtin: Vec<Group>,
     files: Option<Spanned<PathBuf>>,
     fetch: Option<Spanned<FetchTable>>,
+    shell: Option<Spanned<ShellTable>>,
     #[serde(default)]
     tools: Vec<Spanned<ToolTable>>,
 }
@@ -70,6 +73,34 @@ impl FetchTable {
             Some(allow) => rules.only(allow.iter().cloned()),
             None => rules,
         })
+    }
+}
+
+/// How commands run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShellTable {
+    deadline_s: Option<NonZeroU32>,
+    #[serde(default)]
+    read: Vec<PathBuf>,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    without_landlock: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl ShellTable {
+    fn shell(&self, root: &FileRoot) -> Shell {
+        let mut shell = Shell::new(root);
+        if let Some(seconds) = self.deadline_s {
+            shell = shell.deadline(Duration::from_secs(seconds.get().into()));
+        }
+        if self.without_landlock {
+            shell = shell.even_without_landlock();
+        }
+        shell = self.read.iter().fold(shell, Shell::read);
+        self.env.iter().fold(shell, Shell::env)
     }
 }
 
@@ -134,7 +165,7 @@ impl AgentFile {
 
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
-        let AgentTable { name, system, model_calls, builtin, files, fetch, .. } = &self.agent;
+        let AgentTable { name, system, model_calls, builtin, files, fetch, shell, .. } = &self.agent;
         let mut builder = builder.agent(name);
         if let Some(system) = system {
             builder = builder.system(system);
@@ -165,7 +196,12 @@ impl AgentFile {
                 let detail = format!("the directory {} for files cannot be made: {cause}", root.display());
                 Error::new(Kind::IoFailed, detail).because(cause)
             })?;
-            builder = builder.files(FileRoot::open(&root)?);
+            let root = FileRoot::open(&root)?;
+            #[cfg(target_os = "linux")]
+            if let Some(shell) = shell {
+                builder = builder.shell(shell.get_ref().shell(&root))?;
+            }
+            builder = builder.files(root);
         }
         let mut commands = Commands::default();
         for (contract, words) in &self.commands {
@@ -199,6 +235,10 @@ impl Source<'_> {
         }
         if let Some(fetch) = &agent.fetch {
             fetch.get_ref().rules().map_err(|error| self.invalid(fetch.span().start, error.detail()))?;
+        }
+        if let (Some(shell), None) = (&agent.shell, &agent.files) {
+            let detail = "the shell works in the directory for files; add `files = \"…\"`";
+            return Err(self.invalid(shell.span().start, detail));
         }
         let command = |tool: &Spanned<ToolTable>| {
             let words = Words::find(&tool.get_ref().command, home)

@@ -123,11 +123,12 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
         "name = \"a\"\nfiles = \"/etc\"\n",
         "name = \"a\"\n[fetch]\nallow = [\"https://example.com\"]\n",
         "name = \"a\"\n[fetch]\nprivate = [\"*.example\"]\n",
+        "name = \"a\"\n[shell]\n",
     ];
     refused(
         &agents.map(str::to_owned),
         &expect![[r#"
-            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `tools`
+            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `shell`, `tools`
             [config.invalid]: agent.toml:1: missing field `name`
             [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
             [config.invalid]: agent.toml:2: duplicate key
@@ -138,6 +139,7 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
             [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
             [config.invalid]: agent.toml:3: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `https://example.com`
             [config.invalid]: agent.toml:2: expected the exact name of a private host, got `*.example`
+            [config.invalid]: agent.toml:2: the shell works in the directory for files; add `files = "…"`
         "#]],
     );
 }

@@ -14,6 +14,8 @@ mod place;
 mod questions;
 mod run;
 mod sessions;
+#[cfg(target_os = "linux")]
+mod shell;
 mod trial;
 mod unknown;
 mod verify;

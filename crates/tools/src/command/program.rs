@@ -44,7 +44,7 @@ impl Program {
     /// Runs it with this on standard input and these variables in its environment. It has ended when its process has
     /// and nothing it started holds its output open. Dropping the future kills all of them.
     pub async fn run(&self, input: Vec<u8>, variables: &[(&str, String)]) -> Result<Finished, Error> {
-        let mut group = Group(self.start(variables)?);
+        let mut group = Group::of(self.start(variables)?);
         let (stdin, stdout, stderr) = group.pipes();
         let fed = async {
             // A program need not read what it is given.
@@ -53,11 +53,10 @@ impl Program {
             }
             Ok(())
         };
-        let ((), printed, complained) =
-            tokio::try_join!(fed, all(stdout), end(stderr)).map_err(|error| self.named(&error))?;
-        // Its process is waited for last: until then its number stands for its group.
-        let status = group.0.wait().await.map_err(|cause| self.lost(cause))?;
-        Ok(Finished { status, printed, complained })
+        let ((), printed, complained) = tokio::try_join!(fed, all(stdout), end(stderr, COMPLAINT_BYTES))
+            .map_err(|error| self.named(&error))?;
+        let status = group.wait().await.map_err(|cause| self.lost(cause))?;
+        Ok(Finished { status, printed, complained: complained.text })
     }
 
     fn start(&self, variables: &[(&str, String)]) -> Result<Child, Error> {
@@ -83,8 +82,8 @@ impl Program {
     }
 }
 
-/// A process and everything it started that stayed in its group.
-struct Group(Child);
+/// A process and everything it started that stayed in its group. Dropping it kills all of them.
+pub(crate) struct Group(Child);
 
 type Pipes = (
     Option<tokio::process::ChildStdin>,
@@ -93,8 +92,18 @@ type Pipes = (
 );
 
 impl Group {
-    fn pipes(&mut self) -> Pipes {
+    /// The group of a process that leads one.
+    pub(crate) fn of(leader: Child) -> Self {
+        Self(leader)
+    }
+
+    pub(crate) fn pipes(&mut self) -> Pipes {
         (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take())
+    }
+
+    /// How its process ended. Waited for last: until then its number stands for its group.
+    pub(crate) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.0.wait().await
     }
 }
 
@@ -122,9 +131,16 @@ async fn all(from: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+/// The end of a text.
+pub(crate) struct Tail {
+    pub(crate) text: String,
+    /// Whether there was more before it.
+    pub(crate) cut: bool,
+}
+
 /// The end of what is printed, however much it is.
-async fn end(from: Option<impl AsyncRead + Unpin>) -> Result<String, Error> {
-    let mut kept: Vec<u8> = Vec::new();
+pub(crate) async fn end(from: Option<impl AsyncRead + Unpin>, most: usize) -> Result<Tail, Error> {
+    let (mut kept, mut cut) = (Vec::new(), false);
     if let Some(mut from) = from {
         let mut piece = [0; 4 << 10];
         loop {
@@ -133,11 +149,12 @@ async fn end(from: Option<impl AsyncRead + Unpin>) -> Result<String, Error> {
                 break;
             }
             kept.extend_from_slice(&piece[..read]);
-            let over = kept.len().saturating_sub(COMPLAINT_BYTES);
+            let over = kept.len().saturating_sub(most);
+            cut |= over > 0;
             kept.drain(..over);
         }
     }
-    Ok(String::from_utf8_lossy(&kept).trim().to_owned())
+    Ok(Tail { text: String::from_utf8_lossy(&kept).trim().to_owned(), cut })
 }
 
 fn unread(cause: std::io::Error) -> Error {

@@ -54,6 +54,11 @@ impl FileRoot {
         })
     }
 
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(super) fn read(&self, path: &str) -> Result<String, Error> {
         let place = self.existing(path)?;
         let found = fs::metadata(&place).map_err(|cause| trouble(path, cause))?;

@@ -1,0 +1,207 @@
+//! `shell`: runs a command in the directory for files, behind walls.
+//!
+//! The command's process is started by this very program, which first goes behind the walls itself and then becomes the
+//! command ([`sandbox`]): it sees the directory for files, the programs and libraries of the system and nothing else
+//! (Landlock), it has no network, cannot trace, mount or load anything ([`calls`], seccomp), is bounded in time, memory,
+//! files and processes, has an environment of its own and no descriptor of ours. At its deadline, or when the turn is
+//! cancelled, it is killed with everything it started; it cannot leave its process group.
+//!
+//! A program that offers the tool calls [`start`] as the first thing in its `main`.
+mod calls;
+mod sandbox;
+
+pub use sandbox::start;
+
+use crate::command::{Group, end};
+use crate::files::root::FileRoot;
+use outlast_ports::service::Service;
+use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_vocab::tool::Scheduling;
+use outlast_vocab::{CallId, Error, Kind, limits};
+use sandbox::{REFUSED, Spec};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// The longest command in bytes.
+pub const COMMAND_BYTES: usize = 16 << 10;
+
+/// How much of what a command prints is kept, in bytes: the end of it, and of standard error likewise.
+pub const PRINTED_BYTES: usize = 64 << 10;
+
+/// How long a command may run when nobody says otherwise.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// Where commands look for programs.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// How commands run.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    root: PathBuf,
+    deadline: Duration,
+    read: Vec<PathBuf>,
+    passed_on: Vec<String>,
+    needs_landlock: bool,
+}
+
+impl Shell {
+    /// A shell that works in the directory for files.
+    pub fn new(root: &FileRoot) -> Self {
+        let root = root.path().to_owned();
+        Self { root, deadline: DEADLINE, read: Vec::new(), passed_on: Vec::new(), needs_landlock: true }
+    }
+
+    /// A command may run this long.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Commands may read this too, and run what is in it.
+    #[must_use]
+    pub fn read(mut self, path: impl Into<PathBuf>) -> Self {
+        self.read.push(path.into());
+        self
+    }
+
+    /// Commands find this variable of our environment in theirs.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>) -> Self {
+        self.passed_on.push(name.into());
+        self
+    }
+
+    /// Commands run even where the kernel has no Landlock: then they can read and write whatever we can.
+    #[must_use]
+    pub fn even_without_landlock(mut self) -> Self {
+        self.needs_landlock = false;
+        self
+    }
+
+    /// Refuses a shell that could not run anything: found at start-up, not in the middle of a turn.
+    pub fn check(&self) -> Result<(), Error> {
+        if !sandbox::is_started() {
+            let detail = "the shell needs `outlast::tools::shell::start()` as the first thing in `main`";
+            return Err(Error::new(Kind::SandboxUnavailable, detail));
+        }
+        if self.needs_landlock && !sandbox::has_landlock() {
+            let detail = "this kernel has no Landlock, which keeps commands in their directory";
+            return Err(Error::new(Kind::SandboxUnavailable, detail));
+        }
+        if let Some(missing) = self.passed_on.iter().find(|name| std::env::var_os(name).is_none()) {
+            let detail = format!("the environment has no variable `{missing}`, which commands are to see");
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        Ok(())
+    }
+
+    fn command(&self, spec: &Spec<'_>, temporary: &Path) -> Result<Command, Error> {
+        let us = std::env::current_exe().map_err(|cause| {
+            Error::new(Kind::SandboxUnavailable, format!("this program cannot be found: {cause}"))
+                .because(cause)
+        })?;
+        let mut command = Command::new(us);
+        command.args(spec.words()).current_dir(&self.root).env_clear().process_group(0);
+        command.env("PATH", PATH).env("HOME", &self.root).env("TMPDIR", temporary).env("LANG", "C.UTF-8");
+        command.envs(self.passed_on.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// Runs a command.
+pub struct ShellRun {
+    deadline: Duration,
+}
+
+impl ShellRun {
+    /// The tool for this shell, which must be granted.
+    pub fn new(shell: &Shell) -> Self {
+        Self { deadline: shell.deadline }
+    }
+}
+
+/// What the model passes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShellArgs {
+    /// The command, as `sh` reads it.
+    command: String,
+}
+
+impl Tool for ShellRun {
+    type Args = ShellArgs;
+    type Needs = Service<Shell>;
+
+    fn about(&self) -> About {
+        let description = "Runs a command with `sh` in the directory for files. It has no network and sees no other \
+             files than these and the programs of the system. Gives the exit code and the end of what it printed.";
+        About::new("shell", description)
+            .scheduled(Scheduling::Keyed("files".to_owned()))
+            .deadline(self.deadline)
+            .approval()
+    }
+
+    async fn run(&self, shell: Service<Shell>, call: Call, args: ShellArgs) -> Result<Ran, Error> {
+        limits::check("command_bytes", args.command.len(), COMMAND_BYTES)?;
+        if args.command.contains('\0') {
+            return Err(Error::new(Kind::ToolArgsInvalid, "expected a command, got one with a zero byte"));
+        }
+        let temporary = Temporary::make(call.id)?;
+        let spec = Spec {
+            command: args.command.as_str().into(),
+            root: shell.root.clone(),
+            temporary: temporary.0.clone(),
+            read: shell.read.clone(),
+            seconds: shell.deadline.as_secs().max(1),
+            needs_landlock: shell.needs_landlock,
+        };
+        let child = shell.command(&spec, &temporary.0)?.spawn().map_err(|cause| {
+            Error::new(Kind::ToolUnavailable, format!("the shell cannot be started: {cause}")).because(cause)
+        })?;
+        let mut group = Group::of(child);
+        let (_, stdout, stderr) = group.pipes();
+        let (printed, complained) = tokio::try_join!(end(stdout, PRINTED_BYTES), end(stderr, PRINTED_BYTES))?;
+        let status =
+            group.wait().await.map_err(|cause| failed(format!("how it ended is not known: {cause}")))?;
+        if status.code() == Some(REFUSED) && complained.text.starts_with(sandbox::COMPLAINT) {
+            return Err(Error::new(Kind::SandboxUnavailable, complained.text));
+        }
+        done(json!({
+            "exit_code": status.code(),
+            "signal": status.signal(),
+            "stdout": printed.text,
+            "stderr": complained.text,
+            "cut": printed.cut || complained.cut,
+        }))
+    }
+}
+
+/// A directory for what a command keeps for a moment; gone with the call.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn make(call: CallId) -> Result<Self, Error> {
+        let place = std::env::temp_dir().join(format!("outlast-{call}"));
+        std::fs::DirBuilder::new().mode(0o700).create(&place).map_err(|cause| {
+            let detail = format!("the directory {} cannot be made: {cause}", place.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans up temporary files.
+        let _removed = std::fs::remove_dir_all(&self.0);
+    }
+}
