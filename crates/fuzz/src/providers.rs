@@ -107,5 +107,6 @@ fn contract(name: &str) -> Contract {
         retry: RetryPolicy::default(),
         deadline: None,
         durable: false,
+        approval: false,
     }
 }

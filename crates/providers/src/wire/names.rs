@@ -94,6 +94,7 @@ pub(crate) mod tests {
             retry: RetryPolicy::default(),
             deadline: None,
             durable: false,
+            approval: false,
         }
     }
 

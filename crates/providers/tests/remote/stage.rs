@@ -52,6 +52,7 @@ pub(crate) fn tool(name: &str, input: Value) -> Contract {
         retry: RetryPolicy::default(),
         deadline: None,
         durable: false,
+        approval: false,
     }
 }
 
