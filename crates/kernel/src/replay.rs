@@ -109,7 +109,13 @@ impl History {
 
     /// How often the turn held still before it tried the model call at this place again.
     pub fn backoffs(&self, model_call: &ReplayKey) -> u32 {
-        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && !wait.is_in_line());
+        u32::try_from(waits.count()).unwrap_or(u32::MAX)
+    }
+
+    /// How often the turn held still because it was not its turn at the provider yet.
+    pub fn times_in_line(&self, model_call: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && wait.is_in_line());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 

@@ -83,6 +83,17 @@ impl ModelInfo {
     }
 }
 
+/// How often a key may be used, as far as that is known; whoever has the key shares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// What is shared: the name of a provider's key, never the key itself.
+    pub key: String,
+    /// Requests in a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Tokens in a minute.
+    pub tokens_per_minute: Option<u64>,
+}
+
 /// Speaks to models.
 pub trait ModelProvider: Send + Sync {
     /// What is known of this model, or nothing if this provider does not serve it.
@@ -92,6 +103,13 @@ pub trait ModelProvider: Send + Sync {
     fn why_not(&self, model: &ModelName) -> Option<Error> {
         let _ = model;
         None
+    }
+
+    /// How often this model may be asked. Without more knowledge the models of one provider share a gate, which closes when
+    /// the provider turns somebody away.
+    fn rate(&self, model: &ModelName) -> Rate {
+        let provider = model.as_str().split('/').next().unwrap_or_default();
+        Rate { key: provider.to_owned(), requests_per_minute: None, tokens_per_minute: None }
     }
 
     /// Asks it. An error of class `retry` before the first piece means that the same call may be made again.

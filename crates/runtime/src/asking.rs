@@ -7,13 +7,17 @@ use futures_util::future::{Either, poll_immediate, select};
 use outlast_kernel::reply::Building;
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Entropy;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_ports::store::Said;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome};
 use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::message::Message;
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
 use std::time::Duration;
+
+/// Bytes of a token, about.
+const TOKEN_BYTES: usize = 4;
 
 /// A model call while it is tried.
 pub(crate) struct Asking<'a> {
@@ -27,6 +31,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) lease: u64,
     /// Attempts before the turn held still for the next one.
     pub(crate) tried: u32,
+    /// How often the turn held still in line.
+    pub(crate) in_line: u32,
     /// Whether a long pause is waited for in memory or by holding still.
     pub(crate) tier: Tier,
     pub(crate) audience: Audience,
@@ -47,8 +53,8 @@ pub(crate) enum Asked {
     Outcome(ModelOutcome),
     /// The next attempt is too far off to be waited for in memory.
     Pause {
-        /// How many attempts were made.
-        tried: u32,
+        /// The wait.
+        key: ReplayKey,
         /// How far off it is.
         pause: Duration,
     },
@@ -86,7 +92,11 @@ impl Asking<'_> {
         host: &mut H,
     ) -> Result<Asked, Error> {
         let limits = &self.world.limits;
+        let rate = self.provider.rate(&request.call.model);
         loop {
+            if let Some(pause) = self.stand_in_line(&rate, &request).await {
+                return Ok(Asked::Pause { key: self.key.in_line(self.in_line), pause });
+            }
             self.tried += 1;
             let before = self.lease.saturating_sub(1).saturating_mul(u64::from(limits.model_attempts));
             let attempt = u32::try_from(before + u64::from(self.tried)).unwrap_or(u32::MAX);
@@ -115,10 +125,32 @@ impl Asking<'_> {
             said = if self.info.goes_on && heard.only_text { heard.text } else { String::new() };
             let entropy = self.world.entropy.as_ref();
             let pause = error.pause().unwrap_or_else(|| jittered(limits, self.tried, entropy));
+            if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
+                self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
+            }
             if pause > limits.wait_in_memory && self.tier == Tier::Durable {
-                return Ok(Asked::Pause { tried: self.tried, pause });
+                return Ok(Asked::Pause { key: self.key.backoff(self.tried), pause });
             }
             self.world.clock.sleep(pause).await;
+        }
+    }
+
+    /// Waits for its turn at the provider; a wait that is too long for memory comes back.
+    async fn stand_in_line(&self, rate: &Rate, request: &ModelRequest<'_>) -> Option<Duration> {
+        let tokens = match rate.tokens_per_minute {
+            Some(_) => {
+                let messages: usize = request.messages().map(Message::size).sum();
+                u64::try_from((request.system.len() + messages) / TOKEN_BYTES).unwrap_or(u64::MAX)
+            }
+            None => 0,
+        };
+        loop {
+            let now = self.world.clock.now();
+            let wait = self.world.governor.admit(self.caller.session, rate, tokens, now).err()?;
+            if wait > self.world.limits.wait_in_memory && self.tier == Tier::Durable {
+                return Some(wait);
+            }
+            self.world.clock.sleep(wait).await;
         }
     }
 

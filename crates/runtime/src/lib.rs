@@ -11,6 +11,7 @@ pub mod catalogue;
 pub mod drive;
 pub mod events;
 pub mod files;
+pub mod governor;
 pub mod host;
 pub mod inline;
 pub mod journaled;

@@ -57,8 +57,8 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     };
     let outcome = match asked {
         Asked::Outcome(outcome) => outcome,
-        Asked::Pause { tried, pause } => {
-            let (key, deadline) = (ask.key().backoff(tried), turn.world.clock.now().after(pause));
+        Asked::Pause { key, pause } => {
+            let deadline = turn.world.clock.now().after(pause);
             return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
         }
     };
@@ -87,6 +87,7 @@ async fn show<H: Host>(
         info,
         lease: turn.lease,
         tried: host.history().backoffs(ask.key()),
+        in_line: host.history().times_in_line(ask.key()),
         tier: host.tier(),
         audience: Audience::Watchers,
     };

@@ -1,6 +1,7 @@
 //! What a turn works with: the ports of this process, and what its package resolves to among them.
 use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
+use crate::governor::Governor;
 use crate::live::Hub;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::model::{ModelInfo, ModelProvider};
@@ -27,6 +28,8 @@ pub struct World {
     pub hub: Hub,
     /// Attachments that were shown to a model a moment ago.
     pub files: RecentFiles,
+    /// Who may ask a provider, and when.
+    pub governor: Governor,
 }
 
 impl World {
@@ -39,7 +42,7 @@ impl World {
         limits: Limits,
     ) -> Self {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
-        Self { models, tools, clock, entropy, limits, hub, files }
+        Self { models, tools, clock, entropy, limits, hub, files, governor: Governor::default() }
     }
 
     /// Who serves a model, and what is known of it.

@@ -85,6 +85,7 @@ impl Room<'_> {
             info: self.info,
             lease: turn.lease,
             tried: 0,
+            in_line: 0,
             tier: crate::host::Tier::Ephemeral,
             audience: Audience::Nobody,
         };

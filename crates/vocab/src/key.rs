@@ -88,6 +88,17 @@ impl ReplayKey {
         self.under(format_args!("backoff:{attempt}"))
     }
 
+    /// The `number`-th wait of a model call for its turn at the provider.
+    #[must_use]
+    pub fn in_line(&self, number: u32) -> Self {
+        self.under(format_args!("line:{number}"))
+    }
+
+    /// Whether this is a wait for a turn at the provider.
+    pub fn is_in_line(&self) -> bool {
+        self.0.rsplit('/').next().is_some_and(|last| last.starts_with("line:"))
+    }
+
     /// The wait for a person after the turn got stuck for the `number`-th time.
     #[must_use]
     pub fn stuck(&self, number: u32) -> Self {

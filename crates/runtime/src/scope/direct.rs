@@ -57,6 +57,7 @@ impl Scope {
             info,
             lease: self.lease,
             tried: self.history.backoffs(&key),
+            in_line: self.history.times_in_line(&key),
             tier: self.tier,
             audience: Audience::Nobody,
         };
@@ -69,11 +70,9 @@ impl Scope {
         // Nothing of it is kept before it is whole.
         let outcome = match asking.ask(request, String::new(), &mut Inline::default()).await? {
             Asked::Outcome(outcome) => outcome,
-            Asked::Pause { tried, pause } => {
+            Asked::Pause { key, pause } => {
                 let deadline = Some(self.world.clock.now().after(pause));
-                return self
-                    .hold_still(Wait { key: key.backoff(tried), kind: WaitKind::Sleep, deadline })
-                    .await;
+                return self.hold_still(Wait { key, kind: WaitKind::Sleep, deadline }).await;
             }
         };
         let fact = self.performed(key, call.clone(), DirectOutcome(outcome.clone()));

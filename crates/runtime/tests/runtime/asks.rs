@@ -1,10 +1,11 @@
 //! What models are asked and shown besides the conversation: attachments, questions of tools, what was said before a cut.
 use crate::common::*;
 use futures_util::stream;
+use outlast_ports::clock::Clock;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::service::{Attachments, Models, Services, Tools};
-use outlast_ports::store::{Store, Upload};
+use outlast_ports::store::{Store, Target, Upload};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::effect::StopReason;
@@ -12,7 +13,7 @@ use outlast_vocab::event::{Event, LiveKind};
 use outlast_vocab::message::{Arguments, ModelName, Part, ToolUse};
 use outlast_vocab::record::{End, Fact};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::{Error, Kind, Limits};
+use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -430,4 +431,56 @@ async fn a_result_too_large_to_be_shown_is_attached_and_read_on_by_its_handle() 
     // The journal has the beginning and the reference.
     let bytes: usize = life.facts().await.iter().map(|fact| fact.encode().len()).sum();
     assert!(bytes < 10_000, "{bytes}");
+}
+
+/// A provider that lets one request through and then asks for a pause of ten seconds.
+struct Busy {
+    asked: Arc<Mutex<Vec<Millis>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl ModelProvider for Busy {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(self.clock.now());
+        let events = if asked.len() == 2 {
+            let busy = Error::new(Kind::ModelUnavailable, "429");
+            vec![Err(busy.retry_after(Duration::from_secs(10)))]
+        } else {
+            vec![Ok(ModelEvent::Text("done".into())), Ok(ModelEvent::End(StopReason::End))]
+        };
+        Box::pin(stream::iter(events))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_that_share_a_key_wait_together_when_one_is_turned_away() {
+    let asked: Arc<Mutex<Vec<Millis>>> = Arc::default();
+    let heard = asked.clone();
+    let change = move |config: &mut Config| {
+        config.models = vec![Arc::new(Busy { asked, clock: config.clock.clone() })];
+    };
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let mut turns = Vec::new();
+    for number in 0..6 {
+        let target = Target::New(SessionId::from_u128(1_000 + number));
+        turns.push(life.runtime.submit(Input::text(target, "go")).await.unwrap().turn);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for turn in turns {
+        assert_eq!(life.end(turn).await, answered("done"));
+    }
+    // One was let through, one was turned away; the other four did not even try until the provider was ready again, and then
+    // one after the other.
+    let asked = heard.lock().unwrap().clone();
+    assert_eq!(asked.len(), 7);
+    let since: Vec<u64> =
+        asked.iter().map(|at| u64::try_from(asked[1].until(*at).as_millis()).unwrap()).collect();
+    assert_eq!(since[..2], [0, 0]);
+    assert!(since[2..].iter().all(|millis| (9_990..12_000).contains(millis)), "{since:?}");
+    assert!(since[2..].windows(2).all(|pair| pair[1] - pair[0] >= 90), "{since:?}");
 }
