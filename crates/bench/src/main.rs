@@ -1,9 +1,10 @@
 //! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
 //!
-//! `cargo xtask bench [--quick] [--only turns] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+//! `cargo xtask bench [--quick] [--only turns|models] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
 mod disk;
 mod growth;
 mod inline;
+mod models;
 mod parked;
 mod report;
 mod rig;
@@ -16,10 +17,19 @@ use std::process::ExitCode;
 /// What the command line asks for.
 struct Asked {
     quick: bool,
-    /// Only the two limits and the durable turns.
-    only_turns: bool,
+    /// Only these, if any.
+    only: Option<Only>,
     store: Store,
     json: Option<PathBuf>,
+}
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    /// The two limits and the durable turns.
+    Turns,
+    /// Models over HTTP.
+    Models,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +47,7 @@ fn main() -> ExitCode {
         Ok(asked) => asked,
         Err(message) => {
             eprintln!(
-                "{message}\nusage: bench [--quick] [--only turns] [--store sqlite|memory] [--json FILE]"
+                "{message}\nusage: bench [--quick] [--only turns|models] [--store sqlite|memory] [--json FILE]"
             );
             return ExitCode::from(2);
         }
@@ -61,13 +71,14 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 fn parse(args: &mut impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { quick: false, only_turns: false, store: Store::Sqlite, json: None };
+    let mut asked = Asked { quick: false, only: None, store: Store::Sqlite, json: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--quick" => asked.quick = true,
             "--only" => match args.next().as_deref() {
-                Some("turns") => asked.only_turns = true,
-                other => return Err(format!("--only takes turns, not {other:?}")),
+                Some("turns") => asked.only = Some(Only::Turns),
+                Some("models") => asked.only = Some(Only::Models),
+                other => return Err(format!("--only takes turns or models, not {other:?}")),
             },
             "--json" => asked.json = Some(args.next().ok_or("--json needs a file")?.into()),
             "--store" => {
@@ -88,16 +99,21 @@ fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
     // Below the working directory, so that the disk is the one a user would use, and not a disk in memory.
     std::fs::create_dir_all("target/bench")?;
     let dir = tempfile::tempdir_in("target/bench")?;
-    if !asked.only_turns {
+    if asked.only == Some(Only::Models) {
+        models::measure(&mut report, dir.path(), asked.quick)?;
+        return Ok(report);
+    }
+    if asked.only.is_none() {
         inline::measure(&mut report)?;
     }
     if asked.store == Store::Sqlite {
         disk::measure(&mut report, dir.path(), asked.quick)?;
     }
     turns::measure(&mut report, dir.path(), asked)?;
-    if asked.store == Store::Sqlite && !asked.only_turns {
+    if asked.store == Store::Sqlite && asked.only.is_none() {
         growth::measure(&mut report, dir.path(), asked.quick)?;
         parked::measure(&mut report, dir.path(), asked.quick)?;
+        models::measure(&mut report, dir.path(), asked.quick)?;
     }
     Ok(report)
 }

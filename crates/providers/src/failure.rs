@@ -168,8 +168,11 @@ impl Provider<'_> {
         self.judge("", None, error)
     }
 
-    /// What comes is not what this API sends.
+    /// What comes is not what this API sends: an error in another API's form, as servers that imitate it give, or garbage.
     pub(crate) fn garbled(&self, data: &str, cause: &serde_json::Error) -> Error {
+        if serde_json::from_str::<Value>(data).is_ok_and(|event| event.get("error").is_some()) {
+            return self.failed_midway(&Refused::of(data.as_bytes()));
+        }
         let detail = format!(
             "`{}` broke its own protocol ({cause}) with: {}",
             self.name,

@@ -114,8 +114,12 @@ impl Remote {
     /// What is spoken with a model. At home OpenAI's thinking models keep their thoughts over tool calls only in Responses;
     /// elsewhere everybody speaks Chat Completions.
     fn api_of(&self, traits: Traits) -> Api {
-        let at_home = self.api.home() == Some(self.base_url());
-        if self.api == Api::OpenAi && at_home && traits.thinks { Api::OpenAiResponses } else { self.api }
+        let is_both = self.api == Api::OpenAi && self.at_home();
+        if is_both && traits.thinks { Api::OpenAiResponses } else { self.api }
+    }
+
+    fn at_home(&self) -> bool {
+        self.api.home() == Some(self.base_url())
     }
 
     async fn open<'a>(
@@ -129,7 +133,7 @@ impl Remote {
         let traits = self.traits(model);
         let provider = Provider { name: &self.name, api: self.api_of(traits), key: &self.key_name };
         let names = Names::of(request.tools);
-        let ask = Ask { request, provider, model, traits, names: &names };
+        let ask = Ask { request, provider, model, traits, at_home: self.at_home(), names: &names };
         let Rendered { body, prefix, answering } = match provider.api {
             Api::OpenAi | Api::OpenAiCompatible => chat::render(&ask),
             Api::OpenAiResponses => responses::render(&ask),

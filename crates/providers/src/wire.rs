@@ -12,6 +12,7 @@ use outlast_ports::model::ModelRequest;
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Hash};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 
@@ -26,8 +27,17 @@ pub(crate) struct Ask<'a> {
     pub(crate) model: &'a str,
     /// What the model can do.
     pub(crate) traits: Traits,
+    /// Whether the API is its maker's own, and no imitation.
+    pub(crate) at_home: bool,
     /// How tools are called on the way.
     pub(crate) names: &'a Names<'a>,
+}
+
+impl Ask<'_> {
+    /// A schema as the other side takes it.
+    pub(crate) fn schema(&self, schema: &Value) -> Value {
+        if self.at_home { schema::plain(schema) } else { schema::typed(schema) }
+    }
 }
 
 /// A request as it is sent.

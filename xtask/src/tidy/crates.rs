@@ -46,7 +46,7 @@ const TABLE: &[Row] = &[
     Row::open("outlast-macros", &[]),
     Row::open("outlast", BELOW_FACADE),
     Row::open("outlast-cli", FACADE_AND_BELOW),
-    Row::open("outlast-bench", FACADE_AND_BELOW),
+    Row::open("outlast-bench", BENCH),
     Row::open("outlast-torture", FACADE_AND_BELOW),
     Row::closed("outlast-disk", &[], &["rusqlite"]),
     Row::closed("outlast-playback", &[], &[]),
@@ -81,6 +81,8 @@ const FACADE_AND_BELOW: &[&str] = &[
     "outlast-server",
     "outlast-macros",
 ];
+
+const BENCH: &[&str] = &["outlast", "outlast-playback"];
 
 const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
 

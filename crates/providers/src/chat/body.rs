@@ -2,7 +2,7 @@
 use crate::Api;
 use crate::wire::calls::as_text;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
-use crate::wire::schema::{Strict, plain, told};
+use crate::wire::schema::{Strict, told};
 use crate::wire::{Answering, Ask, Rendered, prefix, proof, raw};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, Part, text_of};
@@ -79,7 +79,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, provider, names, .. } = *ask;
     let options = &request.call.options;
     let is_openai = provider.api != Api::OpenAiCompatible;
-    let response_format = request.call.output.as_ref().and_then(response_format);
+    let response_format = request.call.output.as_ref().and_then(|schema| response_format(ask, schema));
     let mut system = Cow::Borrowed(request.system);
     if let (Some(schema), None) = (&request.call.output, &response_format) {
         system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
@@ -94,7 +94,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let tools = (!names.is_empty()).then(|| {
         let tools = names.iter().map(|(name, contract)| {
             let function = json!({
-                "name": name, "description": contract.description, "parameters": plain(&contract.input)
+                "name": name, "description": contract.description, "parameters": ask.schema(&contract.input)
             });
             json!({ "type": "function", "function": function })
         });
@@ -128,10 +128,10 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     Rendered { body, prefix, answering: Answering::default() }
 }
 
-fn response_format(schema: &Value) -> Option<Value> {
+fn response_format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
     let (strict, schema) = match Strict::OpenAi.of(schema) {
         Some(schema) => (true, schema),
-        None if schema["type"] == "object" => (false, plain(schema)),
+        None if schema["type"] == "object" => (false, ask.schema(schema)),
         None => return None,
     };
     let format = json!({ "name": "answer", "strict": strict, "schema": schema });

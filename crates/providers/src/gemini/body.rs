@@ -1,7 +1,7 @@
 //! What is sent.
 use crate::wire::calls::{OWN_ID, as_object};
 use crate::wire::files::{Shown, show};
-use crate::wire::schema::{plain, told};
+use crate::wire::schema::told;
 use crate::wire::{Answering, Ask, Rendered, prefix, proof, raw};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolResult, ToolUse};
@@ -42,7 +42,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let contents = conversation(ask);
     let tools = (!names.is_empty()).then(|| {
         let functions = names.iter().map(|(name, contract)| {
-            json!({ "name": name, "description": contract.description, "parametersJsonSchema": plain(&contract.input) })
+            json!({ "name": name, "description": contract.description, "parametersJsonSchema": ask.schema(&contract.input) })
         });
         raw(&json!([{ "functionDeclarations": functions.collect::<Vec<_>>() }]))
     });
@@ -78,7 +78,7 @@ fn generation(ask: &Ask<'_>, schema: Option<&Value>) -> Value {
     }
     if let Some(schema) = schema {
         set("responseMimeType", json!("application/json"));
-        set("responseJsonSchema", plain(schema));
+        set("responseJsonSchema", ask.schema(schema));
     }
     if ask.traits.thinks {
         set("thinkingConfig", thinking(ask.model, options.variant.as_deref()));

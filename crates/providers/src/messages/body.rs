@@ -2,7 +2,7 @@
 use crate::claude::Claude;
 use crate::wire::calls::as_object;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
-use crate::wire::schema::{Strict, plain, told};
+use crate::wire::schema::{Strict, told};
 use crate::wire::{Answering, Ask, Rendered, prefix, proof, raw};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, Part, ToolResult};
@@ -97,7 +97,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     // The API takes no temperature from a model that thinks.
     let temperature = options.temperature_milli.filter(|_| thinking.is_none());
     let form = if request.said.is_empty() {
-        form(claude, request.call.output.as_ref(), thinking.is_some())
+        form(ask, claude, thinking.is_some())
     } else {
         // Neither a schema nor a forced call goes with a reply that has begun.
         request.call.output.as_ref().map_or(Form::Free, |_| Form::Told)
@@ -107,7 +107,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let mut tools: Vec<Value> = names
         .iter()
         .map(|(name, contract)| {
-            json!({ "name": name, "description": contract.description, "input_schema": plain(&contract.input) })
+            json!({ "name": name, "description": contract.description, "input_schema": ask.schema(&contract.input) })
         })
         .collect();
     if let Form::Tool(schema) = &form {
@@ -207,12 +207,12 @@ fn thinking(claude: Claude, variant: Option<&str>) -> Thinking<'_> {
     Thinking { how: Some(json!({ "type": "enabled", "budget_tokens": tokens })), effort: None, tokens }
 }
 
-fn form(claude: Claude, schema: Option<&Value>, thinks: bool) -> Form {
-    let Some(schema) = schema else { return Form::Free };
+fn form(ask: &Ask<'_>, claude: Claude, thinks: bool) -> Form {
+    let Some(schema) = &ask.request.call.output else { return Form::Free };
     match Strict::Anthropic.of(schema) {
         Some(strict) if claude.takes_schema() => Form::Schema(strict),
         // A model that thinks cannot be made to call a tool.
-        _ if schema["type"] == "object" && !thinks => Form::Tool(plain(schema)),
+        _ if schema["type"] == "object" && !thinks => Form::Tool(ask.schema(schema)),
         _ => Form::Told,
     }
 }

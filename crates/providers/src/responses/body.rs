@@ -1,7 +1,7 @@
 //! What is sent.
 use crate::wire::calls::as_text;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
-use crate::wire::schema::{Strict, plain, told};
+use crate::wire::schema::{Strict, told};
 use crate::wire::{Answering, Ask, Rendered, prefix, raw};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, Part, ToolUse};
@@ -39,7 +39,7 @@ struct Body<'a> {
 pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, names, traits, .. } = *ask;
     let options = &request.call.options;
-    let format = request.call.output.as_ref().and_then(format);
+    let format = request.call.output.as_ref().and_then(|schema| format(ask, schema));
     let mut system = Cow::Borrowed(request.system);
     if let (Some(schema), None) = (&request.call.output, &format) {
         system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
@@ -55,7 +55,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
                 "type": "function",
                 "name": name,
                 "description": contract.description,
-                "parameters": plain(&contract.input),
+                "parameters": ask.schema(&contract.input),
                 "strict": false,
             })
         });
@@ -90,10 +90,10 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     Rendered { body, prefix, answering: Answering::default() }
 }
 
-fn format(schema: &Value) -> Option<Value> {
+fn format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
     let (strict, schema) = match Strict::OpenAi.of(schema) {
         Some(schema) => (true, schema),
-        None if schema["type"] == "object" => (false, plain(schema)),
+        None if schema["type"] == "object" => (false, ask.schema(schema)),
         None => return None,
     };
     Some(json!({ "type": "json_schema", "name": "answer", "strict": strict, "schema": schema }))

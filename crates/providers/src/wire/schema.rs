@@ -49,6 +49,9 @@ const BEYOND: [&str; 13] = [
     "$dynamicRef",
 ];
 
+/// Keywords that say what a value may be.
+const TYPED: [&str; 8] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties"];
+
 /// Which strict mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strict {
@@ -70,8 +73,7 @@ impl Strict {
     fn part(self, schema: &Value, depth: usize) -> Option<Value> {
         let Value::Object(members) = schema else { return None };
         let depth = depth.checked_sub(1)?;
-        let anything =
-            !["type", "enum", "const", "anyOf", "oneOf", "$ref"].iter().any(|key| members.contains_key(*key));
+        let anything = !TYPED.iter().any(|key| members.contains_key(*key));
         if anything || BEYOND.iter().any(|key| members.contains_key(*key)) {
             return None;
         }
@@ -153,6 +155,38 @@ pub(crate) fn plain(schema: &Value) -> Value {
     schema
 }
 
+/// The schema with a type wherever it allows anything: servers that make a grammar of it know no other way to say so.
+pub(crate) fn typed(schema: &Value) -> Value {
+    let mut schema = plain(schema);
+    give_types(&mut schema, DEPTH);
+    schema
+}
+
+fn give_types(schema: &mut Value, depth: usize) {
+    const ANYTHING: [&str; 6] = ["string", "number", "boolean", "object", "array", "null"];
+    if *schema == json!(true) {
+        *schema = json!({});
+    }
+    let (Value::Object(members), Some(depth)) = (schema, depth.checked_sub(1)) else { return };
+    if !TYPED.iter().any(|key| members.contains_key(*key)) {
+        members.insert("type".to_owned(), json!(ANYTHING));
+    }
+    for (key, value) in members {
+        match (key.as_str(), value) {
+            ("properties" | "$defs" | "definitions", Value::Object(parts)) => {
+                parts.values_mut().for_each(|part| give_types(part, depth));
+            }
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(parts)) => {
+                for part in parts {
+                    give_types(part, depth);
+                }
+            }
+            ("items" | "additionalProperties", part @ Value::Object(_)) => give_types(part, depth),
+            _ => {}
+        }
+    }
+}
+
 /// What the model is told where no mode of the API fixes the form of its answer.
 pub(crate) fn told(schema: &Value) -> String {
     format!(
@@ -217,6 +251,27 @@ mod tests {
         check(Strict::OpenAi, &derived, Some(&strict(&all, &json!({ "type": "integer", "minimum": 0 }))));
         let some = json!(["count", "kind"]);
         check(Strict::Anthropic, &derived, Some(&strict(&some, &json!({ "type": "integer" }))));
+    }
+
+    #[test]
+    fn what_may_be_anything_says_so() {
+        let any = json!(["string", "number", "boolean", "object", "array", "null"]);
+        assert_eq!(
+            typed(&json!({
+                "$schema": "s",
+                "type": "object",
+                "properties": { "a": { "description": "d" }, "b": true, "c": { "type": "array", "items": {} }, "d": { "type": "string" } },
+            })),
+            json!({
+                "type": "object",
+                "properties": {
+                    "a": { "description": "d", "type": any },
+                    "b": { "type": any },
+                    "c": { "type": "array", "items": { "type": any } },
+                    "d": { "type": "string" },
+                },
+            })
+        );
     }
 
     #[test]

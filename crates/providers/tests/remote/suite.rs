@@ -196,12 +196,17 @@ fn slow_drip(api: Api) {
 fn error_midway(api: Api) {
     let events = reply(api, &[Bit::Text("I ")], StopReason::End);
     let kept = events.iter().position(|event| event.contains("I ")).unwrap() + 1;
-    let script = Script::stream(events[..kept].iter().chain([&overloaded(api)]));
-    let want = [
-        "text \"I \"".to_owned(),
-        format!("model.unavailable: `{}` cannot answer now: Overloaded", api.name()),
-    ];
-    assert_eq!(show(&play(api, script)), want);
+    // Its own form, and the one that servers which imitate it give.
+    let plain = "data: {\"error\":{\"code\":500,\"message\":\"Overloaded\",\"type\":\"server_error\"}}\n\n"
+        .to_owned();
+    for error in [overloaded(api), plain] {
+        let script = Script::stream(events[..kept].iter().chain([&error]));
+        let want = [
+            "text \"I \"".to_owned(),
+            format!("model.unavailable: `{}` cannot answer now: Overloaded", api.name()),
+        ];
+        assert_eq!(show(&play(api, script)), want);
+    }
 }
 
 /// A provider whose every answer is a script.

@@ -1,0 +1,157 @@
+//! Models over HTTP: what we add to the first word, many streams at once, and how fast an answer is decoded.
+//!
+//! The server plays byte scripts on the loopback, in this process; a raw HTTP client on the same server is the measure.
+use crate::report::{Report, median};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, future, stream};
+use outlast::providers::sse::{Body, Events};
+use outlast::providers::{Api, Remote, decode};
+use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::record::Fact;
+use outlast::{Error, Outlast};
+use outlast_playback::{Playback, Script};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes of a chunk as it comes from a socket.
+const CHUNK: usize = 16 << 10;
+
+/// Streams at the same time.
+const STREAMS: usize = 200;
+
+/// The pause between two tokens of a stream: 100 a second.
+const PACE: Duration = Duration::from_millis(10);
+
+type Found<T> = Result<T, Box<dyn std::error::Error>>;
+
+pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    decoding(report, &tokio);
+    tokio.block_on(first_word(report, dir, if quick { 50 } else { 300 }))?;
+    tokio.block_on(at_once(report, dir, if quick { 200 } else { 500 }))
+}
+
+/// A token as Chat Completions stream it.
+fn token(text: &str) -> String {
+    format!(
+        "data: {{\"id\":\"chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG\",\"object\":\"chat.completion.chunk\",\
+         \"created\":1741570283,\"model\":\"m\",\"service_tier\":\"default\",\"system_fingerprint\":\"fp_50cad350e4\",\
+         \"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n"
+    )
+}
+
+/// What ends a reply.
+const END: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+fn decoding(report: &mut Report, tokio: &tokio::runtime::Runtime) {
+    let body = Bytes::from(token(" word").repeat((32 << 20) / token(" word").len()) + END);
+    let megabytes = f64::from(u32::try_from(body.len()).expect("a body is small")) / 1e6;
+    let chunks = || -> Body<'static> {
+        let body = body.clone();
+        let cuts = (0..body.len()).step_by(CHUNK);
+        Box::pin(stream::iter(cuts.map(move |at| Ok(body.slice(at..body.len().min(at + CHUNK))))))
+    };
+    let rate = |count: &dyn Fn() -> usize| {
+        let times = (0..5).map(|_| {
+            let began = Instant::now();
+            assert!(count() > 1_000);
+            megabytes / began.elapsed().as_secs_f64()
+        });
+        median(times.collect())
+    };
+    let sse = rate(&|| tokio.block_on(Events::of(chunks()).count()));
+    let whole = rate(&|| tokio.block_on(decode(Api::OpenAi, &[], chunks()).count()));
+    report.put("models.sse_mb_per_s", sse);
+    report.put("models.decode_mb_per_s", whole);
+    report.judge("server-sent events, one core", format!("{sse:.0} MB/s"), "≥ 100 MB/s".into(), sse >= 100.0);
+    report.show("the same, decoded to pieces of a reply", format!("{whole:.0} MB/s"));
+}
+
+/// A durable Outlast whose model is at the server.
+async fn outlast(server: &Playback, database: &Path) -> Found<Outlast> {
+    let remote = Remote::new("local", Api::OpenAiCompatible, server.url(), None)?;
+    Ok(Outlast::at(database).provider(remote).model("local/m").start().await?)
+}
+
+fn raw_client() -> Found<reqwest::Client> {
+    // The HTTP client comes without a provider of cryptography; somebody else may have chosen one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
+}
+
+async fn first_word(report: &mut Report, dir: &Path, turns: usize) -> Found<()> {
+    let server = Playback::of([Script::stream([token("Hello"), END.to_owned()])]);
+    let outlast = outlast(&server, &dir.join("first.db")).await?;
+    let session = outlast.session("bench");
+    let (raw, url) = (raw_client()?, format!("{}/chat/completions", server.url()));
+    let (mut raws, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..turns + 10 {
+        let began = Instant::now();
+        let answer = raw.post(&url).body("{}").send().await?;
+        answer.bytes_stream().try_next().await?;
+        raws.push(began.elapsed().as_secs_f64() * 1e3);
+        let began = Instant::now();
+        let (turn, mut events) = session.send("hi").watched().await?;
+        while !matches!(events.next().await?, Event::Live(live) if matches!(live.what, LiveKind::Text { .. }))
+        {
+        }
+        ours.push(began.elapsed().as_secs_f64() * 1e3);
+        turn.answer().await?;
+    }
+    outlast.shut_down().await;
+    // The first ones open the connection, the file and the caches.
+    let (raw, ours) = (median(raws.split_off(10)), median(ours.split_off(10)));
+    let added = ours - raw;
+    report.put("models.first_token_raw_ms", raw);
+    report.put("models.first_token_ms", ours);
+    report.put("models.first_token_added_ms", added);
+    let found = format!("{added:.2} ms on {raw:.2} ms");
+    report.judge("added to a model's first word, p50", found, "≤ 2 ms".into(), added <= 2.0);
+    Ok(())
+}
+
+async fn at_once(report: &mut Report, dir: &Path, tokens: usize) -> Found<()> {
+    let paced = (0..tokens).fold(Script::events(), |script, _| script.chunk(token(" word")).pause(PACE));
+    let server = Playback::of([paced.chunk(END).end()]);
+    let (raw, url) = (raw_client()?, format!("{}/chat/completions", server.url()));
+    let began = Instant::now();
+    let read = async || -> Result<(), reqwest::Error> {
+        let mut body = raw.post(&url).body("{}").send().await?.bytes_stream();
+        while body.try_next().await?.is_some() {}
+        Ok(())
+    };
+    future::try_join_all((0..STREAMS).map(|_| read())).await?;
+    let raw = began.elapsed().as_secs_f64();
+
+    let outlast = outlast(&server, &dir.join("many.db")).await?;
+    let began = Instant::now();
+    let listen = async |number: usize| -> Result<usize, Error> {
+        let session = outlast.session(format!("bench {number}"));
+        let (_, mut events) = session.send("go").watched().await?;
+        let mut heard = 0;
+        loop {
+            match events.next().await? {
+                Event::Live(live) if matches!(live.what, LiveKind::Text { .. }) => heard += 1,
+                Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => return Ok(heard),
+                _ => {}
+            }
+        }
+    };
+    let heard = future::try_join_all((0..STREAMS).map(listen)).await?;
+    let ours = began.elapsed().as_secs_f64();
+    outlast.shut_down().await;
+    let missed = heard.iter().filter(|heard| **heard < tokens).count();
+    report.put("models.streams", STREAMS);
+    report.put("models.streams_raw_s", raw);
+    report.put("models.streams_s", ours);
+    let found = format!("{ours:.2} s, raw client {raw:.2} s, {missed} listeners missed a word");
+    let target = "as long as the raw client, 5 % more at most".into();
+    report.judge(
+        "200 streams of 100 tokens/s to their end",
+        found,
+        target,
+        ours <= raw * 1.05 && missed == 0,
+    );
+    Ok(())
+}
