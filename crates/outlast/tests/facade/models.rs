@@ -1,0 +1,54 @@
+//! A program on a model over HTTP.
+use outlast::prelude::*;
+use outlast::providers::{Api, Providers, Remote};
+use outlast::vocab::effect::{ModelOutcome, Outcome};
+use outlast::vocab::record::{Fact, Performed, Seq};
+use outlast_playback::{Playback, Script};
+use std::path::Path;
+
+#[tokio::test]
+async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
+    let reply = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\n\
+                 data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
+    let server = Playback::of([Script::stream([reply])]);
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[providers.home]\nkind = \"openai-compatible\"\nbase_url = \"{}\"\n\n[providers.home.models.small]\n\
+         price = {{ input = \"1\", output = \"2\" }}\n",
+        server.url()
+    );
+    std::fs::write(dir.path().join("outlast.toml"), config).unwrap();
+    let providers = Providers::from_file(&dir.path().join("outlast.toml")).unwrap();
+    let outlast = Outlast::at(dir.path().join("agent.db"))
+        .provider(providers)
+        .model("home/small")
+        .start()
+        .await
+        .unwrap();
+    let turn = outlast.session("ann").send("hi").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "Hello.");
+    let records = outlast.store().records(turn.session(), Seq(0), 100).await.unwrap();
+    let costs: Vec<String> = records
+        .into_iter()
+        .filter_map(|record| match record.fact {
+            Fact::Performed(Performed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            }) => Some(reply.cost.unwrap().to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(costs, ["0.000015"]);
+    outlast.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_model_that_nobody_serves_is_refused_before_a_file_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.db");
+    let remote = Remote::new("home", Api::OpenAiCompatible, "http://127.0.0.1:9", None).unwrap();
+    let started =
+        Outlast::at(&path).provider(Providers::default().with(remote)).model("work/small").start().await;
+    let refused = started.err().map(|error| error.to_string());
+    assert_eq!(refused.as_deref(), Some("model.unknown: no provider serves the model `work/small`"));
+    assert!(!Path::new(&path).exists());
+}
