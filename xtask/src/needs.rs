@@ -32,6 +32,38 @@ const NEEDS: &[Need] = &[
         check: &["cargo", "clippy", "--version"],
         install: &[&["rustup", "component", "add", "clippy"]],
     },
+    Need {
+        what: "Python 3, for MCP servers",
+        check: &["python3", "-m", "venv", "--help"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "python3", "python3-venv"]],
+    },
+    Need {
+        what: "Node.js with npm, for the reference MCP server",
+        check: &["npm", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "nodejs", "npm"]],
+    },
+    Need {
+        what: "the reference MCP server",
+        check: &["test", "-x", "target/needs/mcp-node/node_modules/.bin/mcp-server-everything"],
+        install: &[&[
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            "target/needs/mcp-node",
+            "@modelcontextprotocol/server-everything@2026.8.31",
+        ]],
+    },
+    Need {
+        what: "the Python SDK for MCP servers",
+        check: &["target/needs/mcp-python/bin/python", "-c", "import mcp.server"],
+        install: &[
+            &["python3", "-m", "venv", "target/needs/mcp-python"],
+            &["target/needs/mcp-python/bin/pip", "install", "--quiet", "mcp==2.3.0"],
+        ],
+    },
 ];
 
 /// What fuzzing needs besides.

@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod events;
 mod explain;
+mod mcp;
 mod models;
 mod resolve;
 mod retry;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
     Test(test::Test),
+    /// Add, list, test and accept the MCP servers of an agent
+    Mcp(mcp::Mcp),
     /// List the providers of models, and whether each answers
     Models(models::Models),
     /// Explain an error code
@@ -88,6 +91,7 @@ impl Command {
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
             Self::Test(test) => complete_alone(test.run()),
+            Self::Mcp(mcp) => done(mcp.run()),
             Self::Models(models) => complete(models.run()),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),

@@ -5,6 +5,7 @@
 //! that replays the corpus, and by the program of this crate, which replays one file.
 mod calculator;
 mod egress;
+mod mcp;
 mod planted;
 mod providers;
 mod records;
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "anthropic", run: providers::anthropic },
     Target { name: "gemini", run: providers::gemini },
     Target { name: "url_policy", run: egress::url_policy },
+    Target { name: "mcp", run: mcp::mcp },
     Target { name: "planted", run: planted::planted },
 ];
 

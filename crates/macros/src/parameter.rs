@@ -15,6 +15,9 @@ const SERVICES: &[(&str, bool)] = &[
     ("Completion", true),
     ("Progress", false),
     ("Values", false),
+    ("Attachments", false),
+    ("Models", false),
+    ("Tools", false),
     ("Cancellation", false),
 ];
 

@@ -52,8 +52,8 @@ pub use builder::{Builder, Outlast};
 /// The tool is called like the function, and its doc comment is what the model is told. The function becomes a type of its
 /// name that implements [`Tool`](trait@tool::Tool); the function itself is `weather::call(…)`.
 ///
-/// **Parameters** whose type is called `Service`, `Steps`, `Timer`, `Events`, `Completion`, `Progress`, `Values` or
-/// `Cancellation`, and those marked `#[service]`, are handed over by the runtime. `Call` is the facts of the call. All
+/// **Parameters** whose type is called `Service`, `Steps`, `Timer`, `Events`, `Completion`, `Progress`, `Values`,
+/// `Attachments`, `Models`, `Tools` or `Cancellation`, and those marked `#[service]`, are handed over by the runtime. `Call` is the facts of the call. All
 /// others are arguments: their doc comments describe them to the model, `Option<T>` may be left out, `#[default]` and
 /// `#[default(10)]` say what is meant then, attributes of serde and schemars are passed on. What the tool does not know is
 /// refused. One parameter marked `#[args]` takes all arguments as a type of your own.
@@ -76,6 +76,8 @@ pub use builder::{Builder, Outlast};
 ///
 /// A tool with state of its own, with `prepare` or with `probe`, implements the trait.
 pub use outlast_macros::tool;
+#[cfg(feature = "mcp")]
+pub use outlast_mcp as mcp;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{clock, model, service, store, tool};
 pub use outlast_providers as providers;

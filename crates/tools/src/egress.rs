@@ -15,7 +15,7 @@ mod tests;
 
 pub use address::Scope;
 pub use lookup::{Lookup, SystemLookup};
-pub use rules::{HostRule, Rules, URL_BYTES};
+pub use rules::{HostRule, Network, Rules, URL_BYTES};
 
 use body::{Body, Taken};
 use lookup::Checked;

@@ -187,6 +187,11 @@ kinds! {
     /// Somebody outside does not answer, or not to the end.
     EgressUnreachable = "egress.unreachable", Retry, 502;
 
+    /// An MCP server cannot be started or reached, or does not answer.
+    McpUnavailable = "mcp.unavailable", Retry, 503;
+    /// A tool of an MCP server is not what was accepted.
+    McpChanged = "mcp.changed", Reject, 409;
+
     /// No wait has this key, or its signature is wrong.
     WaitNotFound = "wait.not_found", Reject, 404;
     /// Nobody resolved the wait before its deadline.

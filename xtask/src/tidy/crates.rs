@@ -41,6 +41,7 @@ const TABLE: &[Row] = &[
     Row::open("outlast-store", &["outlast-ports", "outlast-vocab"]),
     Row::open("outlast-providers", &["outlast-ports", "outlast-vocab"]),
     Row::open("outlast-tools", &["outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-mcp", &["outlast-ports", "outlast-vocab"]),
     Row::open("outlast-restate", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
     Row::open("outlast-server", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
     Row::open("outlast-macros", &[]),
@@ -63,7 +64,14 @@ const TABLE: &[Row] = &[
     ),
     Row::open(
         "outlast-fuzz",
-        &["outlast-vocab", "outlast-kernel", "outlast-ports", "outlast-providers", "outlast-tools"],
+        &[
+            "outlast-vocab",
+            "outlast-kernel",
+            "outlast-ports",
+            "outlast-providers",
+            "outlast-tools",
+            "outlast-mcp",
+        ],
     ),
     Row::closed("xtask", &[], &["serde_json"]),
 ];
@@ -77,6 +85,7 @@ const FACADE_AND_BELOW: &[&str] = &[
     "outlast-store",
     "outlast-providers",
     "outlast-tools",
+    "outlast-mcp",
     "outlast-restate",
     "outlast-server",
     "outlast-macros",

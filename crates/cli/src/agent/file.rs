@@ -4,17 +4,20 @@
 use super::program::Words;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
-use outlast::tools::command::Commands;
-use outlast::tools::egress::{Egress, HostRule, Rules};
+use outlast::tools::command::{Commands, Program};
+use outlast::tools::egress::{Caps, Egress, HostRule, Network, Rules, SystemLookup};
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
 use outlast::{Builder, Error, Kind, Limits};
+use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
 
@@ -26,6 +29,8 @@ const FILE_BYTES: u64 = 1 << 20;
 pub(crate) struct AgentFile {
     agent: AgentTable,
     commands: Vec<(Contract, Words)>,
+    servers: Vec<(McpTable, String, Option<Words>)>,
+    pins: Pins,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -40,6 +45,8 @@ struct AgentTable {
     files: Option<Spanned<PathBuf>>,
     fetch: Option<Spanned<FetchTable>>,
     shell: Option<Spanned<ShellTable>>,
+    #[serde(default)]
+    mcp: BTreeMap<String, Spanned<McpTable>>,
     #[serde(default)]
     tools: Vec<Spanned<ToolTable>>,
 }
@@ -104,6 +111,58 @@ impl ShellTable {
     }
 }
 
+/// An MCP server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct McpTable {
+    command: Option<Vec<String>>,
+    url: Option<String>,
+    #[serde(default)]
+    env: Vec<String>,
+    bearer: Option<String>,
+    #[serde(default)]
+    private: bool,
+    only: Option<Vec<String>>,
+    #[serde(default)]
+    classes: BTreeMap<String, Class>,
+    #[serde(default)]
+    trust_annotations: bool,
+    elicitation: Option<bool>,
+    deadline_s: Option<NonZeroU32>,
+}
+
+impl McpTable {
+    fn rules(&self) -> Result<Option<Rules>, Error> {
+        let network = if self.private { Network::Any } else { Network::Public };
+        self.url.as_ref().map(|url| Rules::for_url(url, network)).transpose()
+    }
+
+    fn server(&self, name: &str, words: Option<&Words>, dir: &Path) -> Result<Server, Error> {
+        let settings = Settings {
+            only: self.only.clone(),
+            classes: self.classes.iter().map(|(tool, class)| (tool.clone(), (*class).into())).collect(),
+            trust_annotations: self.trust_annotations,
+            elicitation: self.elicitation.unwrap_or(true),
+            deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
+        };
+        let way = match (words, &self.url, self.rules()?) {
+            (Some(words), ..) => {
+                let Program { program, args, dir, passed_on } = words.in_dir(dir);
+                Way::Process(Process { program, args, dir, passed_on })
+            }
+            (None, Some(url), Some(rules)) => {
+                // An answer may stream for as long as a call takes; that has a deadline of its own.
+                let caps = Caps { idle: Duration::from_mins(10), ..Caps::default() };
+                let egress = Egress::with(rules, caps, Arc::new(SystemLookup))?;
+                let (url, client) = (url.clone(), egress.client().clone());
+                Way::Http(Http { url, client, bearer: self.bearer.clone() })
+            }
+            _ => return Err(Error::new(Kind::Internal, "a server is read with a command or a URL")),
+        };
+        Ok(Server { name: name.to_owned(), way, settings })
+    }
+}
+
 /// A tool that is a program.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +214,27 @@ impl AgentFile {
         let text = std::fs::read_to_string(path).map_err(unread)?;
         let place = path.canonicalize().map_err(unread)?;
         let home = place.parent().unwrap_or(Path::new("/"));
-        Source { path, text: &text }.agent(home)
+        let mut agent = Source { path, text: &text }.agent(home)?;
+        let pins = pins_of(path);
+        match std::fs::read_to_string(&pins) {
+            Ok(text) => agent.pins = Pins::parse(&text)?,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+            Err(cause) => {
+                let detail = format!("{} cannot be read: {cause}", pins.display());
+                return Err(Error::new(Kind::IoFailed, detail).because(cause));
+            }
+        }
+        Ok(agent)
+    }
+
+    /// Its MCP servers, as they run in this directory.
+    pub(crate) fn servers(&self, dir: &Path) -> Result<Vec<Server>, Error> {
+        self.servers.iter().map(|(table, name, words)| table.server(name, words.as_ref(), dir)).collect()
+    }
+
+    /// What was accepted of its MCP servers.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// The model that answers, if the agent has one of its own.
@@ -207,8 +286,16 @@ impl AgentFile {
         for (contract, words) in &self.commands {
             commands.add(contract.clone(), words.in_dir(dir))?;
         }
+        if !self.servers.is_empty() {
+            builder = builder.tools(McpTools::new(self.servers(dir)?, &self.pins)?);
+        }
         Ok(builder.tools(commands))
     }
+}
+
+/// Where what was accepted of an agent's MCP servers is kept: beside its file.
+pub(crate) fn pins_of(agent: &Path) -> PathBuf {
+    agent.with_extension("mcp.json")
 }
 
 /// A file while it is read: errors name the file and the line.
@@ -249,7 +336,31 @@ impl Source<'_> {
             Ok((tool.get_ref().contract(), words))
         };
         let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
-        Ok(AgentFile { agent, commands })
+        let servers = agent.mcp.iter().map(|(name, table)| self.server(name, table, home));
+        let servers = servers.collect::<Result<_, Error>>()?;
+        Ok(AgentFile { agent, commands, servers, pins: Pins::default() })
+    }
+
+    fn server(
+        &self,
+        name: &str,
+        table: &Spanned<McpTable>,
+        home: &Path,
+    ) -> Result<(McpTable, String, Option<Words>), Error> {
+        let invalid = |what: &str| self.invalid(table.span().start, &format!("MCP server `{name}`: {what}"));
+        let told = table.get_ref();
+        let words = match (&told.command, &told.url) {
+            (Some(words), None) => {
+                let words = Words::find(words, home).and_then(|words| words.passing_on(&told.env));
+                Some(words.map_err(|what| invalid(&what))?)
+            }
+            (None, Some(_)) => {
+                told.rules().map_err(|error| invalid(error.detail()))?;
+                None
+            }
+            _ => return Err(invalid("expected either a `command` or a `url`")),
+        };
+        Ok((told.clone(), name.to_owned(), words))
     }
 
     fn invalid(&self, at: usize, what: &str) -> Error {

@@ -8,6 +8,7 @@ mod chat;
 mod demo;
 mod explain;
 mod full;
+mod mcp;
 mod models;
 mod output;
 mod place;

@@ -15,6 +15,15 @@ use url::{Host, Url};
 /// The longest URL in bytes.
 pub const URL_BYTES: usize = 8 << 10;
 
+/// In which networks a host may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The public one.
+    Public,
+    /// Also private ones, and this machine.
+    Any,
+}
+
 /// What may be reached.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -47,6 +56,24 @@ impl Rules {
             self.private.push(host);
         }
         Ok(self)
+    }
+
+    /// Only the host of this URL, on its port. In which network it may be is said with it.
+    pub fn for_url(url: &str, network: Network) -> Result<Self, Error> {
+        let refused = || {
+            let detail = format!("expected a URL like `https://example.com/mcp`, got `{}`", shown(url));
+            Error::new(Kind::ConfigInvalid, detail)
+        };
+        let parsed = Url::parse(url).map_err(|_| refused())?;
+        let host = parsed.host_str().ok_or_else(refused)?;
+        let rule = parsed.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let rule: HostRule = rule.parse()?;
+        let rules = match network {
+            Network::Public => Self::public().only([rule]),
+            Network::Any => Self::public().only([]).and_private([rule])?,
+        };
+        rules.check(url)?;
+        Ok(rules)
     }
 
     /// Reads a URL and decides whether it may be asked for, as far as that can be decided without looking its host up.

@@ -1,5 +1,5 @@
 //! What a URL means, and whether it may be asked for, before anything is looked up.
-use super::super::{HostRule, Rules, Scope};
+use super::super::{HostRule, Network, Rules, Scope};
 use expect_test::{Expect, expect};
 
 fn check(rules: &Rules, urls: &[&str], expected: &Expect) {
@@ -363,6 +363,23 @@ fn a_private_host_is_reached_only_where_it_was_named() {
             https://example.com/ → https://example.com/
         "]],
     );
+}
+
+#[test]
+fn the_rules_for_a_url_let_its_host_be_reached_and_no_other() {
+    let rules = Rules::for_url("https://example.com:8443/mcp", Network::Public).unwrap();
+    assert!(rules.check("https://example.com:8443/other").is_ok());
+    assert!(rules.check("https://example.com/mcp").is_err());
+    assert!(rules.check("https://example.org:8443/mcp").is_err());
+    let refused = Rules::for_url("http://127.0.0.1:3001/mcp", Network::Public).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "egress.denied: `http://127.0.0.1:3001/mcp` is not reached: this address is on this machine"
+    );
+    let rules = Rules::for_url("http://127.0.0.1:3001/mcp", Network::Any).unwrap();
+    assert!(rules.check("http://127.0.0.1:3001/").is_ok());
+    assert!(rules.check("http://127.0.0.1:3002/").is_err());
+    assert!(rules.check("https://example.com/").is_err());
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! `outlast mcp`: the MCP servers of an agent, and what was accepted of them.
+use crate::agent::file::{AgentFile, pins_of};
+use crate::agent::here;
+use crate::terminal::{self, one_line};
+use crate::words;
+use clap::{Args, Subcommand};
+use outlast::{Error, Kind};
+use outlast_mcp::{Change, Definition, Link, Listing, Pins, Server, Way};
+use std::path::{Path, PathBuf};
+
+/// Letters of a description in a line.
+const LETTERS: usize = 100;
+
+/// Adds, lists, tests and accepts MCP servers.
+#[derive(Args)]
+pub(crate) struct Mcp {
+    /// The agent, as a TOML file
+    #[arg(long, value_name = "FILE", default_value = "agent.toml", global = true)]
+    agent: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Write a server into the agent's file, and accept what it offers
+    Add(Add),
+    /// List the servers, and how much was accepted of each
+    List,
+    /// Connect to a server and show what it offers, and what differs from what was accepted
+    Test {
+        /// The server
+        name: String,
+    },
+    /// Accept what a server says of its tools now
+    Accept {
+        /// The server
+        name: String,
+    },
+}
+
+#[derive(Args)]
+struct Add {
+    /// What to call it; the first part of its tools' names
+    name: String,
+    /// Where it is, if it is spoken to over HTTP
+    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// It may be on this machine or in a private network
+    #[arg(long, requires = "url")]
+    private: bool,
+    /// The program and what it is passed, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Mcp {
+    /// Does it.
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let path = &self.agent;
+        match self.what {
+            What::Add(add) => {
+                add.write(path)?;
+                accept(path, &add.name).await
+            }
+            What::List => list(path),
+            What::Test { name } => test(path, &name).await,
+            What::Accept { name } => accept(path, &name).await,
+        }
+    }
+}
+
+impl Add {
+    /// Puts the server at the end of the agent's file. What does not read afterwards is taken back.
+    fn write(&self, path: &Path) -> Result<(), Error> {
+        let before = AgentFile::read(path)?;
+        if before.servers(&here()?)?.iter().any(|server| server.name == self.name) {
+            let detail = format!("{} has a server `{}` already", path.display(), self.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        let unwritten = |cause| {
+            Error::new(Kind::IoFailed, format!("{} cannot be changed: {cause}", path.display()))
+                .because(cause)
+        };
+        let old = std::fs::read_to_string(path).map_err(unwritten)?;
+        let quoted = |text: &String| serde_json::Value::from(text.as_str()).to_string();
+        let how = match &self.url {
+            Some(url) if self.private => format!("url = {}\nprivate = true", quoted(url)),
+            Some(url) => format!("url = {}", quoted(url)),
+            None => format!("command = [{}]", self.command.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+        };
+        let new = format!("{}\n\n[mcp.{}]\n{how}\n", old.trim_end(), quoted(&self.name));
+        std::fs::write(path, new).map_err(unwritten)?;
+        AgentFile::read(path).map(drop).inspect_err(|_| {
+            // What was there read well.
+            let _restored = std::fs::write(path, &old);
+        })
+    }
+}
+
+fn list(path: &Path) -> Result<(), Error> {
+    let agent = AgentFile::read(path)?;
+    let row = |server: &Server| {
+        let way = match &server.way {
+            Way::Process(process) => {
+                let words = std::iter::once(&process.program).chain(&process.args);
+                words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            }
+            Way::Http(http) => http.url.clone(),
+        };
+        let accepted = words::count(agent.pins().of(&server.name).count(), "tool", "tools");
+        vec![server.name.clone(), one_line(&way, LETTERS), accepted]
+    };
+    let rows: Vec<Vec<String>> = agent.servers(&here()?)?.iter().map(row).collect();
+    if rows.is_empty() {
+        terminal::note("· there are no MCP servers; `outlast mcp add NAME -- COMMAND` adds one");
+        return Ok(());
+    }
+    terminal::table(&["SERVER", "WAY", "ACCEPTED"], &rows);
+    Ok(())
+}
+
+/// What was accepted of all servers, and what this one offers now.
+async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
+    let agent = AgentFile::read(path)?;
+    let servers = agent.servers(&here()?)?;
+    let server: &Server = servers.iter().find(|server| server.name == name).ok_or_else(|| {
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let detail = format!("{} has no MCP server `{name}`; it has: {}", path.display(), names.join(", "));
+        Error::new(Kind::ConfigInvalid, detail)
+    })?;
+    let link = Link::open(server, agent.pins()).await?;
+    Ok((agent.pins().clone(), link.list().await?))
+}
+
+async fn test(path: &Path, name: &str) -> Result<(), Error> {
+    let (pins, listing) = listing(path, name).await?;
+    let changes = pins.changes(name, &listing.tools);
+    show(&listing, &changes);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} not as accepted; `outlast mcp accept {name}` accepts what the server says now",
+        words::count(changes.len(), "tool is", "tools are")
+    );
+    Err(Error::new(Kind::McpChanged, detail))
+}
+
+async fn accept(path: &Path, name: &str) -> Result<(), Error> {
+    let (mut pins, listing) = listing(path, name).await?;
+    show(&listing, &pins.changes(name, &listing.tools));
+    let count = listing.tools.len();
+    pins.accept(name, listing.tools)?;
+    let place = pins_of(path);
+    std::fs::write(&place, pins.to_json()).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", place.display())).because(cause)
+    })?;
+    terminal::note(&format!("· accepted {} in {}", words::count(count, "tool", "tools"), place.display()));
+    Ok(())
+}
+
+/// What a server offers, and how that differs from what was accepted.
+fn show(listing: &Listing, changes: &[Change]) {
+    let Listing { title, tools, resources, prompts } = listing;
+    terminal::say(&format!(
+        "{}: {}, {}, {}",
+        one_line(title, LETTERS),
+        words::count(tools.len(), "tool", "tools"),
+        words::count(resources.len(), "resource", "resources"),
+        words::count(prompts.len(), "prompt", "prompts"),
+    ));
+    for tool in tools {
+        let how = changes.iter().find_map(|change| match change {
+            Change::New(new) if new.name == tool.name => Some("new      "),
+            Change::Changed { now, .. } if now.name == tool.name => Some("changed  "),
+            _ => None,
+        });
+        terminal::say(&format!("{}{}", how.unwrap_or("accepted "), described(tool)));
+    }
+    for change in changes {
+        match change {
+            Change::Gone(gone) => terminal::say(&format!("gone     {}", described(gone))),
+            Change::Changed { accepted, now } => {
+                terminal::say(&format!("- {}", serde_json::json!(accepted)));
+                terminal::say(&format!("+ {}", serde_json::json!(now)));
+            }
+            Change::New(_) => {}
+        }
+    }
+    for resource in resources {
+        terminal::say(&format!("resource {}", one_line(resource, LETTERS)));
+    }
+    for prompt in prompts {
+        terminal::say(&format!("prompt   {}", one_line(prompt, LETTERS)));
+    }
+}
+
+fn described(tool: &Definition) -> String {
+    let description = tool.description.as_deref().unwrap_or_default();
+    format!("{} {}", one_line(&tool.name, LETTERS), one_line(description, LETTERS)).trim_end().to_owned()
+}

@@ -1,0 +1,48 @@
+//! What an MCP server says.
+use outlast_mcp::{Link, Pins};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex};
+
+/// Bytes that fit between two parties before the other reads.
+const BETWEEN: usize = 1 << 16;
+
+/// Each line is what the server answers to the next request. What it lists can be accepted and read back, or is refused.
+pub(crate) fn mcp(data: &[u8]) {
+    if let Ok(pins) = str::from_utf8(data).map_err(drop).and_then(|text| Pins::parse(text).map_err(drop)) {
+        assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
+    }
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime is made");
+    runtime.block_on(async {
+        let (ours, theirs) = duplex(BETWEEN);
+        let server = serve(theirs, data);
+        let client = async {
+            let listing = Link::over("fuzzed", tokio::io::split(ours)).await?.list().await?;
+            let mut pins = Pins::default();
+            pins.accept("fuzzed", listing.tools.clone())?;
+            assert_eq!(pins.changes("fuzzed", &listing.tools), []);
+            assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
+            Ok::<(), outlast_vocab::Error>(())
+        };
+        // What it says may be wrong in any way; that is an error and no more.
+        let ((), _listed) = tokio::join!(server, client);
+    });
+}
+
+/// Answers requests until there are no more lines, then hangs up.
+async fn serve(stream: tokio::io::DuplexStream, data: &[u8]) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut requests = BufReader::new(reader).lines();
+    let mut answers = data.split(|byte| *byte == b'\n');
+    while let Ok(Some(request)) = requests.next_line().await {
+        let id =
+            serde_json::from_str(&request).ok().and_then(|request: serde_json::Value| request["id"].as_u64());
+        let Some(id) = id else { continue };
+        let Some(answer) = answers.next() else { return };
+        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
+        for piece in [head.as_bytes(), answer, b"}\n"] {
+            if writer.write_all(piece).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A connection to a server: what it lists, what it is asked, what it asks.
+use crate::flight::Flight;
+use crate::form::Form;
+use crate::lock;
+use crate::pins::{Change, Definition, Pins, TOOLS_PER_SERVER};
+use crate::process::{Http, Running};
+use crate::provider::{Server, Way};
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use rmcp::handler::client::ClientHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, PaginatedRequestParams,
+};
+use rmcp::service::{
+    NotificationContext, Peer, RequestContext, RoleClient, RunningService, ServiceError, ServiceExt,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// How long a server may take to be there, and to list what it has.
+const START: Duration = Duration::from_secs(20);
+
+/// How long a question of a server waits for its answer before the server is told that nobody came.
+const QUESTION: Duration = Duration::from_hours(1);
+
+/// A server that is there.
+pub struct Link {
+    service: RunningService<RoleClient, Handler>,
+    shared: Arc<Shared>,
+    process: Option<Running>,
+}
+
+/// What a server offers.
+#[derive(Debug)]
+pub struct Listing {
+    /// What it calls itself.
+    pub title: String,
+    /// Its tools.
+    pub tools: Vec<Definition>,
+    /// The addresses of its resources.
+    pub resources: Vec<String>,
+    /// The names of its prompts.
+    pub prompts: Vec<String>,
+}
+
+/// What the handler of messages and whoever calls have in common.
+struct Shared {
+    server: String,
+    asks: bool,
+    accepted: Vec<Definition>,
+    /// Tools that are not as they were accepted, and how they differ.
+    disabled: Mutex<BTreeMap<String, &'static str>>,
+    flying: Mutex<Vec<Weak<Flight>>>,
+}
+
+impl Link {
+    /// Connects. What was accepted is held against what the server says now.
+    pub async fn open(server: &Server, pins: &Pins) -> Result<Self, Error> {
+        let accepted = pins.of(&server.name).cloned().collect();
+        let shared = Arc::new(Shared::new(&server.name, server.settings.elicitation, accepted));
+        let opened = tokio::time::timeout(START, Self::connect(server, &shared)).await;
+        let link = opened.unwrap_or_else(|_| Err(unavailable(&server.name, "it did not answer in time")))?;
+        link.hold_to_pins().await?;
+        Ok(link)
+    }
+
+    /// The same over any two streams, with nothing accepted.
+    pub async fn over<R, W>(name: &str, streams: (R, W)) -> Result<Self, Error>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let shared = Arc::new(Shared::new(name, true, Vec::new()));
+        let service = Handler(shared.clone()).serve(streams).await;
+        let service = service.map_err(|cause| unavailable(name, &cause.to_string()))?;
+        Ok(Self { service, shared, process: None })
+    }
+
+    async fn connect(server: &Server, shared: &Arc<Shared>) -> Result<Self, Error> {
+        let handler = Handler(shared.clone());
+        match &server.way {
+            Way::Process(process) => {
+                let (running, ends) = process.start()?;
+                let Ok(service) = handler.serve(ends).await else {
+                    let complained = running.last_words().await;
+                    let silent = "it ended before it answered, or does not speak MCP";
+                    let why = if complained.is_empty() { silent } else { &complained };
+                    return Err(unavailable(&server.name, why));
+                };
+                Ok(Self { service, shared: shared.clone(), process: Some(running) })
+            }
+            Way::Http(Http { url, client, bearer }) => {
+                let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
+                if let Some(name) = bearer {
+                    let token = std::env::var(name).map_err(|_| {
+                        let why =
+                            format!("the environment has no variable `{name}`, which proves who we are");
+                        unavailable(&server.name, &why)
+                    })?;
+                    config = config.auth_header(token);
+                }
+                let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
+                let service = handler.serve(transport).await;
+                let service = service.map_err(|cause| unavailable(&server.name, &innermost(&cause)))?;
+                Ok(Self { service, shared: shared.clone(), process: None })
+            }
+        }
+    }
+
+    /// Everything the server offers now.
+    pub async fn list(&self) -> Result<Listing, Error> {
+        let title = self.service.peer().peer_info().and_then(|info| info.server_info.clone());
+        let title = title.map_or_else(String::new, |info| format!("{} {}", info.name, info.version));
+        let tools = self.tools().await?;
+        // A server that has none of these may not know the question. The first page is enough to see what there is.
+        let resources = self.bounded(self.service.list_resources(None)).await.map(|page| page.resources);
+        let prompts = self.bounded(self.service.list_prompts(None)).await.map(|page| page.prompts);
+        let (resources, prompts) = (resources.unwrap_or_default(), prompts.unwrap_or_default());
+        Ok(Listing {
+            title,
+            tools,
+            resources: resources.iter().map(|resource| resource.uri.clone()).collect(),
+            prompts: prompts.iter().map(|prompt| prompt.name.clone()).collect(),
+        })
+    }
+
+    async fn tools(&self) -> Result<Vec<Definition>, Error> {
+        self.bounded(all_tools(self.service.peer())).await
+    }
+
+    async fn bounded<T>(&self, asked: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Error> {
+        match tokio::time::timeout(START, asked).await {
+            Ok(answer) => answer.map_err(|cause| self.failed(&cause)),
+            Err(_) => Err(unavailable(&self.shared.server, "it did not answer in time")),
+        }
+    }
+
+    fn failed(&self, cause: &ServiceError) -> Error {
+        let complained = self.process.as_ref().map(Running::complained).filter(|text| !text.is_empty());
+        let why = complained.map_or_else(|| cause.to_string(), |text| format!("{cause}; it says: {text}"));
+        unavailable(&self.shared.server, &why)
+    }
+
+    async fn hold_to_pins(&self) -> Result<(), Error> {
+        let now = self.tools().await?;
+        self.shared.hold_to_pins(&now);
+        Ok(())
+    }
+
+    /// Whether the server is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// Refuses a tool that is not as it was accepted.
+    pub(crate) fn check(&self, tool: &str) -> Result<(), Error> {
+        let Some(how) = self.shared.disabled().get(tool).copied() else { return Ok(()) };
+        let server = &self.shared.server;
+        let detail = format!(
+            "`{server}.{tool}` {how} since it was accepted; look at it with `outlast mcp test {server}`, then \
+             `outlast mcp accept {server}`"
+        );
+        Err(Error::new(Kind::McpChanged, detail))
+    }
+
+    /// Sends a call off. Its questions go to the flight.
+    pub(crate) async fn call(
+        &self,
+        call: CallToolRequestParams,
+        flight: &Arc<Flight>,
+    ) -> Result<CallToolResult, ServiceError> {
+        self.shared.flying().push(Arc::downgrade(flight));
+        let result = self.service.call_tool(call).await;
+        self.shared.flying().retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(flight)));
+        result
+    }
+}
+
+impl Shared {
+    fn new(server: &str, asks: bool, accepted: Vec<Definition>) -> Self {
+        Self {
+            server: server.to_owned(),
+            asks,
+            accepted,
+            disabled: Mutex::default(),
+            flying: Mutex::default(),
+        }
+    }
+
+    fn disabled(&self) -> MutexGuard<'_, BTreeMap<String, &'static str>> {
+        lock(&self.disabled)
+    }
+
+    fn flying(&self) -> MutexGuard<'_, Vec<Weak<Flight>>> {
+        lock(&self.flying)
+    }
+
+    fn hold_to_pins(&self, now: &[Definition]) {
+        let mut pins = Pins::default();
+        // What is pinned was checked when it was accepted.
+        let _same = pins.accept(&self.server, self.accepted.clone());
+        let differs = pins.changes(&self.server, now).into_iter().filter_map(|change| match change {
+            Change::New(_) => None,
+            Change::Changed { now, .. } => Some((now.name, "has changed")),
+            Change::Gone(gone) => Some((gone.name, "is gone")),
+        });
+        *self.disabled() = differs.collect();
+    }
+
+    /// The one call that is in flight: whose question would it be otherwise?
+    fn only_flight(&self) -> Option<Arc<Flight>> {
+        let mut flying = self.flying();
+        flying.retain(|flight| flight.strong_count() > 0);
+        match flying.as_slice() {
+            [flight] => flight.upgrade(),
+            _ => None,
+        }
+    }
+}
+
+/// What a server may say to us unasked.
+struct Handler(Arc<Shared>);
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = self.0.asks.then(ElicitationCapability::default);
+        ClientConfig::new(capabilities, Implementation::new("outlast", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, rmcp::ErrorData> {
+        let declined = ElicitResult::new(ElicitationAction::Decline);
+        let ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } = request else {
+            return Ok(declined);
+        };
+        let schema = serde_json::to_value(requested_schema).unwrap_or_default();
+        let (Some(form), Some(flight)) = (Form::read(&message, &schema), self.0.only_flight()) else {
+            return Ok(declined);
+        };
+        let answered = flight.ask(form);
+        drop(flight);
+        match tokio::time::timeout(QUESTION, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Ok(ElicitResult::new(ElicitationAction::Cancel)),
+        }
+    }
+
+    async fn on_tool_list_changed(&self, context: NotificationContext<RoleClient>) {
+        let peer: Peer<RoleClient> = context.peer;
+        let shared = self.0.clone();
+        // Messages are handled one after the other: asking here would wait for itself.
+        tokio::spawn(async move {
+            let now = match tokio::time::timeout(START, all_tools(&peer)).await {
+                Ok(Ok(tools)) => tools,
+                // What cannot be listed cannot be held against what was accepted.
+                Ok(Err(_)) | Err(_) => Vec::new(),
+            };
+            shared.hold_to_pins(&now);
+        });
+    }
+}
+
+/// The tools of a server, page by page. One that never comes to an end is left in the middle.
+async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceError> {
+    let mut tools = Vec::new();
+    let mut cursor = None;
+    for _ in 0..TOOLS_PER_SERVER {
+        let page = peer.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await?;
+        tools.extend(page.tools.iter().map(Definition::of));
+        cursor = page.next_cursor;
+        if cursor.is_none() || tools.len() > TOOLS_PER_SERVER {
+            break;
+        }
+    }
+    Ok(tools)
+}
+
+pub(crate) fn unavailable(server: &str, why: &str) -> Error {
+    Error::new(Kind::McpUnavailable, format!("the MCP server `{server}` is not there: {}", shown(why)))
+}
+
+/// The cause at the end of the chain: the others only say that there was one.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

@@ -1,0 +1,264 @@
+//! Definitions of tools as a person accepted them, and what has changed since.
+use outlast_vocab::message::ToolName;
+use outlast_vocab::{Error, Hash, Kind, canon};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The most tools of one server.
+pub(crate) const TOOLS_PER_SERVER: usize = 500;
+
+/// What a server says of a tool: all that a model is shown and all that a person decides on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// What the server calls it.
+    pub name: String,
+    /// What people should call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// JSON Schema of its arguments.
+    pub input: Map<String, Value>,
+    /// JSON Schema of its results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Map<String, Value>>,
+    /// What the server claims of its behaviour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Value>,
+}
+
+impl Definition {
+    /// A definition as a server lists it.
+    pub(crate) fn of(tool: &rmcp::model::Tool) -> Self {
+        Self {
+            name: tool.name.to_string(),
+            title: tool.title.clone(),
+            description: tool.description.as_deref().map(str::to_owned),
+            input: (*tool.input_schema).clone(),
+            output: tool.output_schema.as_deref().cloned(),
+            annotations: tool.annotations.as_ref().and_then(|said| serde_json::to_value(said).ok()),
+        }
+    }
+
+    /// The same for the same definition, however it is written down.
+    pub fn hash(&self) -> Hash {
+        canon::fingerprint(self)
+    }
+
+    /// What a model calls it: the server's name, a dot, its own.
+    pub fn tool_name(&self, server: &str) -> Result<ToolName, Error> {
+        format!("{server}.{}", self.name).try_into()
+    }
+
+    /// Whether the server claims this of it.
+    pub(crate) fn claims(&self, hint: &str) -> bool {
+        self.annotations.as_ref().and_then(|said| said.get(hint)).and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// The accepted definitions, per server and tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pins(BTreeMap<String, BTreeMap<String, Definition>>);
+
+/// A difference between what was accepted and what a server says now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there.
+    New(Definition),
+    /// It was otherwise.
+    Changed {
+        /// As it was accepted.
+        accepted: Definition,
+        /// As it is.
+        now: Definition,
+    },
+    /// It is gone.
+    Gone(Definition),
+}
+
+impl Pins {
+    /// Reads what [`Pins::to_json`] wrote.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let pins: Self = serde_json::from_str(text).map_err(|cause| {
+            Error::new(Kind::ConfigInvalid, format!("expected accepted definitions as JSON: {cause}"))
+        })?;
+        let named = pins.0.iter().flat_map(|(server, tools)| tools.iter().map(move |tool| (server, tool)));
+        for (server, (name, definition)) in named {
+            if *name != definition.name {
+                let detail = format!("the definition under `{server}.{name}` is of `{}`", definition.name);
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        Ok(pins)
+    }
+
+    /// As a file that a person can read and compare.
+    #[allow(clippy::missing_panics_doc, reason = "definitions came from JSON")]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("definitions fit JSON");
+        text.push('\n');
+        text
+    }
+
+    /// What was accepted of a server.
+    pub fn of(&self, server: &str) -> impl Iterator<Item = &Definition> {
+        self.0.get(server).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// One accepted definition.
+    pub fn find(&self, server: &str, tool: &str) -> Option<&Definition> {
+        self.0.get(server)?.get(tool)
+    }
+
+    /// Accepts what a server says now, in place of what was accepted of it before.
+    pub fn accept(&mut self, server: &str, now: Vec<Definition>) -> Result<(), Error> {
+        check(server, &now)?;
+        let now = now.into_iter().map(|definition| (definition.name.clone(), definition)).collect();
+        self.0.insert(server.to_owned(), now);
+        Ok(())
+    }
+
+    /// What differs between what was accepted of a server and what it says now.
+    pub fn changes(&self, server: &str, now: &[Definition]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for definition in now {
+            match self.find(server, &definition.name) {
+                None => changes.push(Change::New(definition.clone())),
+                Some(accepted) if accepted.hash() != definition.hash() => {
+                    changes.push(Change::Changed { accepted: accepted.clone(), now: definition.clone() });
+                }
+                Some(_) => {}
+            }
+        }
+        let gone = self.of(server).filter(|accepted| !now.iter().any(|now| now.name == accepted.name));
+        changes.extend(gone.cloned().map(Change::Gone));
+        changes
+    }
+}
+
+/// Refuses what could not be told apart: names that no model can call, and names that look alike.
+fn check(server: &str, tools: &[Definition]) -> Result<(), Error> {
+    outlast_vocab::limits::check("tools_per_server", tools.len(), TOOLS_PER_SERVER)?;
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    for tool in tools {
+        tool.tool_name(server)?;
+        if let Some(other) = seen.insert(look(&tool.name), &tool.name) {
+            let detail = format!("`{}` and `{other}` of the server `{server}` look alike", tool.name);
+            return Err(Error::new(Kind::ToolDuplicate, detail));
+        }
+    }
+    Ok(())
+}
+
+/// How a name looks at a glance. Names are ASCII, so there are few letters that pass for others.
+pub(crate) fn look(name: &str) -> String {
+    let letter = |c: char| match c.to_ascii_lowercase() {
+        '0' => 'o',
+        '1' | 'i' => 'l',
+        '5' => 's',
+        '-' | '.' => '_',
+        other => other,
+    };
+    name.chars().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition(name: &str) -> Definition {
+        let Value::Object(input) =
+            json!({"type": "object", "properties": {"a": {"enum": ["x"], "default": "x"}}})
+        else {
+            unreachable!("it is an object")
+        };
+        Definition {
+            name: name.to_owned(),
+            title: Some("T".to_owned()),
+            description: Some("Reads.".to_owned()),
+            input,
+            output: None,
+            annotations: Some(json!({"readOnlyHint": true})),
+        }
+    }
+
+    fn pins(definitions: Vec<Definition>) -> Pins {
+        let mut pins = Pins::default();
+        pins.accept("files", definitions).unwrap();
+        pins
+    }
+
+    #[test]
+    fn a_definition_that_changed_in_any_field_is_found_s3() {
+        let accepted = definition("read");
+        let pins = pins(vec![accepted.clone()]);
+        assert_eq!(pins.changes("files", std::slice::from_ref(&accepted)), []);
+        let mut changed: Vec<Definition> = Vec::new();
+        for (field, value) in [
+            ("title", json!("U")),
+            ("title", Value::Null),
+            ("description", json!("Reads. ")),
+            ("description", json!("Reads\u{200b}.")),
+            ("description", json!("Rеads.")),
+            ("input", json!({"type": "object"})),
+            ("input", json!({"type": "object", "properties": {"a": {"enum": ["x", "y"], "default": "x"}}})),
+            ("input", json!({"type": "object", "properties": {"a": {"enum": ["x"], "default": "y"}}})),
+            ("output", json!({"type": "object"})),
+            ("annotations", json!({"readOnlyHint": false})),
+            ("annotations", Value::Null),
+        ] {
+            let mut other = serde_json::to_value(&accepted).unwrap();
+            other[field] = value;
+            changed.push(serde_json::from_value(other).unwrap());
+        }
+        for now in changed {
+            let expected = Change::Changed { accepted: accepted.clone(), now: now.clone() };
+            assert_eq!(pins.changes("files", &[now]), [expected]);
+        }
+    }
+
+    #[test]
+    fn what_is_new_and_what_is_gone_is_found() {
+        let pins = pins(vec![definition("read"), definition("write")]);
+        assert_eq!(
+            pins.changes("files", &[definition("write"), definition("delete")]),
+            [Change::New(definition("delete")), Change::Gone(definition("read"))]
+        );
+        assert_eq!(pins.changes("other", &[]), []);
+    }
+
+    #[test]
+    fn names_that_look_alike_or_cannot_be_called_are_refused_s4() {
+        let refused = |names: &[&str]| {
+            let definitions = names.iter().map(|name| definition(name)).collect();
+            Pins::default().accept("files", definitions).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&["list", "1ist"]),
+            "tool.duplicate: `1ist` and `list` of the server `files` look alike"
+        );
+        assert_eq!(
+            refused(&["read", "Read"]),
+            "tool.duplicate: `Read` and `read` of the server `files` look alike"
+        );
+        assert_eq!(
+            refused(&["rеad"]),
+            "input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `files.rеad`"
+        );
+    }
+
+    #[test]
+    fn pins_read_back() {
+        let pins = pins(vec![definition("read")]);
+        assert_eq!(Pins::parse(&pins.to_json()).unwrap(), pins);
+        assert_eq!(
+            Pins::parse(&pins.to_json().replace("\"read\": {", "\"write\": {")).unwrap_err().to_string(),
+            "config.invalid: the definition under `files.write` is of `read`"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! A server as a process: its words, its environment, its end.
+use crate::lock;
+use outlast_vocab::{Error, Kind};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+/// The longest message of a server in bytes.
+const MESSAGE_BYTES: usize = 16 << 20;
+
+/// How much of its complaints is kept, in bytes: the end of them.
+const COMPLAINT_BYTES: usize = 2 << 10;
+
+/// How long the last complaints of a server are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a server finds in its environment without being given it. Secrets of the agent are not among it.
+const INHERITED: &[&str] = &["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+
+/// A server that is started as a process and spoken to by its standard input and output. No shell reads its words.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// What is started, found on the path unless it has a slash.
+    pub program: OsString,
+    /// What it is passed.
+    pub args: Vec<OsString>,
+    /// Where it works.
+    pub dir: PathBuf,
+    /// Variables of our environment that it finds in its own, beside a few that every program needs.
+    pub passed_on: Vec<String>,
+}
+
+/// A server that is spoken to over HTTP.
+#[derive(Clone, Debug)]
+pub struct Http {
+    /// Where it is. Whoever made the client has decided that it may be reached.
+    pub url: String,
+    /// What connects. It must follow no redirect and go by no proxy of its own accord.
+    pub client: reqwest::Client,
+    /// The variable of our environment that holds what proves who we are.
+    pub bearer: Option<String>,
+}
+
+/// A server's process while it runs; with it ends everything it started that stayed in its group.
+pub(crate) struct Running {
+    child: Child,
+    complained: Arc<Mutex<VecDeque<u8>>>,
+    listening: JoinHandle<()>,
+}
+
+/// The two ends of a server's process.
+pub(crate) type Ends = (Bounded, ChildStdin);
+
+impl Process {
+    pub(crate) fn start(&self) -> Result<(Running, Ends), Error> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).current_dir(&self.dir).env_clear().process_group(0);
+        let inherited = INHERITED.iter().copied().chain(self.passed_on.iter().map(String::as_str));
+        command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|cause| {
+            let detail = format!("`{}` cannot be started: {cause}", self.program.display());
+            Error::new(Kind::McpUnavailable, detail).because(cause)
+        })?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(Error::new(Kind::Internal, "a process that was started with pipes has none"));
+        };
+        let complained = Arc::default();
+        let listening = tokio::spawn(listen(stderr, Arc::clone(&complained)));
+        Ok((Running { child, complained, listening }, (Bounded { stdout, line: 0 }, stdin)))
+    }
+}
+
+impl Running {
+    /// What a server that is gone complained about: all of it has arrived, or nothing more comes in time.
+    pub(crate) async fn last_words(mut self) -> String {
+        let _heard = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
+        self.complained()
+    }
+
+    /// What it complained about last.
+    pub(crate) fn complained(&self) -> String {
+        let kept: Vec<u8> = lock(&self.complained).iter().copied().collect();
+        String::from_utf8_lossy(&kept).trim().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without a number it has been waited for, and the number may be somebody else's by now.
+        let number = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(number) = number {
+            // Only a group that is gone already cannot be killed.
+            let _killed = kill_process_group(number, Signal::KILL);
+        }
+    }
+}
+
+/// Keeps the end of what a server complains about, until it is gone.
+async fn listen(mut stderr: ChildStderr, complained: Arc<Mutex<VecDeque<u8>>>) {
+    let mut piece = [0; 1 << 10];
+    while let Ok(read @ 1..) = stderr.read(&mut piece).await {
+        let mut kept = lock(&complained);
+        kept.extend(&piece[..read]);
+        let over = kept.len().saturating_sub(COMPLAINT_BYTES);
+        kept.drain(..over);
+    }
+}
+
+/// What a server says, a message a line. A line without end would fill the memory.
+pub(crate) struct Bounded {
+    stdout: ChildStdout,
+    line: usize,
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stdout).poll_read(context, into);
+        let new = &into.filled()[before..];
+        self.line = match new.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => new.len() - end - 1,
+            None => self.line + new.len(),
+        };
+        if self.line > MESSAGE_BYTES {
+            let detail =
+                format!("a message of the server is longer than the {MESSAGE_BYTES} bytes it may have");
+            return Poll::Ready(Err(io::Error::other(detail)));
+        }
+        read
+    }
+}

@@ -1,0 +1,362 @@
+//! Accepted tools of servers as the runtime sees them.
+use crate::flight::{Flight, Flights, Next};
+use crate::form::{Form, Unfit};
+use crate::link::Link;
+use crate::pins::{Definition, Pins, look};
+use crate::process::{Http, Process};
+use outlast_ports::Answer;
+use outlast_ports::service::CallScope;
+use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Kind, SessionId};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ContentBlock, ElicitResult, ElicitationAction, ResourceContents,
+};
+use rmcp::service::ServiceError;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How often a user is asked the same again when the answer does not fit.
+const ASKED_AGAIN: usize = 3;
+
+/// The longest name of a server in bytes.
+const NAME_BYTES: usize = 24;
+
+/// A server: what it is called here, how it is reached, what its operator says of it.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The first part of its tools' names.
+    pub name: String,
+    /// How it is reached.
+    pub way: Way,
+    /// What its operator says of it.
+    pub settings: Settings,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// As a process of our own.
+    Process(Process),
+    /// Over HTTP.
+    Http(Http),
+}
+
+/// What an operator says of a server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Only these tools; all that were accepted when absent.
+    pub only: Option<Vec<String>>,
+    /// What may happen to interrupted calls of a tool. At most once when nobody says.
+    pub classes: BTreeMap<String, EffectClass>,
+    /// Whether what the server claims of its tools is believed.
+    pub trust_annotations: bool,
+    /// Whether the server may ask the user in the middle of a call.
+    pub elicitation: bool,
+    /// How long a call may take.
+    pub deadline: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            only: None,
+            classes: BTreeMap::new(),
+            trust_annotations: false,
+            elicitation: true,
+            deadline: None,
+        }
+    }
+}
+
+impl Settings {
+    fn class(&self, definition: &Definition) -> EffectClass {
+        if let Some(class) = self.classes.get(&definition.name) {
+            return *class;
+        }
+        match self.trust_annotations {
+            true if definition.claims("readOnlyHint") => EffectClass::Pure,
+            true if definition.claims("idempotentHint") => EffectClass::Idempotent,
+            _ => EffectClass::AtMostOnce,
+        }
+    }
+
+    fn contract(&self, server: &str, definition: &Definition) -> Result<Contract, Error> {
+        let class = self.class(definition);
+        let said = definition.description.as_ref().or(definition.title.as_ref());
+        Ok(Contract {
+            name: definition.tool_name(server)?,
+            description: said.unwrap_or(&definition.name).clone(),
+            input: Value::Object(definition.input.clone()),
+            output: definition.output.clone().map(Value::Object),
+            class,
+            scheduling: Scheduling::default(),
+            retry: RetryPolicy::default(),
+            deadline: self.deadline,
+            durable: self.elicitation,
+            approval: class != EffectClass::Pure,
+        })
+    }
+}
+
+/// The accepted tools of some servers. Nothing is connected until a tool is called.
+pub struct McpTools {
+    servers: Vec<Served>,
+    tools: BTreeMap<ToolName, (Contract, usize, String)>,
+}
+
+struct Served {
+    server: Server,
+    pins: Pins,
+    link: Mutex<Option<Arc<Link>>>,
+    flights: Arc<Flights>,
+    /// Another in every process that ever was.
+    life: String,
+}
+
+impl McpTools {
+    /// The tools of these servers that were accepted. A server of which nothing was accepted is refused, and so are names
+    /// that look alike.
+    pub fn new(servers: Vec<Server>, pins: &Pins) -> Result<Self, Error> {
+        let (mut served, mut tools, mut looks) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        for server in servers {
+            let name = &server.name;
+            if name.is_empty()
+                || name.len() > NAME_BYTES
+                || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+            {
+                let detail = format!(
+                    "expected a name of a server (letters, digits, `_`, `-`) of 1 to {NAME_BYTES} bytes, got `{name}`"
+                );
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+            if let Some(other) = looks.insert(look(name), name.clone()) {
+                return Err(Error::new(
+                    Kind::ConfigInvalid,
+                    format!("the servers `{name}` and `{other}` look alike"),
+                ));
+            }
+            let wanted = |definition: &&Definition| {
+                server.settings.only.as_ref().is_none_or(|only| only.contains(&definition.name))
+            };
+            let before = tools.len();
+            for definition in pins.of(name).filter(wanted) {
+                let contract = server.settings.contract(name, definition)?;
+                tools.insert(contract.name.clone(), (contract, served.len(), definition.name.clone()));
+            }
+            if tools.len() == before {
+                let detail =
+                    format!("no tool of the MCP server `{name}` was accepted; `outlast mcp accept {name}`");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+            let life = format!("{}-{:?}", std::process::id(), std::time::SystemTime::now());
+            served.push(Served {
+                server,
+                pins: pins.clone(),
+                link: Mutex::default(),
+                flights: Arc::default(),
+                life,
+            });
+        }
+        Ok(Self { servers: served, tools })
+    }
+
+    fn find(&self, tool: &ToolName) -> Result<(&Served, &str), Error> {
+        let (_, served, name) = self.tools.get(tool).ok_or_else(|| {
+            Error::new(Kind::ToolUnknown, format!("no tool of an MCP server is called `{tool}`"))
+        })?;
+        Ok((&self.servers[*served], name))
+    }
+}
+
+impl ToolProvider for McpTools {
+    fn manifests(&self) -> Vec<Manifest> {
+        self.tools.values().map(|(contract, ..)| contract.manifest()).collect()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        self.tools.get(tool).map(|(contract, ..)| contract)
+    }
+
+    fn prepare<'a>(&'a self, _: SessionId, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+        Box::pin(ready(self.find(tool).map(|_| None)))
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> Answer<'a, Ran> {
+        Box::pin(async move {
+            let (served, tool) = self.find(&prepared.tool)?;
+            served.run(tool, prepared, &call, scope.as_ref()).await.map(Ran::Done)
+        })
+    }
+
+    /// A server cannot be asked what became of a call.
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+        Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    }
+}
+
+impl Served {
+    async fn run(
+        &self,
+        tool: &str,
+        prepared: &PreparedCall,
+        call: &Call,
+        scope: &dyn CallScope,
+    ) -> Result<Value, Error> {
+        let flight = match self.flights.find(call.id) {
+            Some(flight) => flight,
+            None => self.send(tool, prepared, call, scope).await?,
+        };
+        let _held = self.flights.held(call.id);
+        let mut questions = 0;
+        loop {
+            match flight.next(questions).await {
+                Next::Landed(result) => return self.landed(result),
+                Next::Asks(form) => {
+                    let answer = self.ask(questions, &form, scope).await?;
+                    flight.answer(questions, answer);
+                    questions += 1;
+                }
+            }
+        }
+    }
+
+    /// Sends a call off, unless it was sent by a process that is gone and must not be sent again.
+    async fn send(
+        &self,
+        tool: &str,
+        prepared: &PreparedCall,
+        call: &Call,
+        scope: &dyn CallScope,
+    ) -> Result<Arc<Flight>, Error> {
+        // Nothing happened yet, so this may be tried again.
+        let link = self.link().await.map_err(|error| Error::new(Kind::ToolUnavailable, error.detail()))?;
+        link.check(tool)?;
+        let Value::Object(arguments) = prepared.arguments.clone() else {
+            return Err(Error::new(Kind::ToolArgsInvalid, "expected an object as arguments"));
+        };
+        if self.server.settings.elicitation {
+            // A question parks the turn, and the call runs again from here: it must know whether it was sent before.
+            let life = Value::from(self.life.as_str());
+            let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(life.clone())))).await?;
+            let lost = sent != life || self.flights.was_begun(call.id);
+            if lost && !prepared.class.may_repeat() {
+                let name = &self.server.name;
+                return Err(failed(format!(
+                    "the MCP server `{name}` waited for an answer when the program ended, or for too long; nobody knows \
+                     what became of the call"
+                )));
+            }
+        }
+        let flight = Arc::new(Flight::default());
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let landing = flight.clone();
+        let work = tokio::spawn(async move {
+            let result = link.call(params, &landing).await;
+            landing.land(result);
+        });
+        self.flights.begin(call.id, flight.clone(), work.abort_handle());
+        Ok(flight)
+    }
+
+    /// The connection, made anew if the server is gone.
+    async fn link(&self) -> Result<Arc<Link>, Error> {
+        let mut link = self.link.lock().await;
+        if let Some(link) = link.as_ref().filter(|link| !link.is_gone()) {
+            return Ok(link.clone());
+        }
+        let new = Arc::new(Link::open(&self.server, &self.pins).await?);
+        *link = Some(new.clone());
+        Ok(new)
+    }
+
+    /// Asks the user what the server wants to know. Each question is recorded, then waited for: the turn parks.
+    async fn ask(&self, number: usize, form: &Form, scope: &dyn CallScope) -> Result<ElicitResult, Error> {
+        let mut content = Map::new();
+        for index in 0..form.questions() {
+            let mut unfit: Option<Unfit> = None;
+            for again in 0..=ASKED_AGAIN {
+                if again == ASKED_AGAIN {
+                    return Ok(ElicitResult::new(ElicitationAction::Decline));
+                }
+                let name = format!("ask-{number}-{index}-{again}");
+                let question = form.question(&self.server.name, index, unfit.as_ref());
+                scope.step(&name, Value::Null, Box::pin(ready(Ok(question)))).await?;
+                let answer = match scope.event(&name, None).await? {
+                    // Whoever knows the form may fill in all of it at once.
+                    Resolution::Ok(Value::Object(whole)) => {
+                        return Ok(
+                            ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(whole))
+                        );
+                    }
+                    Resolution::Ok(answer) => answer,
+                    Resolution::Err(_) => return Ok(ElicitResult::new(ElicitationAction::Decline)),
+                    Resolution::Timeout | Resolution::Cancelled => {
+                        return Ok(ElicitResult::new(ElicitationAction::Cancel));
+                    }
+                };
+                match form.value(index, &answer) {
+                    Ok(field) => {
+                        content.extend(field);
+                        break;
+                    }
+                    Err(why) => unfit = Some(why),
+                }
+            }
+        }
+        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content)))
+    }
+
+    fn landed(&self, result: Result<CallToolResult, ServiceError>) -> Result<Value, Error> {
+        let name = &self.server.name;
+        match result {
+            Ok(result) if result.is_error.unwrap_or(false) => Err(failed(text(&result.content))),
+            Ok(result) => Ok(match result.structured_content {
+                Some(value) => value,
+                None => Value::from(text(&result.content)),
+            }),
+            Err(ServiceError::McpError(error)) => {
+                Err(failed(format!("the MCP server `{name}` refuses: {}", error.message)))
+            }
+            // It was sent: nobody knows how far it came, so it is not tried again.
+            Err(cause) => {
+                Err(failed(format!("the MCP server `{name}` broke off in the middle of the call: {cause}")))
+            }
+        }
+    }
+}
+
+/// What a model reads of a result: texts, and what else there is by name.
+fn text(content: &[ContentBlock]) -> String {
+    let said = |block: &ContentBlock| match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(image) => {
+            format!("[an image, {}, {} bytes in base64]", image.mime_type, image.data.len())
+        }
+        ContentBlock::Audio(audio) => {
+            format!("[a sound, {}, {} bytes in base64]", audio.mime_type, audio.data.len())
+        }
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => format!("[{uri}]\n{text}"),
+            ResourceContents::BlobResourceContents { uri, blob, .. } => {
+                format!("[{uri}, {} bytes in base64]", blob.len())
+            }
+            _ => "[a resource of an unknown kind]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => format!("[{}]", link.uri),
+        #[allow(unreachable_patterns, reason = "the protocol grows")]
+        other => json!(other).to_string(),
+    };
+    content.iter().map(said).collect::<Vec<_>>().join("\n")
+}
