@@ -8,8 +8,8 @@ use outlast_runtime::{Input, Runtime};
 use outlast_vocab::effect::Place;
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Part, ToolResult};
-use outlast_vocab::record::{Delivery, Seq, Verdict};
-use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::record::{Delivery, Fact, Seq, Verdict};
+use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, SessionId, TurnId};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ pub(crate) struct Log {
     /// The numbers of the records, as they came.
     pub(crate) seqs: Vec<u64>,
     names: BTreeMap<&'static str, usize>,
+    parked: bool,
     ended: bool,
 }
 
@@ -205,6 +206,7 @@ impl Client {
         match self.scenario.acts[no].when {
             When::AtOnce => true,
             When::Acked(other) => acked(other),
+            When::Parked => self.log().parked,
             When::Recorded(name, times) => self.log().names.get(name).is_some_and(|seen| *seen >= times),
             When::Did(tool) => witness.seen().count(self.session, tool) > 0,
             When::Later(..) => self.later(self.scenario.acts[no]).is_some_and(|at| at <= now),
@@ -314,6 +316,9 @@ async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<Log>>) {
             let mut log = lock(&log);
             log.seqs.push(record.seq.0);
             *log.names.entry(record.fact.name()).or_default() += 1;
+            if let Fact::Parked { waits } = &record.fact {
+                log.parked |= waits.iter().any(|wait| wait.kind != WaitKind::Sleep);
+            }
         }
     }
     lock(&log).ended = true;

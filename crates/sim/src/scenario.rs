@@ -45,6 +45,8 @@ pub(crate) enum When {
     AtOnce,
     /// That act was acknowledged.
     Acked(usize),
+    /// A turn waits for something outside; one that only lets time pass before it asks its model again does not count.
+    Parked,
     /// So many records of this name are durable.
     Recorded(&'static str, usize),
     /// A tool acted.
@@ -176,13 +178,13 @@ fn waits() -> Vec<Scenario> {
     use Line::{Call, Say};
     const WAIT: Line = Call(&[("wait", "k")]);
     const ASK: Line = Call(&[("ask", "k")]);
-    const PARKED: When = When::Recorded("turn.parked", 1);
     vec![
-        Scenario::new("pending completion", vec![WAIT, Say("done")]).then(PARKED, What::Resolve("k", true)),
+        Scenario::new("pending completion", vec![WAIT, Say("done")])
+            .then(When::Parked, What::Resolve("k", true)),
         Scenario::new("completion that comes early", vec![WAIT, Say("done")])
             .then(When::Did("wait"), What::Resolve("k", true)),
         Scenario::new("approval that is denied", vec![WAIT, Say("done")])
-            .then(PARKED, What::Resolve("k", false)),
+            .then(When::Parked, What::Resolve("k", false)),
         Scenario::new(
             "two completions",
             vec![Call(&[("wait", "k"), ("wait", "l"), ("put", "m")]), Say("done")],
@@ -190,9 +192,9 @@ fn waits() -> Vec<Scenario> {
         .then(When::Did("wait"), What::Resolve("l", true))
         .then(When::Acked(1), What::Resolve("k", true)),
         Scenario::new("resolved twice", vec![WAIT, Say("done")])
-            .then(PARKED, What::Resolve("k", true))
+            .then(When::Parked, What::Resolve("k", true))
             .then(When::Acked(1), What::Resolve("k", false)),
-        Scenario::new("event", vec![ASK, Say("done")]).then(PARKED, What::Resolve("k", true)),
+        Scenario::new("event", vec![ASK, Say("done")]).then(When::Parked, What::Resolve("k", true)),
         Scenario::new("event that comes early", vec![ASK, Say("done")])
             .then(When::Did("ask"), What::Resolve("k", true)),
         Scenario::new("event that never comes", vec![Call(&[("ask", "hurry")]), Say("done")]),
@@ -206,7 +208,6 @@ fn waits() -> Vec<Scenario> {
 fn outside() -> Vec<Scenario> {
     use Line::{Call, Say};
     const WAIT: Line = Call(&[("wait", "k")]);
-    const PARKED: When = When::Recorded("turn.parked", 1);
     const ENDED: When = When::Recorded("turn.ended", 1);
     vec![
         Scenario::new("queued input", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
@@ -220,12 +221,12 @@ fn outside() -> Vec<Scenario> {
             .then(When::Recorded("turn.ended", 3), What::Say("and now the last thing"))
             .with(|limits| limits.view_bytes = 700),
         Scenario::new("steering", vec![WAIT, Say("done")])
-            .then(PARKED, What::Steer("also"))
+            .then(When::Parked, What::Steer("also"))
             .then(When::Acked(1), What::Resolve("k", true)),
         Scenario::new("steering at any time", vec![Call(&[("look", "a")]), Say("done"), Say("also done")])
             .then(When::Acked(0), What::Steer("also"))
             .racing(),
-        Scenario::new("cancel", vec![WAIT, Say("done")]).then(PARKED, What::Cancel(0)),
+        Scenario::new("cancel", vec![WAIT, Say("done")]).then(When::Parked, What::Cancel(0)),
         Scenario::new("cancel at any time", vec![Call(&[("pay", "a"), ("stepped", "b")]), Say("done")])
             .then(When::Did("step one"), What::Cancel(0))
             .racing(),
@@ -233,7 +234,7 @@ fn outside() -> Vec<Scenario> {
             .then(When::Acked(0), What::Cancel(0))
             .racing(),
         Scenario::new("cancel of a queued input", vec![WAIT, Say("done")])
-            .then(PARKED, What::Say("never mind"))
+            .then(When::Parked, What::Say("never mind"))
             .then(When::Acked(1), What::Cancel(1))
             .then(When::Acked(2), What::Resolve("k", true)),
         Scenario::new("fork", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
