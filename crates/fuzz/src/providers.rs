@@ -1,4 +1,5 @@
 //! What providers send: server-sent events, and the events of each API.
+use crate::rehearsal::contract;
 use bytes::Bytes;
 use futures_util::task::noop_waker_ref;
 use futures_util::{Stream, stream};
@@ -6,8 +7,6 @@ use outlast_providers::sse::{Body, Events, Heard};
 use outlast_providers::{Api, decode};
 use outlast_vocab::message::Arguments;
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
-use serde_json::json;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -93,20 +92,5 @@ fn api(api: Api, data: &[u8]) {
             Ok(ModelEvent::End(_)) | Err(_) => panic!("something follows the end"),
             Ok(_) => {}
         }
-    }
-}
-
-fn contract(name: &str) -> Contract {
-    Contract {
-        name: name.parse().expect("it fits"),
-        description: String::new(),
-        input: json!({ "type": "object" }),
-        output: None,
-        class: EffectClass::Pure,
-        scheduling: Scheduling::default(),
-        retry: RetryPolicy::default(),
-        deadline: None,
-        durable: false,
-        approval: false,
     }
 }

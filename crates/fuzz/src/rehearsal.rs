@@ -70,7 +70,8 @@ fn arguments() -> Arguments {
     Arguments::Json(json!({ "to": "ann" }))
 }
 
-fn contract(name: &str) -> Contract {
+/// A tool of this name that takes any object.
+pub(crate) fn contract(name: &str) -> Contract {
     Contract {
         name: tool(name),
         description: String::new(),
