@@ -52,6 +52,15 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     world.close(lived)
 }
 
+/// Plays a plan once more and says how it went, without judging what is left: it was judged before.
+pub(crate) fn run_again(plan: &Plan) -> u64 {
+    let mut world = World::new(plan);
+    // What broke it the first time breaks it again; the trace shows it.
+    let _ = world.live();
+    world.end_all();
+    world.outcome.trace
+}
+
 struct World<'a> {
     plan: &'a Plan,
     dice: Dice,
@@ -464,12 +473,17 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Ends all processes and looks at what is left.
-    fn close(mut self, lived: Result<(), String>) -> Outcome {
+    /// Ends all processes.
+    fn end_all(&mut self) {
         self.disk.set_room(None);
         for no in 0..self.slots.len() {
             self.kill(no, 0);
         }
+    }
+
+    /// Ends all processes and looks at what is left.
+    fn close(mut self, lived: Result<(), String>) -> Outcome {
+        self.end_all();
         self.outcome.broken.extend(lived.err());
         if self.outcome.broken.is_empty() {
             let found = oracle::judge(self.plan, &self.disk, &self.origin, &self.clients, self.outcome.lives);
