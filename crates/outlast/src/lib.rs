@@ -95,7 +95,9 @@ pub use {schemars, serde, serde_json};
 
 /// What a program that writes tools needs most.
 pub mod prelude {
-    pub use crate::service::{Cancellation, Completion, Events, Progress, Service, Steps, Timer, Values};
+    pub use crate::service::{
+        Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps, Timer, Tools, Values,
+    };
     pub use crate::tool::{About, Call, Probe, Ran, Tool, done, failed};
     pub use crate::{Error, Outlast, Session, Turn};
     pub use outlast_macros::tool;

@@ -3,6 +3,10 @@ use outlast::Error;
 use std::fs;
 use std::path::Path;
 
+#[path = "../../../examples/ask_a_model.rs"]
+mod ask_a_model;
+#[path = "../../../examples/attachments.rs"]
+mod attachments;
 #[path = "../../../examples/attempts.rs"]
 mod attempts;
 #[path = "../../../examples/await_event.rs"]
@@ -15,6 +19,8 @@ mod events;
 mod first;
 #[path = "../../../examples/kill_every_effect.rs"]
 mod kill_every_effect;
+#[path = "../../../examples/other_tools.rs"]
+mod other_tools;
 #[path = "../../../examples/pending.rs"]
 mod pending;
 #[path = "../../../examples/progress.rs"]
@@ -97,6 +103,21 @@ write  what is written                 before  after
 
 8 crash points, 10 runs, 0 broken promises"
     );
+}
+
+#[tokio::test]
+async fn a_tool_asks_a_model_for_a_type() {
+    says!(ask_a_model, "the boss should answer.");
+}
+
+#[tokio::test]
+async fn a_tool_runs_another_tool() {
+    says!(other_tools, "3 + 4 + 5 = 12");
+}
+
+#[tokio::test]
+async fn a_tool_makes_an_attachment_of_another() {
+    says!(attachments, "loud.txt: TEA AT FIVE");
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@
 //! Other tables of the file are other parts' business.
 use crate::models::Row;
 use crate::registry::Missing;
-use crate::remote::Settings;
+use crate::remote::{Pace, Settings};
 use crate::{Api, Remote, Secret};
 use outlast_vocab::cost::Prices;
 use outlast_vocab::{Error, Kind};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 use toml::Spanned;
 
@@ -74,6 +75,7 @@ fn from_environment(name: &str, api: Api, variable: Variable<'_>) -> Result<Conf
         key_name: format!("the key in {}", api.key_variable()),
         rows: BTreeMap::new(),
         goes_on: None,
+        pace: Pace::default(),
     };
     let remote = Remote::with(settings).map_err(|detail| {
         let detail = format!("{}: {detail}", api.base_url_variable());
@@ -96,6 +98,8 @@ struct ProviderTable {
     #[serde(default, deserialize_with = "key_table")]
     api_key: Option<KeyTable>,
     goes_on: Option<bool>,
+    requests_per_minute: Option<NonZeroU32>,
+    tokens_per_minute: Option<NonZeroU64>,
     #[serde(default)]
     models: BTreeMap<String, Spanned<Row>>,
 }
@@ -150,7 +154,15 @@ impl Source<'_> {
         variable: Variable<'_>,
     ) -> Result<Configured, Error> {
         let at = table.span().start;
-        let ProviderTable { kind: api, base_url, api_key, goes_on, models } = table.into_inner();
+        let ProviderTable {
+            kind: api,
+            base_url,
+            api_key,
+            goes_on,
+            requests_per_minute,
+            tokens_per_minute,
+            models,
+        } = table.into_inner();
         let key_variable = match &api_key {
             Some(key) => Some(key.env.as_str()),
             None if api.needs_key() => Some(api.key_variable()),
@@ -177,7 +189,9 @@ impl Source<'_> {
         let rows = rows.collect::<Result<_, Error>>()?;
         let key_name = key_variable.map_or_else(|| "its key".to_owned(), |name| format!("the key in {name}"));
         let shown = format!("provider `{name}`");
-        let settings = Settings { name, api, base_url, key: key.map(Secret::new), key_name, rows, goes_on };
+        let pace = Pace { requests_per_minute, tokens_per_minute };
+        let settings =
+            Settings { name, api, base_url, key: key.map(Secret::new), key_name, rows, goes_on, pace };
         let remote =
             Remote::with(settings).map_err(|detail| self.invalid(at, &format!("{shown}: {detail}")))?;
         Ok(Configured::Ready(Box::new(remote)))
@@ -269,7 +283,7 @@ mod tests {
     fn a_file_names_providers_and_other_tables_are_not_ours() {
         check(
             "[agents.shop]\nname = \"x\"\n\n[providers.work]\nkind = \"openai\"\napi_key = { env = \"WORK_KEY\" }\n\n\
-             [providers.home]\nkind = \"openai-compatible\"\nbase_url = \"http://127.0.0.1:8080/v1\"\ngoes_on = true\n\n\
+             [providers.home]\nkind = \"openai-compatible\"\nbase_url = \"http://127.0.0.1:8080/v1\"\ngoes_on = true\nrequests_per_minute = 30\n\n\
              [providers.home.models.\"qwen3:8b\"]\nwindow_tokens = 8192\nprice = { input = \"0.1\", output = \"0.2\" }\n",
             &[("WORK_KEY", "k")],
             &expect![[r"
@@ -283,6 +297,20 @@ mod tests {
             &expect![[r"
                 work is missing: set WORK_KEY (outlast.toml:1)
             "]],
+        );
+    }
+
+    #[test]
+    fn how_often_a_key_may_be_used_is_shared_by_all_models_of_it() {
+        let text = "[providers.a]\nkind = \"openai-compatible\"\nbase_url = \"http://x/v1\"\nrequests_per_minute = 30\n";
+        let found = Source { path: Path::new("outlast.toml"), text }.providers(&|_| None).unwrap();
+        let [Configured::Ready(remote)] = found.as_slice() else { panic!("it is configured") };
+        let rate =
+            |model: &str| outlast_ports::model::ModelProvider::rate(&**remote, &model.parse().unwrap());
+        assert_eq!(rate("a/small"), rate("a/large"));
+        assert_eq!(
+            (rate("a/small").requests_per_minute, rate("a/small").tokens_per_minute),
+            (Some(30), None)
         );
     }
 
@@ -310,7 +338,7 @@ mod tests {
             config.invalid: outlast.toml:2: provider `a`: expected `base_url`, the address of the server
             config.invalid: outlast.toml:1: provider `a`: expected an address like `https://api.example.com/v1`, got `x`: relative URL without a base
             config.invalid: outlast.toml:3: expected `{ env = "VARIABLE" }`, the variable that holds the key
-            config.invalid: outlast.toml:3: unknown field `key`, expected one of `kind`, `base_url`, `api_key`, `goes_on`, `models`
+            config.invalid: outlast.toml:3: unknown field `key`, expected one of `kind`, `base_url`, `api_key`, `goes_on`, `requests_per_minute`, `tokens_per_minute`, `models`
             config.invalid: outlast.toml:1: provider `a b`: expected a provider's name of 1 to 32 letters, digits, `-` and `_` that is not `rehearsal`, got `a b`
             config.invalid: outlast.toml:4: model `m`: expected a price per million tokens with at most 6 decimals, got `0.0000001`
             config.invalid: outlast.toml:5: unknown field `window`, expected one of `window_tokens`, `price`, `thinks`, `goes_on`

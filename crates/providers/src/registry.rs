@@ -3,7 +3,7 @@ use crate::config::{self, Configured};
 use crate::{Api, Remote};
 use futures_util::future::join_all;
 use futures_util::stream;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::{Error, Kind};
 use std::path::Path;
@@ -108,6 +108,14 @@ impl Providers {
 impl ModelProvider for Providers {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
         self.of_model(model)?.info(model)
+    }
+
+    fn rate(&self, model: &ModelName) -> Rate {
+        match self.of_model(model) {
+            Some(remote) => remote.rate(model),
+            // Nobody is asked.
+            None => Rate { key: String::new(), requests_per_minute: None, tokens_per_minute: None },
+        }
     }
 
     fn why_not(&self, model: &ModelName) -> Option<Error> {

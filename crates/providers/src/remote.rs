@@ -8,7 +8,7 @@ use crate::wire::names::Names;
 use crate::wire::{Ask, Rendered};
 use crate::{Api, Secret, chat, gemini, messages, responses};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_vocab::message::{ModelName, shown};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -16,6 +16,7 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 /// A provider of models over HTTP. Serves the names that begin with its own and a slash.
@@ -27,6 +28,7 @@ pub struct Remote {
     key_name: String,
     rows: BTreeMap<String, Row>,
     goes_on: Option<bool>,
+    pace: Pace,
     prefixes: Prefixes,
 }
 
@@ -39,6 +41,14 @@ pub(crate) struct Settings {
     pub(crate) key_name: String,
     pub(crate) rows: BTreeMap<String, Row>,
     pub(crate) goes_on: Option<bool>,
+    pub(crate) pace: Pace,
+}
+
+/// How often the key may be used, where that is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    pub(crate) requests_per_minute: Option<NonZeroU32>,
+    pub(crate) tokens_per_minute: Option<NonZeroU64>,
 }
 
 impl Remote {
@@ -52,16 +62,25 @@ impl Remote {
         let name = name.into();
         let key_name = "its key".to_owned();
         let base_url = base_url.into();
-        let settings = Settings { name, api, base_url, key, key_name, rows: BTreeMap::new(), goes_on: None };
+        let settings = Settings {
+            name,
+            api,
+            base_url,
+            key,
+            key_name,
+            rows: BTreeMap::new(),
+            goes_on: None,
+            pace: Pace::default(),
+        };
         Self::with(settings).map_err(|detail| Error::new(Kind::ConfigInvalid, detail))
     }
 
     /// A provider with these settings.
     pub(crate) fn with(settings: Settings) -> Result<Self, String> {
-        let Settings { name, api, base_url, key, key_name, rows, goes_on } = settings;
+        let Settings { name, api, base_url, key, key_name, rows, goes_on, pace } = settings;
         check_name(&name)?;
         let endpoint = Endpoint::new(api, &base_url, key)?;
-        Ok(Self { name, api, endpoint, key_name, rows, goes_on, prefixes: Prefixes::default() })
+        Ok(Self { name, api, endpoint, key_name, rows, goes_on, pace, prefixes: Prefixes::default() })
     }
 
     /// What it is called.
@@ -181,6 +200,15 @@ impl ModelProvider for Remote {
         let Traits { window_tokens, prices, goes_on, .. } = self.traits(self.own(model)?);
         let window_bytes = usize::try_from(window_tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES);
         Some(ModelInfo { window_bytes, goes_on, prices })
+    }
+
+    fn rate(&self, _: &ModelName) -> Rate {
+        Rate {
+            // Two providers may have one key, and one name may have had another key before.
+            key: format!("{} at {}", self.key_name, self.base_url()),
+            requests_per_minute: self.pace.requests_per_minute.map(NonZeroU32::get),
+            tokens_per_minute: self.pace.tokens_per_minute.map(NonZeroU64::get),
+        }
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {

@@ -55,6 +55,9 @@ impl Mood {
     }
 }
 
+/// How many pieces of a slow stream are slow.
+const SLOW_PIECES: usize = 64;
+
 /// The model's name.
 pub(crate) const NAME: &str = "sim/model";
 
@@ -112,7 +115,8 @@ impl ModelProvider for SimModel {
             if silent_after == Some(given) {
                 std::future::pending::<()>().await;
             }
-            if pause > 0 {
+            // A long answer that is slow at every word would take longer than anybody lives.
+            if pause > 0 && given < SLOW_PIECES {
                 self.clock.sleep_until(self.clock.now().after(Duration::from_millis(pause))).await;
             }
             pieces.pop_front().map(|piece| (piece, (pieces, given + 1)))

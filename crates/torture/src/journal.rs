@@ -166,8 +166,9 @@ impl Session {
             Fact::Stuck { failure } => self.odd(record, &format!("the turn got stuck: {failure}")),
             // A turn that is stopped while it waits leaves a call without a result; nothing else does here.
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
-            Fact::Parked { .. } => {}
-            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Compacted(_) => {
+            // A long session is made shorter for the model; nothing is changed by it.
+            Fact::Parked { .. } | Fact::Compacted(_) => {}
+            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -1,0 +1,48 @@
+//! A tool that asks a model itself, outside the conversation, for an answer of a type. When the tool runs again after a crash,
+//! the recorded answer comes back; the model is asked once.
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use std::path::Path;
+use std::sync::Arc;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct Mood {
+    angry: bool,
+}
+
+/// Says who should answer a letter.
+#[tool(idempotent)]
+async fn route(letter: String, models: Models) -> Result<String, Error> {
+    let Mood { angry } = models.ask_as(format!("Is the writer of this letter angry? {letter}")).await?;
+    Ok(if angry { "the boss".to_owned() } else { "anybody".to_owned() })
+}
+
+/// Routes a letter.
+pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
+    let script: Script = "\
+        when is the writer
+        say {\"angry\": true}
+        any
+        call route {\"letter\": \"Where is my tea?!\"}
+        ---
+        say {{result route}} should answer."
+        .parse()?;
+    let outlast = Outlast::at(dir.join("ask_a_model.db"))
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .tool(route)
+        .start()
+        .await?;
+    let answer = outlast.new_session().send("who should answer?").await?.answer().await;
+    outlast.shut_down().await;
+    answer
+}
+
+/// Runs it in the current directory.
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    println!("{}", run(Path::new(".")).await?);
+    Ok(())
+}
