@@ -12,7 +12,7 @@ use outlast::runtime::system::SystemClock;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::ModelName;
-use outlast::{Error, Kind, Outlast};
+use outlast::{Builder, Error, Kind, Outlast};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,6 +41,11 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+        self.build(data.builder())?.start().await
+    }
+
+    /// Adds this agent to a builder.
+    pub(crate) fn build(&self, builder: Builder) -> Result<Builder, Error> {
         let providers = self.configuration.providers()?;
         let file = self.file.as_deref().map(AgentFile::read).transpose()?;
         let clock = Arc::new(SystemClock);
@@ -60,17 +65,15 @@ impl Agent {
             );
             return Err(Error::new(Kind::InputInvalid, detail));
         }
-        let builder = data
-            .builder()
+        let builder = builder
             .model(model.as_str())
             .provider(Only { model, rehearsal })
             .provider(Only { model: rules, rehearsal: Rehearsal::agent(clock) })
             .provider(providers);
-        let builder = match file {
-            Some(file) => file.build(builder, &here()?)?,
-            None => builder.builtin_tools().files(FileRoot::open(&self.files)?),
-        };
-        builder.start().await
+        match file {
+            Some(file) => file.build(builder, &here()?),
+            None => Ok(builder.builtin_tools().files(FileRoot::open(&self.files)?)),
+        }
     }
 }
 

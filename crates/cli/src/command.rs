@@ -14,6 +14,7 @@ mod retry;
 mod run;
 mod sessions;
 mod test;
+mod tools;
 #[cfg(unix)]
 mod torture;
 mod unknown;
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Mcp(mcp::Mcp),
     /// List the providers of models, and whether each answers
     Models(models::Models),
+    /// List the tools of an agent, show one, or say what a call would do
+    Tools(tools::Tools),
     /// Explain an error code
     Explain(explain::Explain),
     /// Look at the database, the disk and the workers, and say what is wrong
@@ -93,6 +96,7 @@ impl Command {
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),
             Self::Models(models) => complete(models.run()),
+            Self::Tools(tools) => done(tools.run()),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
             #[cfg(unix)]

@@ -338,6 +338,79 @@ impl Cancellation {
     }
 }
 
+/// A scope that offers nothing, for calls that do not run: previews, and tests.
+pub(crate) struct Nowhere;
+
+fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(nowhere())))
+}
+
+fn nowhere() -> Error {
+    Error::new(Kind::HostNotDurable, "a call that does not run cannot use this")
+}
+
+impl CallScope for Nowhere {
+    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
+        nothing()
+    }
+
+    fn sleep(&self, _: Duration) -> Answer<'_, ()> {
+        nothing()
+    }
+
+    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> Answer<'a, Resolution> {
+        nothing()
+    }
+
+    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
+        Err(nowhere())
+    }
+
+    fn completion_key(&self) -> Result<CompletionKey, Error> {
+        Err(nowhere())
+    }
+
+    fn progress(&self, _: String) {}
+
+    fn output(&self, _: String) {}
+
+    fn attach(&self, _: Upload) -> Result<(), Error> {
+        Err(nowhere())
+    }
+
+    fn attachment(&self, _: AttachmentId) -> Answer<'_, Upload> {
+        nothing()
+    }
+
+    fn model(&self) -> Result<ModelName, Error> {
+        Err(nowhere())
+    }
+
+    fn direct(&self, _: DirectCall) -> Answer<'_, Reply> {
+        nothing()
+    }
+
+    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
+        nothing()
+    }
+
+    fn cancelled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn value<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Value>> {
+        nothing()
+    }
+
+    fn value_names<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<String>> {
+        nothing()
+    }
+
+    fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
+        Err(nowhere())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

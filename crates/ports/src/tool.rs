@@ -1,6 +1,6 @@
 //! Tools as a port: typed ones that people write ([`Tool`]), and the set of them that the runtime sees ([`ToolProvider`]).
 use crate::Answer;
-use crate::service::{CallScope, Needs, Services};
+use crate::service::{CallScope, Needs, Nowhere, Services};
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling};
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
@@ -86,6 +86,16 @@ pub trait Tool: Send + Sync + 'static {
         _session: SessionId,
         _args: &Self::Args,
     ) -> impl Future<Output = Result<Option<Value>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Says what a call would do, without doing it (R6.16); nothing if the tool cannot tell. Services of the call refuse
+    /// whatever they are asked for.
+    fn preview(
+        &self,
+        _needs: Self::Needs,
+        _args: Self::Args,
+    ) -> impl Future<Output = Result<Option<String>, Error>> + Send {
         std::future::ready(Ok(None))
     }
 
@@ -241,6 +251,11 @@ pub trait ToolProvider: Send + Sync {
 
     /// Finds out whether an interrupted at-most-once call happened.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
+
+    /// Says what a call would do, without doing it; nothing if that cannot be told.
+    fn preview<'a>(&'a self, _tool: &'a ToolName, _arguments: &'a Value) -> Answer<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
 
 /// Typed tools, bound to the services they need.
@@ -317,6 +332,13 @@ impl ToolProvider for Toolbox {
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
+        match self.find(tool) {
+            Ok(tool) => tool.preview(&self.services, arguments),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
 }
 
 /// Object-safe face of [`Tool`]; the only place where a tool's futures are boxed.
@@ -330,6 +352,7 @@ trait AnyTool: Send + Sync {
         scope: Arc<dyn CallScope>,
     ) -> Answer<'a, Ran>;
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
+    fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>>;
 }
 
 impl<T: Tool> AnyTool for T {
@@ -356,6 +379,14 @@ impl<T: Tool> AnyTool for T {
 
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(async move { Tool::probe(self, prepared.id, arguments_of(&prepared.arguments)?).await })
+    }
+
+    fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>> {
+        Box::pin(async move {
+            let scope: Arc<dyn CallScope> = Arc::new(Nowhere);
+            let needs = T::Needs::gather(services, &scope)?;
+            Tool::preview(self, needs, arguments_of(arguments)?).await
+        })
     }
 }
 

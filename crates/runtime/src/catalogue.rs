@@ -96,6 +96,13 @@ impl Catalogue {
         }
     }
 
+    /// Says what a call would do, without doing it (R6.16). Its arguments are checked as those of a real call are.
+    pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
+        let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
+        fits(&entry.validator, arguments)?;
+        entry.provider.preview(tool, arguments).await
+    }
+
     async fn check<'a>(
         &self,
         caller: Caller,

@@ -7,6 +7,7 @@ pub(crate) mod root;
 
 use outlast_ports::service::Service;
 use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_vocab::message::shown;
 use outlast_vocab::tool::Scheduling;
 use outlast_vocab::{Error, Kind};
 use root::FileRoot;
@@ -84,6 +85,16 @@ impl Tool for FileWrite {
     async fn run(&self, root: Service<FileRoot>, call: Call, args: WriteArgs) -> Result<Ran, Error> {
         root.write(&args.path, &args.content, call.id)?;
         done(json!({"bytes": args.content.len()}))
+    }
+
+    async fn preview(&self, root: Service<FileRoot>, args: WriteArgs) -> Result<Option<String>, Error> {
+        let path = shown(&args.path);
+        let bytes = args.content.len();
+        Ok(Some(match root.read(&args.path) {
+            Ok(now) if now == args.content => format!("`{path}` has this text already"),
+            Ok(now) => format!("replaces the {} bytes of `{path}` by {bytes} bytes", now.len()),
+            Err(_) => format!("writes {bytes} bytes to `{path}`"),
+        }))
     }
 }
 

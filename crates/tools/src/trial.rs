@@ -68,6 +68,16 @@ impl Trial {
         }
     }
 
+    /// What a tool says that a call would do.
+    pub(crate) fn preview(&self, tool: &str, arguments: &Value) -> String {
+        let tool = tool.parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        match runtime.block_on(self.toolbox.preview(&tool, arguments)) {
+            Ok(preview) => format!("{}\n", preview.as_deref().unwrap_or("(it cannot tell)")),
+            Err(error) => format!("{error}\n"),
+        }
+    }
+
     /// What a tool says, in a line: its result, or its error.
     pub(crate) fn show(&self, tool: &str, arguments: Value) -> String {
         shown(self.call(tool, arguments))

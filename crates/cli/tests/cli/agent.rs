@@ -23,6 +23,55 @@ properties.cents.type = "integer"
 "#;
 
 #[test]
+fn the_tools_of_an_agent_are_listed_shown_and_previewed() {
+    let place = Place::new();
+    place.write("notes.txt", "tea at five");
+    place.check(
+        r#"tools
+           tools file_read
+           tools file_edit --preview '{"path": "notes.txt", "old": "five", "new": "six"}'
+           tools file_edit --preview '{"path": 7}'
+           tools rocket
+           tools calculator --preview '{"expression": "1"}'"#,
+        &expect![[r#"
+            $ tools
+            ask_user       idempotent     Asks the user and waits for the answer, however long it takes. For decisions that are the user's and that cannot be found out otherwise.
+            calculator     pure           Works out an arithmetic expression exactly: + - * / % ^, parentheses, decimals.
+            clock          pure           Tells the current date and time as ISO 8601, to the second.
+            file_edit      idempotent     Replaces a text in a file by another. The old text must be in the file exactly once, unless all places are meant.
+            file_grep      pure           Finds lines in text files by a regular expression: path, number and text of each.
+            file_list      pure           Lists the names in a directory; names of directories end with a slash.
+            file_read      pure           Reads a text file.
+            file_write     idempotent     Writes a text file, replacing what was there.
+            read_more      pure           Reads on in an attachment: a result that was too large to be shown whole, or a text file of the user.
+            todo           transactional  Keeps the list of what is to be done in this session. Pass the whole list to change it, nothing to see it. Use it for work of several steps, and mark a step when it begins and when it is done.
+            value_get      transactional  Gives the value that was remembered under a name, or null if there is none.
+            value_list     transactional  Lists the names under which values are remembered.
+            value_set      transactional  Remembers a JSON value under a name for the rest of the session; null forgets it.
+            $ tools file_read
+            file_read (pure)
+            Reads a text file.
+            arguments: {"additionalProperties":false,"description":"What the model passes to `file_read`.","properties":{"path":{"description":"Where the file is, like `notes/today.txt`.","type":"string"}},"required":["path"],"type":"object"}
+            $ tools file_edit --preview '{"path": "notes.txt", "old": "five", "new": "six"}'
+            in `notes.txt`, once:
+            - five
+            + six
+            $ tools file_edit --preview '{"path": 7}'
+            | error[tool.args_invalid]: the arguments do not fit the schema; at the root: "old" is a required property; at the root: "new" is a required property; at /path: 7 is not of type "string"
+            |   read on with: outlast explain tool.args_invalid
+            exit 1
+            $ tools rocket
+            | error[tool.unknown]: no tool is called `rocket`; there are: ask_user, calculator, clock, file_edit, file_grep, file_list, file_read, file_write, read_more, todo, value_get, value_list, value_set
+            |   read on with: outlast explain tool.unknown
+            exit 1
+            $ tools calculator --preview '{"expression": "1"}'
+            | · `calculator` cannot say what it would do
+        "#]],
+    );
+    assert!(!place.data().exists());
+}
+
+#[test]
 fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
     let place = Place::with_script(
         "call charge {\"cents\": 450}\n---\nsay {{result charge}}\n\

@@ -1,20 +1,15 @@
 //! What every set of tools keeps to: what it lists it can explain, and what it does not have it says (R6.1).
 use super::scene::{call, refused};
 use super::{Rule, Running, block_on, fresh};
-use crate::service::CallScope;
-use crate::store::Upload;
+use crate::service::Nowhere;
 use crate::tool::{Call, ToolProvider};
-use crate::{Answer, BoxFuture};
-use outlast_vocab::effect::{DirectCall, Reply};
-use outlast_vocab::id::{AttachmentId, SessionId, TurnId};
-use outlast_vocab::message::{ModelName, ToolName};
+use outlast_vocab::id::{SessionId, TurnId};
+use outlast_vocab::message::ToolName;
 use outlast_vocab::tool::Contract;
-use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A set of tools under test.
 pub trait ToolFixture: Sync {
@@ -84,77 +79,4 @@ pub(super) async fn a_tool_that_is_not_there_is_unknown(b: &Bench<'_>) -> Rule {
 #[track_caller]
 fn unknown<T>(result: Result<T, Error>) {
     refused(result, Kind::ToolUnknown);
-}
-
-/// A scope that offers nothing, for calls that never run.
-struct Nowhere;
-
-fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {
-    Box::pin(std::future::ready(Err(nowhere())))
-}
-
-fn nowhere() -> Error {
-    Error::new(Kind::HostNotDurable, "this call must not run")
-}
-
-impl CallScope for Nowhere {
-    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
-        nothing()
-    }
-
-    fn sleep(&self, _: Duration) -> Answer<'_, ()> {
-        nothing()
-    }
-
-    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> Answer<'a, Resolution> {
-        nothing()
-    }
-
-    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
-        Err(nowhere())
-    }
-
-    fn completion_key(&self) -> Result<CompletionKey, Error> {
-        Err(nowhere())
-    }
-
-    fn progress(&self, _: String) {}
-
-    fn output(&self, _: String) {}
-
-    fn attach(&self, _: Upload) -> Result<(), Error> {
-        Err(nowhere())
-    }
-
-    fn attachment(&self, _: AttachmentId) -> Answer<'_, Upload> {
-        nothing()
-    }
-
-    fn model(&self) -> Result<ModelName, Error> {
-        Err(nowhere())
-    }
-
-    fn direct(&self, _: DirectCall) -> Answer<'_, Reply> {
-        nothing()
-    }
-
-    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
-        nothing()
-    }
-
-    fn cancelled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn value<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Value>> {
-        nothing()
-    }
-
-    fn value_names<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<String>> {
-        nothing()
-    }
-
-    fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
-        Err(nowhere())
-    }
 }

@@ -68,6 +68,13 @@ impl Tool for FileEdit {
         }
         done(json!({ "replaced": plan.places }))
     }
+
+    async fn preview(&self, (root, _): Self::Needs, args: EditArgs) -> Result<Option<String>, Error> {
+        not_blank("the old text", &args.old)?;
+        let (_, places) = edited(&args, &root.read(&args.path)?)?;
+        let (path, times) = (shown(&args.path), if places == 1 { "once" } else { "in every place" });
+        Ok(Some(format!("in `{path}`, {times}:\n- {}\n+ {}", shown(&args.old), shown(&args.new))))
+    }
 }
 
 fn edited(args: &EditArgs, text: &str) -> Result<(String, usize), Error> {
@@ -129,6 +136,33 @@ mod tests {
             two three;
         "#]]
         .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn a_preview_says_what_would_change_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a.txt");
+        fs::write(&place, "one two\n").unwrap();
+        let trial = Trial::with_files(dir.path());
+        let log = [
+            trial.preview("file_edit", &json!({"path": "a.txt", "old": "two", "new": "2"})),
+            trial.preview("file_edit", &json!({"path": "a.txt", "old": "three", "new": "3"})),
+            trial.preview("file_write", &json!({"path": "a.txt", "content": "three"})),
+            trial.preview("file_write", &json!({"path": "b.txt", "content": "three"})),
+            trial.preview("file_read", &json!({"path": "a.txt"})),
+        ];
+        expect![[r"
+            in `a.txt`, once:
+            - two
+            + 2
+            tool.failed: the old text is not in `a.txt`; read the file and copy it exactly
+            replaces the 8 bytes of `a.txt` by 5 bytes
+            writes 5 bytes to `b.txt`
+            (it cannot tell)
+        "]]
+        .assert_eq(&log.concat());
+        assert_eq!(fs::read_to_string(&place).unwrap(), "one two\n");
+        assert!(!dir.path().join("b.txt").exists());
     }
 
     #[test]
