@@ -279,7 +279,7 @@ impl Host for Journaled {
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
-        if self.noted.is_empty() && self.values.is_empty() {
+        if self.noted.is_empty() && self.values.is_empty() && self.files.is_empty() {
             return Ok(self.place.map_or(Seq(0), |place| place.seq));
         }
         let receipt = self.commit(Then::GoOn).await?;

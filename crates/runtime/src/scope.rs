@@ -34,8 +34,8 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) enum FromCall {
     /// Something to write with the next write.
     Note(Fact),
-    /// Something that must be durable before the call goes on.
-    Record(Fact, oneshot::Sender<()>),
+    /// Something that must be durable before the call goes on, with what is written together with it.
+    Record(Fact, Written, oneshot::Sender<()>),
     /// The call at this place of the batch holds still.
     Waits(usize, Wait),
 }
@@ -143,9 +143,14 @@ impl Scope {
     }
 
     async fn record(&self, fact: Fact) {
-        let (done, written) = oneshot::channel();
-        let _ = self.to_driver.send(FromCall::Record(fact, done)).await;
-        if written.await.is_err() {
+        self.record_with(fact, Written::default()).await;
+    }
+
+    /// Makes a fact durable together with what follows from it: both or neither.
+    async fn record_with(&self, fact: Fact, written: Written) {
+        let (done, durable) = oneshot::channel();
+        let _ = self.to_driver.send(FromCall::Record(fact, written, done)).await;
+        if durable.await.is_err() {
             // The write failed and with it the turn; the driver drops this call.
             pending::<()>().await;
         }

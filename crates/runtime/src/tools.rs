@@ -285,8 +285,10 @@ async fn take<H: Host>(
 ) -> Result<(), Error> {
     match message {
         FromCall::Note(fact) => host.note(fact),
-        FromCall::Record(fact, done) => {
+        FromCall::Record(fact, Written { values, files }, done) => {
             host.note(fact);
+            host.note_values(values);
+            host.note_files(files);
             host.flush().await?;
             // The call may have been dropped meanwhile; the fact stands.
             let _ = done.send(());

@@ -1,5 +1,5 @@
 //! Calls of other tools by a running call.
-use super::{Scope, call};
+use super::{Scope, Written, call};
 use crate::catalogue::Caller;
 use outlast_ports::tool::Ran;
 use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
 impl Scope {
-    /// Runs another tool as a step of this call. What it writes commits with this call's answer.
+    /// Runs another tool as a step of this call. What it writes commits with its own answer.
     pub(super) async fn run_nested(&self, tool: &ToolName, arguments: Value) -> Result<Value, Error> {
         self.durable(&format!("calling the tool `{tool}` from a tool"))?;
         let number = self.count_nested()?;
@@ -51,16 +51,12 @@ impl Scope {
             Err(error) if error.class() == Class::Retry => return Err(error),
             Err(error) => StepOutcome::Failed(Failure::from(&error)),
         };
-        let (values, files) = {
-            let mut used = inner.used();
-            (std::mem::take(&mut used.values), std::mem::take(&mut used.files))
+        // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
+        let written = match &outcome {
+            StepOutcome::Value(_) => inner.take_written().await?,
+            StepOutcome::Failed(_) => Written::default(),
         };
-        {
-            let mut used = self.used();
-            used.values.extend(values);
-            used.files.extend(files);
-        }
-        self.record(self.performed(key, effect, outcome.clone())).await;
+        self.record_with(self.performed(key, effect, outcome.clone()), written).await;
         outcome.into()
     }
 

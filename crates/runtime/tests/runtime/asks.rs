@@ -300,6 +300,7 @@ fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
         toolbox.add(Long).unwrap();
         toolbox.add(ReadMore).unwrap();
         toolbox.add(Look(witness.clone())).unwrap();
+        toolbox.add(Keep(witness.clone())).unwrap();
         toolbox.add(Pay(witness)).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
@@ -413,6 +414,41 @@ async fn a_tool_runs_another_one_once_and_none_that_must_not_be_repeated() {
         shown[4],
         "error tool.failed: a tool that is idempotent may run again, so it cannot run `pay`, which is at_most_once"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_that_another_one_runs_writes_is_there_exactly_once_wherever_the_process_dies() {
+    let lines = || vec![call("delegate", "keep x"), Line::Say("done")];
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let count = |life: &Life| life.runtime.store().clone();
+    let writes = {
+        let mortal = Mortal::new(Memory::new(), Death::Never);
+        let pulse = mortal.pulse();
+        let witness: Arc<Witness> = Arc::default();
+        let change = with_tools(&witness);
+        let life = live_with(Arc::new(mortal), lines(), witness, 1, change).await.unwrap();
+        assert_eq!(life_end(&life, keyed()).await, answered("done"));
+        assert_eq!(count(&life).value(SESSION, "count".into()).await.unwrap(), Some(json!(1)));
+        pulse.writes()
+    };
+    for death in (0..writes).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let witness: Arc<Witness> = Arc::default();
+        let change = with_tools(&witness);
+        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
+        tokio::select! {
+            _ = life_end(&first, keyed()) => {}
+            () = pulse.stopped() => {}
+        }
+        first.die(&memory).await;
+        let change = with_tools(&witness);
+        let second = live_with(Arc::new(memory), lines(), witness, 2, change).await.unwrap();
+        assert_eq!(life_end(&second, keyed()).await, answered("done"));
+        let kept = count(&second).value(SESSION, "count".into()).await.unwrap();
+        assert_eq!(kept, Some(json!(1)), "{death:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
