@@ -10,8 +10,9 @@ pub(crate) fn mcp(data: &[u8]) {
     if let Ok(pins) = str::from_utf8(data).map_err(drop).and_then(|text| Pins::parse(text).map_err(drop)) {
         assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
     }
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime is made");
+    // What a server never answers is waited for; that patience must not be real.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime is made");
     runtime.block_on(async {
         let (ours, theirs) = duplex(BETWEEN);
         let server = serve(theirs, data);

@@ -5,7 +5,7 @@ use outlast_ports::model::{ModelProvider, ModelRequest};
 use outlast_providers::{Rehearsal, Script};
 use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
 use outlast_vocab::message::{Arguments, Message, ToolName, ToolResult, ToolUse};
-use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass};
 use outlast_vocab::{Hash, Kind, Millis};
 use serde_json::json;
 use std::sync::Arc;
@@ -72,16 +72,5 @@ fn arguments() -> Arguments {
 
 /// A tool of this name that takes any object.
 pub(crate) fn contract(name: &str) -> Contract {
-    Contract {
-        name: tool(name),
-        description: String::new(),
-        input: json!({ "type": "object" }),
-        output: None,
-        class: EffectClass::Pure,
-        scheduling: Scheduling::default(),
-        retry: RetryPolicy::default(),
-        deadline: None,
-        durable: false,
-        approval: false,
-    }
+    Contract { class: EffectClass::Pure, ..Contract::new(tool(name), "", json!({ "type": "object" })) }
 }

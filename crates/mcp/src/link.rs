@@ -63,8 +63,7 @@ impl Link {
     pub async fn open(server: &Server, pins: &Pins) -> Result<Self, Error> {
         let accepted = pins.of(&server.name).cloned().collect();
         let shared = Arc::new(Shared::new(&server.name, server.settings.elicitation, accepted));
-        let opened = tokio::time::timeout(START, Self::connect(server, &shared)).await;
-        let link = opened.unwrap_or_else(|_| Err(unavailable(&server.name, "it did not answer in time")))?;
+        let link = in_time(&server.name, Self::connect(server, &shared)).await?;
         link.hold_to_pins().await?;
         Ok(link)
     }
@@ -76,8 +75,13 @@ impl Link {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let shared = Arc::new(Shared::new(name, true, Vec::new()));
-        let service = Handler(shared.clone()).serve(streams).await;
-        let service = service.map_err(|cause| unavailable(name, &cause.to_string()))?;
+        let served = async {
+            Handler(shared.clone())
+                .serve(streams)
+                .await
+                .map_err(|cause| unavailable(name, &cause.to_string()))
+        };
+        let service = in_time(name, served).await?;
         Ok(Self { service, shared, process: None })
     }
 
@@ -134,10 +138,7 @@ impl Link {
     }
 
     async fn bounded<T>(&self, asked: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Error> {
-        match tokio::time::timeout(START, asked).await {
-            Ok(answer) => answer.map_err(|cause| self.failed(&cause)),
-            Err(_) => Err(unavailable(&self.shared.server, "it did not answer in time")),
-        }
+        in_time(&self.shared.server, async { asked.await.map_err(|cause| self.failed(&cause)) }).await
     }
 
     fn failed(&self, cause: &ServiceError) -> Error {
@@ -282,6 +283,12 @@ async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceEr
         }
     }
     Ok(tools)
+}
+
+/// What a server says within its time.
+async fn in_time<T>(server: &str, said: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let said = tokio::time::timeout(START, said).await;
+    said.unwrap_or_else(|_| Err(unavailable(server, "it did not answer in time")))
 }
 
 pub(crate) fn unavailable(server: &str, why: &str) -> Error {
