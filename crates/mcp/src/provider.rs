@@ -8,7 +8,7 @@ use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, SessionId};
 use rmcp::model::{
@@ -91,16 +91,16 @@ impl Settings {
         let class = self.class(definition);
         let said = definition.description.as_ref().or(definition.title.as_ref());
         Ok(Contract {
-            name: definition.tool_name(server)?,
-            description: said.unwrap_or(&definition.name).clone(),
-            input: Value::Object(definition.input.clone()),
             output: definition.output.clone().map(Value::Object),
             class,
-            scheduling: Scheduling::default(),
-            retry: RetryPolicy::default(),
             deadline: self.deadline,
             durable: self.elicitation,
             approval: class != EffectClass::Pure,
+            ..Contract::new(
+                definition.tool_name(server)?,
+                said.unwrap_or(&definition.name).clone(),
+                Value::Object(definition.input.clone()),
+            )
         })
     }
 }

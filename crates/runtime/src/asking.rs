@@ -71,7 +71,9 @@ impl Asked {
 /// What was heard of one attempt.
 struct Heard {
     building: Building,
-    /// All text so far, what was said before among it.
+    /// Bytes of text so far, what was said before among it.
+    bytes: usize,
+    /// The text, where the model can go on behind it.
     text: String,
     /// How much of it is kept.
     kept: usize,
@@ -114,7 +116,10 @@ impl Asking<'_> {
                 Err(Broken::Store(error)) => return Err(error),
                 Err(Broken::Model(error)) => error,
             };
-            let streamed = !heard.text.is_empty();
+            if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
+                self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
+            }
+            let streamed = heard.bytes > 0;
             if streamed {
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
             }
@@ -122,12 +127,9 @@ impl Asking<'_> {
                 return Ok(Asked::Outcome(failed(&error, streamed)));
             }
             tracing::warn!(%error, attempt, "the model call is tried again");
-            said = if self.info.goes_on && heard.only_text { heard.text } else { String::new() };
+            said = if heard.only_text { heard.text } else { String::new() };
             let entropy = self.world.entropy.as_ref();
             let pause = error.pause().unwrap_or_else(|| jittered(limits, self.tried, entropy));
-            if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
-                self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
-            }
             if pause > limits.wait_in_memory && self.tier == Tier::Durable {
                 return Ok(Asked::Pause { key: self.key.backoff(self.tried), pause });
             }
@@ -178,8 +180,11 @@ impl Asking<'_> {
                 }
                 ModelEvent::Text(text) => {
                     idle = None;
-                    self.tell_text(attempt, heard.text.len(), text);
-                    heard.text.push_str(text);
+                    self.tell_text(attempt, heard.bytes, text);
+                    heard.bytes += text.len();
+                    if self.info.goes_on {
+                        heard.text.push_str(text);
+                    }
                 }
                 ModelEvent::Working | ModelEvent::Usage(_) | ModelEvent::End(_) => idle = None,
                 ModelEvent::Reasoning { .. } | ModelEvent::Sealed { .. } | ModelEvent::Call(_) => {
@@ -241,8 +246,8 @@ impl From<Error> for Broken {
 
 impl Heard {
     fn begin(said: &str, now: Millis) -> Self {
-        let (building, text, kept) = (Building::default(), said.to_owned(), said.len());
-        Self { building, text, kept, kept_at: now, began_keeping: false, only_text: true }
+        let (building, text, bytes) = (Building::default(), said.to_owned(), said.len());
+        Self { building, bytes, text, kept: bytes, kept_at: now, began_keeping: false, only_text: true }
     }
 
     /// Whether enough is new to be kept, or enough time has passed.

@@ -7,14 +7,16 @@ use outlast_vocab::{Error, Hash, Kind};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The bytes of everything that these messages refer to. What is gone stays out; the model is shown that it is missing.
+/// The bytes of what these messages refer to, the newest first, as far as `shown_file_bytes` goes. What is gone or too much stays
+/// out; the model is shown that it is missing.
 pub(crate) async fn of<'m, H: Host>(
     world: &World,
     host: &H,
-    messages: impl Iterator<Item = &'m Message>,
+    messages: impl DoubleEndedIterator<Item = &'m Message>,
 ) -> Result<Files, Error> {
     let mut files = Files::default();
-    for content in messages.flat_map(contents) {
+    let mut room = world.limits.shown_file_bytes;
+    for content in messages.rev().flat_map(contents) {
         if files.get(content).is_some() {
             continue;
         }
@@ -27,7 +29,10 @@ pub(crate) async fn of<'m, H: Host>(
                 Err(error) => return Err(error),
             },
         };
-        files.insert(content, bytes);
+        if bytes.len() <= room {
+            room -= bytes.len();
+            files.insert(content, bytes);
+        }
     }
     Ok(files)
 }

@@ -93,7 +93,7 @@ mod tests {
             + &trial.show("read_more", json!({"attachment": text, "offset": 4}));
         expect![[r"
             tool.failed: att_70da9437532d6a1363ddf2b511a2f88b is image/png and no text
-            id.invalid: expected a attachment id (`att_` and 32 hex digits), got `file`
+            id.invalid: expected an attachment id (`att_` and 32 hex digits), got `file`
             tool.failed: offset 4 is behind the end of att_7dabf7bad3016950a117b5060c115443, which has 3 bytes
         "]]
         .assert_eq(&said);

@@ -26,7 +26,8 @@ pub struct Noun {
 impl fmt::Display for BadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Noun { name, prefix } = self.expected;
-        write!(f, "expected a {name} id (`{prefix}_` and 32 hex digits), got ")?;
+        let a = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+        write!(f, "expected {a} {name} id (`{prefix}_` and 32 hex digits), got ")?;
         let foreign = NOUNS.iter().find(|noun| {
             noun.prefix != prefix
                 && self.got.strip_prefix(noun.prefix).is_some_and(|rest| rest.starts_with('_'))

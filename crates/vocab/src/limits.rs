@@ -15,6 +15,8 @@ pub struct Limits {
     pub attachments_per_input: usize,
     /// Bytes of one attachment.
     pub attachment_bytes: usize,
+    /// Bytes of attachments that a model is shown in one call; older ones stay out.
+    pub shown_file_bytes: usize,
     /// Bytes of attachments kept in memory because a model was shown them a moment ago.
     pub recent_file_bytes: usize,
     /// Inputs that may wait for one session.
@@ -95,6 +97,7 @@ impl Default for Limits {
             input_bytes: 1 << 20,
             attachments_per_input: 16,
             attachment_bytes: 32 << 20,
+            shown_file_bytes: 64 << 20,
             recent_file_bytes: 32 << 20,
             queued_inputs: 100,
             key_bytes: 256,

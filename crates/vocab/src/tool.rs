@@ -113,6 +113,22 @@ pub struct Contract {
 }
 
 impl Contract {
+    /// A tool that promises nothing beyond what it does; the rest is said by struct update.
+    pub fn new(name: ToolName, description: impl Into<String>, input: Value) -> Self {
+        Self {
+            name,
+            description: description.into(),
+            input,
+            output: None,
+            class: EffectClass::default(),
+            scheduling: Scheduling::default(),
+            retry: RetryPolicy::default(),
+            deadline: None,
+            durable: false,
+            approval: false,
+        }
+    }
+
     /// The manifest of this contract.
     pub fn manifest(&self) -> Manifest {
         let summary = self.description.lines().next().unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ use outlast::tools::egress::{Caps, Egress, HostRule, Network, Rules, SystemLooku
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
 use outlast::vocab::message::{ModelName, ToolName};
-use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
 use outlast::{Builder, Error, Kind, Limits};
 use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
 use serde::Deserialize;
@@ -375,16 +375,14 @@ impl ToolTable {
     fn contract(&self) -> Contract {
         let attempts = self.attempts.map_or(1, NonZeroU32::get);
         Contract {
-            name: self.name.clone(),
-            description: self.description.clone(),
-            input: self.input.clone().map_or_else(|| json!({"type": "object"}), Value::Object),
-            output: None,
             class: self.class.into(),
-            scheduling: Scheduling::default(),
             retry: RetryPolicy { attempts, ..RetryPolicy::default() },
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
-            durable: false,
-            approval: false,
+            ..Contract::new(
+                self.name.clone(),
+                self.description.clone(),
+                self.input.clone().map_or_else(|| json!({"type": "object"}), Value::Object),
+            )
         }
     }
 }

@@ -5,7 +5,7 @@ use outlast_ports::model::{ModelProvider, ModelRequest};
 use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
 use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass};
 use outlast_vocab::{Error, Failure, Hash, Kind};
 use serde_json::{Value, json};
 
@@ -27,16 +27,8 @@ impl Stage {
 
     pub(super) fn tools(mut self, names: &[&str]) -> Self {
         let contract = |name: &&str| Contract {
-            name: name.parse().unwrap(),
-            description: String::new(),
-            input: json!({}),
-            output: None,
             class: EffectClass::Pure,
-            scheduling: Scheduling::default(),
-            retry: RetryPolicy::default(),
-            deadline: None,
-            durable: false,
-            approval: false,
+            ..Contract::new(name.parse().unwrap(), "", json!({}))
         };
         self.tools = names.iter().map(contract).collect();
         self

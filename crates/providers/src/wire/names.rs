@@ -80,21 +80,13 @@ fn plain(name: &str) -> Cow<'_, str> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use outlast_vocab::tool::{EffectClass, RetryPolicy, Scheduling};
+    use outlast_vocab::tool::EffectClass;
     use serde_json::json;
 
     pub(crate) fn contract(name: &str, input: Value) -> Contract {
         Contract {
-            name: name.parse().unwrap(),
-            description: format!("Does {name}."),
-            input,
-            output: None,
             class: EffectClass::Pure,
-            scheduling: Scheduling::default(),
-            retry: RetryPolicy::default(),
-            deadline: None,
-            durable: false,
-            approval: false,
+            ..Contract::new(name.parse().unwrap(), format!("Does {name}."), input)
         }
     }
 

@@ -6,7 +6,7 @@ use outlast_providers::{Api, Remote, Secret};
 use outlast_vocab::effect::{Generation, ModelCall, StopReason, ToolChoice, Usage};
 use outlast_vocab::message::{Arguments, Message, ToolUse};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{Contract, EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass};
 use outlast_vocab::{Error, Hash, SessionId};
 use serde_json::{Value, json};
 
@@ -43,16 +43,8 @@ pub(crate) fn call(api: Api) -> ModelCall {
 /// A tool.
 pub(crate) fn tool(name: &str, input: Value) -> Contract {
     Contract {
-        name: name.parse().unwrap(),
-        description: format!("Does {name}."),
-        input,
-        output: None,
         class: EffectClass::Pure,
-        scheduling: Scheduling::default(),
-        retry: RetryPolicy::default(),
-        deadline: None,
-        durable: false,
-        approval: false,
+        ..Contract::new(name.parse().unwrap(), format!("Does {name}."), input)
     }
 }
 

@@ -3,7 +3,7 @@ use super::*;
 use crate::trial::Scope;
 use expect_test::{Expect, expect};
 use outlast_ports::conformance::ToolFixture;
-use outlast_vocab::tool::{EffectClass, RetryPolicy, Scheduling};
+use outlast_vocab::tool::EffectClass;
 use outlast_vocab::{CallId, TurnId};
 use serde_json::json;
 use std::path::Path;
@@ -12,18 +12,8 @@ use tempfile::TempDir;
 
 /// A tool that is this shell script.
 fn tool(name: &str, script: &str, dir: &Path) -> (Contract, Program) {
-    let contract = Contract {
-        name: name.parse().unwrap(),
-        description: "Does what its script says.".to_owned(),
-        input: json!({"type": "object"}),
-        output: None,
-        class: EffectClass::AtMostOnce,
-        scheduling: Scheduling::default(),
-        retry: RetryPolicy::default(),
-        deadline: None,
-        durable: false,
-        approval: false,
-    };
+    let contract =
+        Contract::new(name.parse().unwrap(), "Does what its script says.", json!({"type": "object"}));
     let args = ["-c", script].map(Into::into).to_vec();
     let program = Program { program: "sh".into(), args, dir: dir.to_owned(), passed_on: Vec::new() };
     (contract, program)
