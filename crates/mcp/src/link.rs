@@ -287,7 +287,8 @@ async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceEr
 
 /// What a server says within its time.
 async fn in_time<T>(server: &str, said: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let said = tokio::time::timeout(START, said).await;
+    // Boxed: what the client keeps while it waits is large.
+    let said = tokio::time::timeout(START, Box::pin(said)).await;
     said.unwrap_or_else(|_| Err(unavailable(server, "it did not answer in time")))
 }
 
