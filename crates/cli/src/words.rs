@@ -4,7 +4,8 @@ use outlast::TurnId;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
-use outlast::vocab::record::{End, Fact, NodeRef, Record, Shorter, Verdict};
+use outlast::vocab::record::{End, Fact, NodeRef, Record, Shorter, Undoable, Verdict};
+use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use std::borrow::Cow;
 
@@ -78,6 +79,11 @@ pub(crate) fn end(end: &End) -> String {
         End::OutOfModelCalls { limit } => format!("{name}: {limit} were allowed"),
         End::OutOfBudget { budget } => format!("{name}: {budget}"),
         End::Cancelled { reason } => format!("{name}: {}", one_line(reason, TEXT_LETTERS)),
+        End::Aborted { reason, undone, left } => {
+            let undone = format!("{} taken back", count(*undone as usize, "call", "calls"));
+            let left = if *left == 0 { String::new() } else { format!(", {left} not") };
+            format!("{name}: {} ({undone}{left})", one_line(reason, TEXT_LETTERS))
+        }
         End::Failed { failure } => format!("{name}: {failure}"),
         End::Sealed { claims } => format!("{name}: claimed {claims} times without progress"),
         End::Joined { into } => format!("{name} {into}"),
@@ -138,7 +144,13 @@ pub(crate) fn fact(fact: &Fact) -> String {
         }
         Fact::Stuck { failure } => failure.to_string(),
         Fact::Resolved { key, resolution } => format!("{key}: {}", self::resolution(resolution)),
-        Fact::CancelRequested { reason } => one_line(reason, TEXT_LETTERS),
+        Fact::CancelRequested { reason, undo: false } => one_line(reason, TEXT_LETTERS),
+        Fact::CancelRequested { reason, undo: true } => {
+            format!("{}; what it did is to be taken back", one_line(reason, TEXT_LETTERS))
+        }
+        Fact::Undoable(Undoable { key, undo: Undo { tool, arguments } }) => {
+            format!("{key}: by {tool} {}", one_line(&arguments.to_string(), TEXT_LETTERS))
+        }
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {
             Shorter::Results => "long results are left out".to_owned(),

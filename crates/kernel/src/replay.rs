@@ -2,12 +2,13 @@
 //!
 //! Pure: reading and writing records is the runtime's business (`runtime::journaled`).
 use outlast_vocab::effect::{
-    BatchCall, BatchOutcome, Command, Effect, Outcome, Place, ToolBatch, ToolCall, ToolOutcome,
+    BatchCall, BatchOutcome, Command, Effect, Outcome, Place, StepOutcome, ToolBatch, ToolCall, ToolOutcome,
 };
+use outlast_vocab::message::{Arguments, ModelCallId, ToolResult, ToolUse};
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Started,
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Started, Undoable,
 };
-use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Kind, ReplayKey};
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub struct History {
     waits: BTreeMap<ReplayKey, Wait>,
     resolutions: BTreeMap<ReplayKey, Resolution>,
     cancelled: Option<String>,
+    aborted: bool,
+    undoable: Vec<Undoable>,
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
@@ -85,7 +88,10 @@ impl History {
                 Fact::Resolved { key, resolution } => {
                     history.resolutions.entry(key).or_insert(resolution);
                 }
-                Fact::CancelRequested { reason } => history.cancelled = Some(reason),
+                Fact::CancelRequested { reason, undo } => {
+                    (history.cancelled, history.aborted) = (Some(reason), undo);
+                }
+                Fact::Undoable(undoable) => history.can_undo(undoable),
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
@@ -100,6 +106,11 @@ impl History {
     pub fn perform(&mut self, performed: Performed) {
         let Performed { key, command, outcome } = performed;
         self.performed.insert(key, (command, outcome));
+    }
+
+    /// Adds that something can be taken back.
+    pub fn can_undo(&mut self, undoable: Undoable) {
+        self.undoable.push(undoable);
     }
 
     /// The compactions of the turn, in order.
@@ -212,6 +223,48 @@ impl History {
     /// Why the turn is to stop, if somebody asked for it.
     pub fn cancelled(&self) -> Option<&str> {
         self.cancelled.as_deref()
+    }
+
+    /// Whether what the turn did is to be taken back.
+    pub fn aborted(&self) -> bool {
+        self.aborted
+    }
+
+    /// What takes back the call at this place, if it is known already.
+    pub fn undo_of(&self, call: &ReplayKey) -> Option<&Undoable> {
+        self.undoable.iter().find(|undoable| undoable.key == *call)
+    }
+
+    /// The calls that take back what the turn did, the newest first: those that were claimed, or those that are left to
+    /// be claimed. What is part of another call that can be taken back goes with it.
+    pub fn take_back(&self, index: u32) -> Vec<ToolUse> {
+        if let Some(batch) = self.batches.get(&ReplayKey::turn(index).undo()) {
+            return batch.calls.iter().map(|recorded| recorded.call.to_use()).collect();
+        }
+        let part_of_another =
+            |call: &Undoable| self.undoable.iter().any(|other| call.key.is_under(&other.key));
+        let taken_back = |call: &Undoable| {
+            let undone = self.performed.get(&call.key.undo()).map(|(_, outcome)| outcome);
+            matches!(undone, Some(Outcome::DurableStep(StepOutcome::Value(_))))
+        };
+        let left = self.undoable.iter().filter(|call| !part_of_another(call) && !taken_back(call));
+        let ask = |(number, call): (u32, &Undoable)| {
+            let Undo { tool, arguments } = call.undo.clone();
+            ToolUse::new(ModelCallId::undo(index, number), tool, Arguments::Json(arguments))
+        };
+        (0..).zip(left.rev()).map(ask).collect()
+    }
+
+    /// How an aborted turn ends when nothing more is taken back.
+    pub fn end_aborted(&self, index: u32, reason: String) -> End {
+        let all = self.take_back(index).len();
+        let taken = self.batches.get(&ReplayKey::turn(index).undo()).map_or(0, |batch| {
+            let done =
+                |call: &&RecordedCall| matches!(call.outcome, Some(ToolOutcome::Done(ToolResult::Ok(_))));
+            batch.calls.iter().filter(done).count()
+        });
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        End::Aborted { reason, undone: count(taken), left: count(all - taken) }
     }
 
     /// How the turn ended, if it did.

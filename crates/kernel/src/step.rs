@@ -58,9 +58,18 @@ pub struct CallModel {
 /// The tools of a reply have to run.
 #[derive(Debug)]
 pub struct RunTools {
-    machine: Machine,
+    then: Then,
     key: ReplayKey,
     slots: Vec<Slot>,
+}
+
+/// What follows when every call has its result.
+#[derive(Debug)]
+enum Then {
+    /// The turn goes on.
+    GoOn(Machine),
+    /// The turn was aborted, and these calls took back what it did.
+    Abort { reason: String },
 }
 
 #[derive(Debug)]
@@ -117,6 +126,13 @@ pub fn begin(plan: Plan, input: Vec<Part>) -> Step {
     Machine { plan, root, messages, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
+/// The calls that take back what an aborted turn did (R6.15), in the order in which they run.
+pub fn take_back(index: u32, calls: Vec<ToolUse>, reason: String) -> Step {
+    let slot = |call| Slot { call, refused: None, result: None };
+    let slots = calls.into_iter().map(slot).collect();
+    RunTools { then: Then::Abort { reason }, key: ReplayKey::turn(index).undo(), slots }.next()
+}
+
 impl CallModel {
     /// Where the call stands in the turn.
     pub fn key(&self) -> &ReplayKey {
@@ -155,7 +171,7 @@ impl CallModel {
             let key = machine.root.tools(machine.model_calls - 1);
             let slots = slots(&calls, machine.plan.tools_per_reply);
             machine.messages.push(Message::Assistant { parts, calls });
-            return RunTools { machine, key, slots }.next();
+            return RunTools { then: Then::GoOn(machine), key, slots }.next();
         }
         let text = || text_of(&parts).into_owned();
         let end = match stop {
@@ -214,6 +230,11 @@ impl RunTools {
         &self.key
     }
 
+    /// Whether the calls take back what an aborted turn did: they run one after the other, and none of them may wait.
+    pub fn takes_back(&self) -> bool {
+        matches!(self.then, Then::Abort { .. })
+    }
+
     /// The calls in the order asked, and for those that cannot run the reason.
     pub fn calls(&self) -> impl Iterator<Item = (&ToolUse, Option<&Failure>)> {
         self.slots.iter().map(|slot| (&slot.call, slot.refused.as_ref()))
@@ -240,15 +261,25 @@ impl RunTools {
         Step::Done(End::Cancelled { reason }.into())
     }
 
-    fn next(mut self) -> Step {
+    fn next(self) -> Step {
         if self.slots.iter().any(|slot| slot.result.is_none()) {
             return Step::RunTools(self);
         }
+        let mut machine = match self.then {
+            Then::GoOn(machine) => machine,
+            Then::Abort { reason } => {
+                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                let done = |slot: &&Slot| matches!(slot.result, Some(ToolResult::Ok(_)));
+                let undone = self.slots.iter().filter(done).count();
+                let left = count(self.slots.len() - undone);
+                return Step::Done(End::Aborted { reason, undone: count(undone), left }.into());
+            }
+        };
         let results = self.slots.into_iter().filter_map(|Slot { call, result, .. }| {
             Some(Message::Tool { call: call.id, tool: call.tool, result: result? })
         });
-        self.machine.messages.extend(results);
-        self.machine.check(Boundary::AfterWork)
+        machine.messages.extend(results);
+        machine.check(Boundary::AfterWork)
     }
 }
 
@@ -426,6 +457,19 @@ mod tests {
             done: Answered { text: "bye" }
         "#]],
         );
+    }
+
+    #[test]
+    fn an_aborted_turn_ends_when_everything_that_takes_it_back_has_a_result() {
+        let calls = vec![tool_use(0, "unbook"), tool_use(1, "unbook")];
+        let Step::RunTools(batch) = take_back(3, calls, "enough".to_owned()) else { panic!("calls to run") };
+        assert_eq!(batch.key().as_str(), "turn/3/undo");
+        assert!(batch.takes_back());
+        let failure = Failure::new(Kind::ToolFailed, "no");
+        let step = answer(batch.settle(1, ToolResult::Err(failure)), "ok", "0 gone");
+        expect![[r#"done: Aborted { reason: "enough", undone: 1, left: 1 }"#]].assert_eq(&show(&step));
+        let nothing = take_back(3, Vec::new(), "enough".to_owned());
+        expect![[r#"done: Aborted { reason: "enough", undone: 0, left: 0 }"#]].assert_eq(&show(&nothing));
     }
 
     #[test]

@@ -41,6 +41,16 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
                 transcript.close(batch.take());
                 transcript.messages.extend(joined.clone().into_messages());
             }
+            Fact::Asked(Asked { key, command: Command::ToolBatch(asked) }) if within && key.is_undo() => {
+                transcript.close(batch.take());
+                let calls: Vec<ToolUse> = asked.calls.iter().map(BatchCall::to_use).collect();
+                let mut undoing = Batch::of(&calls);
+                transcript.messages.push(Message::Assistant { parts: Vec::new(), calls });
+                if let Some(batch) = &mut undoing {
+                    batch.take(record.seq, &record.fact, within);
+                }
+                batch = undoing;
+            }
             Fact::Compacted(compacted) if within => transcript.compactions.push(compacted.clone()),
             fact => {
                 if let Some(batch) = &mut batch {

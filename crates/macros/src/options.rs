@@ -23,10 +23,11 @@ pub(crate) struct Options {
     backoff_ms: Option<LitInt>,
     deadline_s: Option<LitInt>,
     approval: bool,
+    undo: Option<LitStr>,
 }
 
 const WORDS: &str = "`pure`, `idempotent`, `transactional`, `at_most_once`, `serial`, `key = \"…\"`, `attempts = 3`, \
-     `backoff_ms = 200`, `deadline_s = 30`, `durable`, `approval`, `returns`, `name = \"…\"` or `crate = \"…\"`";
+     `backoff_ms = 200`, `deadline_s = 30`, `durable`, `approval`, `undo = \"…\"`, `returns`, `name = \"…\"` or `crate = \"…\"`";
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
@@ -54,6 +55,7 @@ impl Options {
             "durable" => self.durable = true,
             "approval" => self.approval = true,
             "returns" => self.returns = true,
+            "undo" => self.undo = Some(meta.value()?.parse()?),
             "name" => self.name = Some(meta.value()?.parse()?),
             "key" => self.key = Some(meta.value()?.parse()?),
             "crate" => self.outlast = Some(meta.value()?.parse::<LitStr>()?.parse()?),
@@ -106,7 +108,8 @@ impl Options {
             .as_ref()
             .map(|seconds| quote!(.deadline(::std::time::Duration::from_secs(#seconds))));
         let approval = self.approval.then(|| quote!(.approval()));
-        quote!(#class #scheduling #retry #deadline #approval)
+        let undo = self.undo.as_ref().map(|tool| quote!(.undone_by(#tool)));
+        quote!(#class #scheduling #retry #deadline #approval #undo)
     }
 }
 

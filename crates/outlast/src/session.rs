@@ -150,6 +150,13 @@ impl Turn {
                 Error::new(Kind::LimitExceeded, format!("the turn used all of its budget `{budget}`"))
             }
             End::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
+            End::Aborted { reason, undone, left: 0 } => {
+                Error::new(Kind::TurnCancelled, format!("{reason} ({undone} calls were taken back)"))
+            }
+            End::Aborted { reason, undone, left } => {
+                let detail = format!("{reason} ({undone} calls were taken back, {left} could not be)");
+                Error::new(Kind::TurnCancelled, detail)
+            }
             End::Failed { failure } => failure.into(),
             End::Sealed { claims } => {
                 let detail = format!("the turn was claimed {claims} times without progress");
@@ -175,5 +182,11 @@ impl Turn {
     /// Asks the turn to stop.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, Error> {
         self.runtime.cancel(self.id, reason).await
+    }
+
+    /// Asks the turn to stop and what it did to be taken back, the newest first, as far as its tools name what takes a call
+    /// back.
+    pub async fn abort(&self, reason: &str) -> Result<Cancelled, Error> {
+        self.runtime.abort(self.id, reason).await
     }
 }

@@ -31,6 +31,8 @@ mod sleep;
 mod steps;
 #[path = "../../../examples/typed.rs"]
 mod typed;
+#[path = "../../../examples/undo.rs"]
+mod undo;
 #[path = "../../../examples/values.rs"]
 mod values;
 
@@ -113,6 +115,11 @@ async fn a_tool_asks_a_model_for_a_type() {
 #[tokio::test]
 async fn a_tool_runs_another_tool() {
     says!(other_tools, "3 + 4 + 5 = 12");
+}
+
+#[tokio::test]
+async fn a_trip_is_booked_whole_or_taken_back() {
+    says!(undo, "booked: car; aborted: ");
 }
 
 #[tokio::test]

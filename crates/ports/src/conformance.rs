@@ -289,6 +289,7 @@ suite! { $
             a_parked_turn_that_is_cancelled_is_claimable_at_once,
             a_cancelled_turn_does_not_park,
             cancelling_twice_is_one_request,
+            an_abort_is_a_cancel_that_wants_things_taken_back,
             a_cancel_after_the_end_is_too_late,
             a_late_cancel_does_not_hit_the_next_turn,
             a_turn_that_does_not_exist_cannot_be_cancelled,

@@ -12,7 +12,7 @@ pub use lookup::{
     session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
 };
 pub use tree::{delete, fork, rewind, settle};
-pub use turn::{accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};
+pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};
 
 use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;

@@ -59,6 +59,9 @@ pub trait CallScope: Send + Sync {
     /// Runs another tool of the agent, once.
     fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value>;
 
+    /// Takes back what the tools that this call has run so far did, the newest first.
+    fn undo_tools(&self) -> Answer<'_, ()>;
+
     /// Comes back when the turn is cancelled.
     fn cancelled(&self) -> BoxFuture<'_, ()>;
 
@@ -307,6 +310,12 @@ impl Tools {
     pub async fn call(&self, tool: &str, arguments: impl Serialize) -> Result<Value, Error> {
         self.0.tool(&tool.parse()?, json(&arguments)?).await
     }
+
+    /// Takes back what the tools that this call has run so far did, the newest first; those that name what takes them back
+    /// (R6.15). Each is taken back once, however often this tool runs.
+    pub async fn undo(&self) -> Result<(), Error> {
+        self.0.undo_tools().await
+    }
 }
 
 impl Values {
@@ -391,6 +400,10 @@ impl CallScope for Nowhere {
     }
 
     fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
+        nothing()
+    }
+
+    fn undo_tools(&self) -> Answer<'_, ()> {
         nothing()
     }
 

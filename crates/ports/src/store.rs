@@ -468,6 +468,9 @@ pub trait Inbox: Send + Sync {
     /// Asks a turn to stop. A late cancel hits nothing else.
     fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
 
+    /// Asks a turn to stop and what it did to be taken back (R6.15). If somebody asked it to stop before, that stands.
+    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
+
     /// Resolves a wait, before, during or after it begins. The first resolution counts.
     fn resolve(
         &self,
@@ -668,7 +671,11 @@ impl<B: Backend> Inbox for B {
     }
 
     fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled> {
-        self.write(move |rows| ledger::cancel(rows, turn, reason, now))
+        self.write(move |rows| ledger::cancel(rows, turn, ledger::Stop { reason, undo: false }, now))
+    }
+
+    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled> {
+        self.write(move |rows| ledger::cancel(rows, turn, ledger::Stop { reason, undo: true }, now))
     }
 
     fn resolve(

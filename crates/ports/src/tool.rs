@@ -2,7 +2,7 @@
 use crate::Answer;
 use crate::service::{CallScope, Needs, Nowhere, Services};
 use outlast_vocab::message::{ToolName, ToolResult};
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Undo};
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
@@ -99,6 +99,12 @@ pub trait Tool: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
+    /// The call that takes this one back, built from what it gave (R6.15); nothing if there is nothing to take back. It is kept
+    /// with the answer and made when the turn is aborted. A tool that names one with [`About::undone_by`] need not build it.
+    fn undo(&self, _args: Self::Args, _result: &Value) -> Option<Undo> {
+        None
+    }
+
     /// Finds out whether an interrupted at-most-once call happened. Must not make it happen.
     fn probe(&self, _call: CallId, _args: Self::Args) -> impl Future<Output = Result<Probe, Error>> + Send {
         std::future::ready(Ok(Probe::CannotTell))
@@ -117,6 +123,7 @@ pub struct About {
     durable: bool,
     approval: bool,
     output: Option<Value>,
+    undo: Option<String>,
 }
 
 impl About {
@@ -132,6 +139,7 @@ impl About {
             durable: false,
             approval: false,
             output: None,
+            undo: None,
         }
     }
 
@@ -191,6 +199,13 @@ impl About {
         self
     }
 
+    /// A call is taken back by this tool of the same agent, which is passed the result as its arguments.
+    #[must_use]
+    pub fn undone_by(mut self, tool: impl Into<String>) -> Self {
+        self.undo = Some(tool.into());
+        self
+    }
+
     /// Its results have the form of this type.
     #[must_use]
     pub fn returns<T: JsonSchema>(mut self) -> Self {
@@ -199,10 +214,15 @@ impl About {
     }
 
     fn contract<A: JsonSchema>(self) -> Result<Contract, Error> {
+        let mut input = schema_of::<A>();
+        // What the type is called in the program is not for the model.
+        if let Some(root) = input.as_object_mut() {
+            root.remove("description");
+        }
         Ok(Contract {
             name: ToolName::try_from(self.name)?,
             description: self.description,
-            input: schema_of::<A>(),
+            input,
             output: self.output,
             class: self.class,
             scheduling: self.scheduling,
@@ -210,6 +230,7 @@ impl About {
             deadline: self.deadline,
             durable: self.durable,
             approval: self.approval,
+            undo: self.undo.map(ToolName::try_from).transpose()?,
         })
     }
 }
@@ -251,6 +272,12 @@ pub trait ToolProvider: Send + Sync {
 
     /// Finds out whether an interrupted at-most-once call happened.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
+
+    /// The call that takes back a call with this result; nothing if there is nothing to take back.
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        let tool = self.contract(&prepared.tool)?.undo.clone()?;
+        Some(Undo { tool, arguments: result.clone() })
+    }
 
     /// Says what a call would do, without doing it; nothing if that cannot be told.
     fn preview<'a>(&'a self, _tool: &'a ToolName, _arguments: &'a Value) -> Answer<'a, Option<String>> {
@@ -333,6 +360,12 @@ impl ToolProvider for Toolbox {
         }
     }
 
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        let (contract, tool) = self.tools.get(&prepared.tool)?;
+        let named = || Some(Undo { tool: contract.undo.clone()?, arguments: result.clone() });
+        tool.undo(prepared, result).or_else(named)
+    }
+
     fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
         match self.find(tool) {
             Ok(tool) => tool.preview(&self.services, arguments),
@@ -352,6 +385,7 @@ trait AnyTool: Send + Sync {
         scope: Arc<dyn CallScope>,
     ) -> Answer<'a, Ran>;
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
     fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>>;
 }
 
@@ -379,6 +413,10 @@ impl<T: Tool> AnyTool for T {
 
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(async move { Tool::probe(self, prepared.id, arguments_of(&prepared.arguments)?).await })
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        Tool::undo(self, arguments_of(&prepared.arguments).ok()?, result)
     }
 
     fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>> {

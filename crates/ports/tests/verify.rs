@@ -68,7 +68,8 @@ fn a_changed_body_is_found() {
     for (n, place) in [(0, 1), (2, 3)] {
         let expected = format!("record {place} breaks the chain: its content does not fit its hash");
         broken(&expected, move |_, records| {
-            records[n].body = Body::Inline(Fact::CancelRequested { reason: "forged".to_owned() }.encode());
+            records[n].body =
+                Body::Inline(Fact::CancelRequested { reason: "forged".to_owned(), undo: false }.encode());
         });
     }
 }

@@ -4,6 +4,7 @@ use crate::drive::Turn;
 use crate::host::Tier;
 use crate::scope::{Scope, Written, call};
 use crate::tools::{Came, contract};
+use crate::undo::undoable;
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
 use outlast_ports::store::Upload;
@@ -38,8 +39,9 @@ pub(crate) async fn perform(
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
         let error = match ran {
             Ok(Ran::Done(value)) => {
+                let undo = undoable(turn.world, &scope.key, &prepared, &value);
                 let (result, written) = match brought(turn, value, &scope).await {
-                    Ok((value, written)) => (ToolResult::Ok(value), written),
+                    Ok((value, written)) => (ToolResult::Ok(value), Written { undo, ..written }),
                     Err(error) => (ToolResult::Err(Failure::from(&error)), Written::default()),
                 };
                 return Ok(Came::Ran(index, ToolOutcome::Done(result), written));

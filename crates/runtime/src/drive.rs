@@ -4,10 +4,11 @@ use crate::catalogue::Caller;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
-use crate::{model, output, tools};
-use outlast_kernel::step::{self, Plan, Step};
+use crate::{model, output, tools, undo};
+use outlast_kernel::step::{self, Done, Plan, Step};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::Part;
+use outlast_vocab::record::End;
 use outlast_vocab::{At, Error};
 use serde_json::Value;
 use std::sync::Arc;
@@ -84,6 +85,9 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
                 at.resume(joined)
             }
             Step::Wait(waiting) => return host.park(waiting.waits).await,
+            Step::Done(Done { end: End::Cancelled { reason }, .. }) => {
+                return undo::stop(turn, reason, host).await;
+            }
             Step::Done(done) => return host.finish(done).await,
         };
     }

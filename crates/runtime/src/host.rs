@@ -73,6 +73,9 @@ pub trait Host: Send {
     /// Writes what was noted; gives the place of the last record.
     fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
 
+    /// Reads anew what is known of the turn, with what was written since.
+    fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Reads the messages before this turn, as far as `bytes` go.
     fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
 

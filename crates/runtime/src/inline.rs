@@ -71,6 +71,10 @@ impl Host for Inline {
         Ok(Seq(0))
     }
 
+    async fn reread(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn recall(&mut self, _: usize) -> Result<(), Error> {
         Ok(())
     }

@@ -286,6 +286,12 @@ impl Host for Journaled {
         Ok(receipt.places.last().map_or(Seq(0), |place| place.seq))
     }
 
+    async fn reread(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        self.history = Arc::new(History::of(self.store.turn_records(self.lease.turn).await?)?);
+        Ok(())
+    }
+
     async fn recall(&mut self, bytes: usize) -> Result<(), Error> {
         if self.recalled.is_some() {
             return Ok(());

@@ -26,6 +26,7 @@ pub mod scope;
 pub mod system;
 mod tasks;
 pub mod tools;
+mod undo;
 pub mod worker;
 
 pub use outfit::{Outfit, World};

@@ -82,6 +82,15 @@ impl Outfit {
             })
         };
         let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+        for contract in &contracts {
+            if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
+                let detail = format!(
+                    "the tool `{}` is taken back by `{undo}`, which the agent `{}` does not have",
+                    contract.name, package.agent
+                );
+                return Err(Error::new(Kind::ToolUnknown, detail));
+            }
+        }
         Ok(Self::of(package, contracts))
     }
 

@@ -19,7 +19,7 @@ use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits;
 use outlast_vocab::message::{ModelName, ToolName};
-use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed};
+use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
@@ -64,6 +64,8 @@ pub(crate) struct Scope {
 pub(crate) struct Written {
     pub(crate) values: Vec<ValueWrite>,
     pub(crate) files: Vec<Upload>,
+    /// How what the call did is taken back.
+    pub(crate) undo: Option<Undoable>,
 }
 
 /// What a call has used up so far.
@@ -72,6 +74,8 @@ pub(crate) struct Used {
     steps: BTreeSet<String>,
     sleeps: u32,
     nested: u32,
+    /// Calls of other tools that can be taken back, in order.
+    made: Vec<Undoable>,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
     holds_still: bool,
@@ -98,7 +102,7 @@ impl Scope {
                 values.iter().filter(|write| write.value.is_some() && !there.contains(&write.name)).count();
             limits::check("values_per_session", there.len() + new, most)?;
         }
-        Ok(Written { values, files })
+        Ok(Written { values, files, undo: None })
     }
 
     /// Whether the call waits for something outside; its deadline does not count then.
@@ -329,6 +333,10 @@ impl CallScope for Scope {
 
     fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value> {
         Box::pin(self.run_nested(tool, arguments))
+    }
+
+    fn undo_tools(&self) -> Answer<'_, ()> {
+        Box::pin(self.undo_nested())
     }
 
     fn cancelled(&self) -> BoxFuture<'_, ()> {

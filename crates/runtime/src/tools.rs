@@ -4,6 +4,7 @@ use crate::call::perform;
 use crate::drive::Turn;
 use crate::host::Host;
 use crate::scope::{FromCall, Scope, Used, Written};
+use crate::undo::undoable;
 use futures_util::FutureExt;
 use futures_util::future::poll_immediate;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -15,7 +16,7 @@ use outlast_ports::tool::Probe;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
@@ -39,7 +40,7 @@ enum State {
     /// It has to run, as this attempt.
     Run(PreparedCall, u32),
     /// It ran; somebody outside has to complete it.
-    Pending,
+    Pending(PreparedCall),
     /// It has its result.
     Settled(ToolResult),
 }
@@ -55,12 +56,15 @@ pub(crate) enum Came {
 /// Runs the batch until every call has a result or the turn holds still.
 pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
     let mut slots = claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
-    let waits = match work(turn, &mut slots, host).await? {
-        Worked::Settled => Vec::new(),
-        Worked::Waits(waits) => waits,
-        Worked::Cancelled(reason) => {
-            host.flush().await?;
-            return Ok(batch.cancel(reason));
+    let waits = loop {
+        match work(turn, &mut slots, batch.takes_back(), host).await? {
+            Worked::Settled => break Vec::new(),
+            Worked::Waits(waits) if batch.takes_back() => refuse_to_wait(&mut slots, &waits, host),
+            Worked::Waits(waits) => break waits,
+            Worked::Cancelled(reason) => {
+                host.flush().await?;
+                return Ok(batch.cancel(reason));
+            }
         }
     };
     host.flush().await?;
@@ -130,7 +134,8 @@ async fn take_over<H: Host>(
             }
             (BatchCall::Run(prepared), Some(outcome)) => {
                 turn.tell(|| LiveKind::Replayed { key: key.clone() });
-                (prepared.class, result_of(outcome).map_or(State::Pending, State::Settled))
+                let pending = || State::Pending(prepared.clone());
+                (prepared.class, result_of(outcome).map_or_else(pending, State::Settled))
             }
             (BatchCall::Run(prepared), None) if call.parked => {
                 host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
@@ -138,7 +143,7 @@ async fn take_over<H: Host>(
             }
             (BatchCall::Run(prepared), None) => {
                 turn.tell(|| LiveKind::Interrupted { key: key.clone() });
-                (prepared.class, rule(turn, claim, prepared, call.attempts, host).await?)
+                (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
             }
         };
         slots.push(Slot { key, claim, class, state });
@@ -150,7 +155,7 @@ async fn take_over<H: Host>(
 /// Rules on a call that was begun and has no outcome (R3.4).
 async fn rule<H: Host>(
     turn: &Turn<'_>,
-    claim: ClaimRef,
+    (key, claim): (&ReplayKey, ClaimRef),
     call: &PreparedCall,
     attempts: u32,
     host: &mut H,
@@ -163,8 +168,11 @@ async fn rule<H: Host>(
         Interrupted::Probe => probe(turn, call).await,
     };
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
+    if let ToolOutcome::Done(ToolResult::Ok(value)) = &outcome {
+        note_undo(undoable(turn.world, key, call, value), host);
+    }
     host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
-    Ok(result_of(&outcome).map_or(State::Pending, State::Settled))
+    Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
 }
 
 /// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
@@ -190,9 +198,15 @@ enum Worked {
 }
 
 /// Runs what has to run. The driver stays here, so every write of the batch goes through one place.
-async fn work<H: Host>(turn: &Turn<'_>, slots: &mut [Slot], host: &mut H) -> Result<Worked, Error> {
+async fn work<H: Host>(
+    turn: &Turn<'_>,
+    slots: &mut [Slot],
+    one_by_one: bool,
+    host: &mut H,
+) -> Result<Worked, Error> {
     let (to_driver, mut from_calls) = mpsc::channel(MESSAGES);
-    let schedule: Vec<Scheduling> = slots.iter().map(|slot| scheduling(turn, slot)).collect();
+    let schedule = |slot: &Slot| if one_by_one { Scheduling::Serial } else { scheduling(turn, slot) };
+    let schedule: Vec<Scheduling> = slots.iter().map(schedule).collect();
     let mut order = Batch::new(&schedule, turn.world.limits.parallel_tools);
     let mut running = FuturesUnordered::new();
     let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
@@ -229,7 +243,7 @@ async fn work<H: Host>(turn: &Turn<'_>, slots: &mut [Slot], host: &mut H) -> Res
                         Some(came) = running.next() => {
                             let came = came?;
                             let (Came::Ran(index, ..) | Came::Completed(index, _)) = came;
-                            settle(&mut slots[index], came, host);
+                            settle(turn, &mut slots[index], came, host);
                         }
                         () = &mut patience => break,
                     }
@@ -250,7 +264,7 @@ async fn work<H: Host>(turn: &Turn<'_>, slots: &mut [Slot], host: &mut H) -> Res
             }
             let (Came::Ran(index, ..) | Came::Completed(index, _)) = now;
             keep |= slots[index].class != EffectClass::Pure;
-            if settle(&mut slots[index], now, host) {
+            if settle(turn, &mut slots[index], now, host) {
                 order.finish(index);
             } else {
                 keep = true;
@@ -270,7 +284,7 @@ fn scheduling(turn: &Turn<'_>, slot: &Slot) -> Scheduling {
         State::Run(call, _) => {
             contract(turn, call).map(|contract| contract.scheduling.clone()).unwrap_or_default()
         }
-        State::Pending | State::Settled(_) => Scheduling::Parallel,
+        State::Pending(_) | State::Settled(_) => Scheduling::Parallel,
     }
 }
 
@@ -285,7 +299,8 @@ async fn take<H: Host>(
 ) -> Result<(), Error> {
     match message {
         FromCall::Note(fact) => host.note(fact),
-        FromCall::Record(fact, Written { values, files }, done) => {
+        FromCall::Record(fact, Written { values, files, undo }, done) => {
+            note_undo(undo, host);
             host.note(fact);
             host.note_values(values);
             host.note_files(files);
@@ -299,19 +314,45 @@ async fn take<H: Host>(
 }
 
 /// Notes the answer of a call; says whether the call has its result now.
-fn settle<H: Host>(slot: &mut Slot, came: Came, host: &mut H) -> bool {
+fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -> bool {
+    let (State::Run(call, _) | State::Pending(call)) = &slot.state else { return true };
     let result = match came {
-        Came::Ran(_, outcome, Written { values, files }) => {
+        Came::Ran(_, outcome, Written { values, files, undo }) => {
             let result = result_of(&outcome);
+            note_undo(undo, host);
             host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
             host.note_values(values);
             host.note_files(files);
             result
         }
-        Came::Completed(_, resolution) => Some(result_of_resolution(resolution)),
+        Came::Completed(_, resolution) => {
+            if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
+                note_undo(undoable(turn.world, &slot.key, call, value), host);
+            }
+            Some(result_of_resolution(resolution))
+        }
     };
-    slot.state = result.map_or(State::Pending, State::Settled);
+    slot.state = result.map_or_else(|| State::Pending(call.clone()), State::Settled);
     matches!(slot.state, State::Settled(_))
+}
+
+/// What takes an aborted turn back does not hold it up: a call that would wait has failed.
+fn refuse_to_wait<H: Host>(slots: &mut [Slot], waits: &[Wait], host: &mut H) {
+    for slot in slots.iter_mut().filter(|slot| waits.iter().any(|wait| wait.key.is_under(&slot.key))) {
+        let detail = "a call that takes another one back cannot wait";
+        let result = ToolResult::Err(Failure::new(Kind::ToolFailed, detail));
+        if let State::Run(..) = &slot.state {
+            let outcome = ToolOutcome::Done(result.clone()).into();
+            host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+        }
+        slot.state = State::Settled(result);
+    }
+}
+
+fn note_undo<H: Host>(undo: Option<Undoable>, host: &mut H) {
+    if let Some(undo) = undo {
+        host.note(Fact::Undoable(undo));
+    }
 }
 
 /// Gives every call that did not finish an outcome, because the turn is cancelled.
@@ -364,7 +405,7 @@ fn start<'a, H: Host>(
         State::Run(prepared, attempt) => {
             Box::pin(perform(turn, index, slot.claim, prepared.clone(), *attempt, scope))
         }
-        State::Pending | State::Settled(_) => Box::pin(async move {
+        State::Pending(_) | State::Settled(_) => Box::pin(async move {
             let resolution = scope.wait_for(scope.key.completion(), WaitKind::Completion, None).await?;
             Ok(Came::Completed(index, resolution))
         }),

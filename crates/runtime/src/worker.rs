@@ -275,11 +275,22 @@ impl Runtime {
     /// Asks a turn to stop. The wish is durable when this returns.
     pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
         let cancelled = self.inner.store.cancel(turn, reason.to_owned(), self.now()).await?;
+        self.stop(turn, reason);
+        Ok(cancelled)
+    }
+
+    /// Asks a turn to stop and what it did to be taken back, the newest first (R6.15). The wish is durable when this returns.
+    pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+        let aborted = self.inner.store.abort(turn, reason.to_owned(), self.now()).await?;
+        self.stop(turn, reason);
+        Ok(aborted)
+    }
+
+    fn stop(&self, turn: TurnId, reason: &str) {
         for driving in lock(&self.inner.driving).values().filter(|driving| driving.turn == turn) {
             driving.canceller.cancel(reason);
         }
         self.inner.wake.notify_one();
-        Ok(cancelled)
     }
 
     /// Resolves a wait with its key. The first resolution counts.
@@ -590,11 +601,15 @@ impl Drive<'_> {
         let history = History::of(records)?;
         let times = history.times_stuck();
         let key = ReplayKey::turn(index).stuck(times);
-        let cancelled = history.cancelled().map(ToOwned::to_owned);
+        let aborted = history.aborted();
+        let stop = history.cancelled().map(ToOwned::to_owned);
+        let end =
+            |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
+        let stop = stop.map(end);
         let mut host = Journaled::open(opening(history), &self.inner.outfit);
         let failure = Failure::from(error);
-        match (error.class(), cancelled) {
-            (_, Some(reason)) => host.close(End::Cancelled { reason }).await,
+        match (error.class(), stop) {
+            (_, Some(end)) => host.close(end).await,
             (Class::Reject, None) => host.close(End::Failed { failure }).await,
             (Class::Retry | Class::Park | Class::Bug, None) => {
                 let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;

@@ -160,6 +160,10 @@ impl CallScope for Scope {
         unreachable!("built-in tools call no other")
     }
 
+    fn undo_tools(&self) -> Answer<'_, ()> {
+        unreachable!("built-in tools call no other")
+    }
+
     fn cancelled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }

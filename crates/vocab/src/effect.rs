@@ -6,7 +6,7 @@ use crate::cost::Cost;
 use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
-use crate::message::{Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
+use crate::message::{Arguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
 use crate::record::Seq;
 use crate::tool::PreparedCall;
 use crate::wait::Resolution;
@@ -367,6 +367,15 @@ impl BatchCall {
             Self::Run(call) => &call.tool,
             Self::Refused(call) => &call.tool,
         }
+    }
+
+    /// The call as a model would have asked for it.
+    pub fn to_use(&self) -> ToolUse {
+        let arguments = match self {
+            Self::Run(call) => call.arguments.clone(),
+            Self::Refused(_) => Value::Object(serde_json::Map::new()),
+        };
+        ToolUse::new(self.model_id().clone(), self.tool().clone(), Arguments::Json(arguments))
     }
 }
 

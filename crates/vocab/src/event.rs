@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_durable_event_is_its_record_and_a_live_one_has_no_number() {
-        let fact = Fact::CancelRequested { reason: "enough".into() };
+        let fact = Fact::CancelRequested { reason: "enough".into(), undo: false };
         let record = Record { seq: Seq(4), turn: None, at: Millis(7), hash: Hash::ZERO, fact };
         let session = SessionId::from_u128(1);
         let frame = serde_json::to_string(&Event::Durable(Box::new(record)).frame(session)).unwrap();

@@ -76,6 +76,17 @@ impl ReplayKey {
         self.under(format_args!("tool:{number}:{}", Escaped(tool)))
     }
 
+    /// The calls that take back what an aborted turn did.
+    #[must_use]
+    pub fn undo(&self) -> Self {
+        self.under(format_args!("undo"))
+    }
+
+    /// Whether these are the calls that take back what an aborted turn did.
+    pub fn is_undo(&self) -> bool {
+        self.0.ends_with("/undo")
+    }
+
     /// The wait for the outside completion of a call.
     #[must_use]
     pub fn completion(&self) -> Self {

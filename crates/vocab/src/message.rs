@@ -197,6 +197,13 @@ impl ToolUse {
     }
 }
 
+impl ModelCallId {
+    /// The id of the `number`-th call that takes back what the session's `turn`-th turn did. No model gave it.
+    pub fn undo(turn: u32, number: u32) -> Self {
+        Self(format!("undo_{turn}_{number}"))
+    }
+}
+
 /// Arguments as they came from a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -8,6 +8,7 @@ use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::message::{ModelCallId, Part, ToolResult};
+use crate::tool::Undo;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
@@ -110,7 +111,12 @@ pub enum Fact {
     CancelRequested {
         /// Why.
         reason: String,
+        /// Whether what it did is to be taken back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        undo: bool,
     },
+    /// What was done here can be taken back.
+    Undoable(Undoable),
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -265,6 +271,15 @@ pub struct Reclaimed {
     pub attempt: u32,
 }
 
+/// A call that can be taken back, and how (R6.15).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undoable {
+    /// The call.
+    pub key: ReplayKey,
+    /// What takes it back.
+    pub undo: Undo,
+}
+
 /// A call that had no result when the model was to be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairedCall {
@@ -322,6 +337,16 @@ pub enum End {
         /// Why.
         reason: String,
     },
+    /// Somebody aborted it, and what it did was taken back.
+    Aborted {
+        /// Why.
+        reason: String,
+        /// How many calls were taken back.
+        undone: u32,
+        /// How many were not, because what takes them back failed.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left: u32,
+    },
     /// It cannot go on.
     Failed {
         /// Why.
@@ -348,6 +373,7 @@ impl End {
             Self::OutOfModelCalls { .. } => "out_of_model_calls",
             Self::OutOfBudget { .. } => "out_of_budget",
             Self::Cancelled { .. } => "cancelled",
+            Self::Aborted { .. } => "aborted",
             Self::Failed { .. } => "failed",
             Self::Sealed { .. } => "sealed",
             Self::Joined { .. } => "joined",
@@ -424,6 +450,7 @@ impl Fact {
             Self::Stuck { .. } => "turn.stuck",
             Self::Resolved { .. } => "wait.resolved",
             Self::CancelRequested { .. } => "turn.cancel_requested",
+            Self::Undoable(_) => "effect.undoable",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

@@ -110,6 +110,19 @@ pub struct Contract {
     /// Whether somebody should be asked before it runs. A hint: what is asked for in the end is for a policy to say.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approval: bool,
+    /// The tool that takes a call of this one back, given its result as arguments, where the tool does not build the call
+    /// itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<ToolName>,
+}
+
+/// The call that takes another one back (R6.15).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// Which tool does that.
+    pub tool: ToolName,
+    /// What it is passed.
+    pub arguments: Value,
 }
 
 impl Contract {
@@ -126,6 +139,7 @@ impl Contract {
             deadline: None,
             durable: false,
             approval: false,
+            undo: None,
         }
     }
 

@@ -175,6 +175,7 @@ struct ToolTable {
     input: Option<Map<String, Value>>,
     deadline_s: Option<NonZeroU32>,
     attempts: Option<NonZeroU32>,
+    undo: Option<ToolName>,
     #[serde(default)]
     env: Vec<String>,
 }
@@ -378,6 +379,7 @@ impl ToolTable {
             class: self.class.into(),
             retry: RetryPolicy { attempts, ..RetryPolicy::default() },
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
+            undo: self.undo.clone(),
             ..Contract::new(
                 self.name.clone(),
                 self.description.clone(),

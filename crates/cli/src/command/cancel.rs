@@ -16,6 +16,9 @@ pub(crate) struct Cancel {
     /// Why, for whoever reads it later
     #[arg(long, default_value = "cancelled by an operator")]
     reason: String,
+    /// Also take back what it did, the newest first, where its tools can
+    #[arg(long)]
+    undo: bool,
 }
 
 impl Cancel {
@@ -23,7 +26,13 @@ impl Cancel {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
         let store = data.open()?;
-        match store.cancel(turn, self.reason, SystemClock.now()).await? {
+        let now = SystemClock.now();
+        let asked = if self.undo {
+            store.abort(turn, self.reason, now)
+        } else {
+            store.cancel(turn, self.reason, now)
+        };
+        match asked.await? {
             Cancelled::Requested => {
                 terminal::say("asked to stop");
                 terminal::note("· it ends where a worker runs; `outlast work` is one");

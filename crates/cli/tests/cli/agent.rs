@@ -51,7 +51,7 @@ fn the_tools_of_an_agent_are_listed_shown_and_previewed() {
             $ tools file_read
             file_read (pure)
             Reads a text file.
-            arguments: {"additionalProperties":false,"description":"What the model passes to `file_read`.","properties":{"path":{"description":"Where the file is, like `notes/today.txt`.","type":"string"}},"required":["path"],"type":"object"}
+            arguments: {"additionalProperties":false,"properties":{"path":{"description":"Where the file is, like `notes/today.txt`.","type":"string"}},"required":["path"],"type":"object"}
             $ tools file_edit --preview '{"path": "notes.txt", "old": "five", "new": "six"}'
             in `notes.txt`, once:
             - five
@@ -104,6 +104,64 @@ fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
         "#]],
     );
     assert!(place.path().join("notes").is_dir());
+}
+
+#[test]
+fn an_aborted_turn_takes_back_what_its_programs_did() {
+    let place = Place::with_script(
+        "call book {\"what\": \"flight\"}\n---\ncall book {\"what\": \"car\"}\n---\n\
+         call ask_user {\"question\": \"Sure?\"}\n---\nsay booked\n",
+    );
+    place.write(
+        "agent.toml",
+        "name = \"travel\"\nbuiltin = [\"ask_user\"]\n\
+         [[tools]]\nname = \"book\"\ndescription = \"Books.\"\ncommand = [\"tee\", \"-a\", \"booked\"]\nundo = \"unbook\"\n\
+         [[tools]]\nname = \"unbook\"\ndescription = \"Takes back.\"\ncommand = [\"tee\", \"-a\", \"unbooked\"]\n",
+    );
+    place.check(
+        "run go --session ann --agent agent.toml --script script.txt
+         cancel trn_1 --undo --reason 'the trip is off'
+         work --agent agent.toml --script script.txt
+         sessions show ann",
+        &expect![[r#"
+            $ run go --session ann --agent agent.toml --script script.txt
+            | · book {"what":"flight"}
+            | · book → {"what":"flight"}
+            | · book {"what":"car"}
+            | · book → {"what":"car"}
+            | · ask_user {"question":"Sure?"}
+            | · ask_user → waits for somebody outside to finish it
+            | · trn_1 asks: Sure?
+            |   outlast resolve cpl_1 --text ANSWER
+            $ cancel trn_1 --undo --reason 'the trip is off'
+            asked to stop
+            | · it ends where a worker runs; `outlast work` is one
+            $ work --agent agent.toml --script script.txt
+            ses_1 #20 turn.ended aborted: the trip is off (2 calls taken back)
+            | · nothing is left that could be driven now
+            $ sessions show ann
+            ses_1 `ann` idle, 1 turn, updated TIME
+            head main at #19 of ses_1
+            trn_1 aborted: the trip is off (2 calls taken back)
+            #2    user go
+            #4    assistant [book {"what":"flight"}]
+            #7    book {"what":"flight"}
+            #8    assistant [book {"what":"car"}]
+            #11   book {"what":"car"}
+            #12   assistant [ask_user {"question":"Sure?"}]
+            #18   unbook {"what":"car"}
+            #19   unbook {"what":"flight"}
+        "#]],
+    );
+    let did = |file: &str| std::fs::read_to_string(place.path().join(file)).unwrap();
+    assert_eq!(did("unbooked"), "{\"what\":\"car\"}{\"what\":\"flight\"}");
+    place.write("agent.toml", "name = \"travel\"\n[[tools]]\nname = \"book\"\ndescription = \"Books.\"\ncommand = [\"cat\"]\nundo = \"unbook\"");
+    place.check("run go --agent agent.toml --script script.txt", &expect![[r#"
+        $ run go --agent agent.toml --script script.txt
+        | error[tool.unknown]: the tool `book` is taken back by `unbook`, which the agent `travel` does not have
+        |   read on with: outlast explain tool.unknown
+        exit 1
+    "#]]);
 }
 
 #[test]
@@ -214,19 +272,19 @@ fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
     refused(
         &tools.map(agent),
         &expect![[r#"
-        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./gone.sh` is none or not executable
-        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./text` is none or not executable
-        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `text` is none or not executable; the file beside it is `./text`
-        [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `no-such-program-anywhere` is none or not executable
-        [config.invalid]: agent.toml:3: tool `pay`: expected a command of one word at least, got an empty one
-        [config.invalid]: agent.toml:6: invalid type: string "true", expected a sequence
-        [config.invalid]: agent.toml:7: unknown variant `transactional`, expected one of `at_most_once`, `idempotent`, `pure`
-        [config.invalid]: agent.toml:7: unknown field `clas`, expected one of `name`, `description`, `class`, `command`, `input`, `deadline_s`, `attempts`, `env`
-        [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
-        [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
-        [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
-        [tool.duplicate]: two tools are called `pay`; names must be unique
-    "#]],
+            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./gone.sh` is none or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./text` is none or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `text` is none or not executable; the file beside it is `./text`
+            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `no-such-program-anywhere` is none or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected a command of one word at least, got an empty one
+            [config.invalid]: agent.toml:6: invalid type: string "true", expected a sequence
+            [config.invalid]: agent.toml:7: unknown variant `transactional`, expected one of `at_most_once`, `idempotent`, `pure`
+            [config.invalid]: agent.toml:7: unknown field `clas`, expected one of `name`, `description`, `class`, `command`, `input`, `deadline_s`, `attempts`, `undo`, `env`
+            [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
+            [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
+            [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
+            [tool.duplicate]: two tools are called `pay`; names must be unique
+        "#]],
     );
 }
 

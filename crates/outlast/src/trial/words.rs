@@ -32,7 +32,9 @@ impl Words {
             Fact::Parked { .. } => "turn parked".to_owned(),
             Fact::Stuck { .. } => "turn stuck".to_owned(),
             Fact::Resolved { .. } => "wait resolved".to_owned(),
-            Fact::CancelRequested { .. } => "cancel requested".to_owned(),
+            Fact::CancelRequested { undo: false, .. } => "cancel requested".to_owned(),
+            Fact::CancelRequested { undo: true, .. } => "abort requested".to_owned(),
+            Fact::Undoable(undoable) => format!("undone by {}", undoable.undo.tool),
             Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
             fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {
                 fact.name().to_owned()

@@ -64,7 +64,7 @@ pub(super) async fn a_cancel_is_found_by_who_takes_the_turn_over(s: &Scene<'_>) 
     s.cancel(lease.turn, enough(), NOW).await?;
     let again = s.take(s.rival(), UNTIL).await?;
     let last = again.records.last().expect("a turn has records");
-    assert_eq!(last.fact, Fact::CancelRequested { reason: enough() });
+    assert_eq!(last.fact, Fact::CancelRequested { reason: enough(), undo: false });
     assert_eq!(s.add(&again.lease, Vec::new()).await?.cancelled, Some(enough()));
     Ok(())
 }
@@ -95,6 +95,24 @@ pub(super) async fn cancelling_twice_is_one_request(s: &Scene<'_>) -> Rule {
     assert_eq!(s.cancel(lease.turn, "again".to_owned(), NOW).await?, Cancelled::Requested);
     assert_eq!(s.picture().await?, before);
     assert_eq!(s.add(&lease, Vec::new()).await?.cancelled, Some(enough()));
+    Ok(())
+}
+
+pub(super) async fn an_abort_is_a_cancel_that_wants_things_taken_back(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    assert_eq!(s.abort(lease.turn, enough(), NOW).await?, Cancelled::Requested);
+    assert_eq!(s.add(&lease, Vec::new()).await?.cancelled, Some(enough()));
+    // The first wish stands, whichever it was.
+    assert_eq!(s.cancel(lease.turn, "again".to_owned(), NOW).await?, Cancelled::Requested);
+    let records = s.turn_records(lease.turn).await?;
+    let wishes: Vec<_> =
+        records.iter().filter(|record| matches!(record.fact, Fact::CancelRequested { .. })).collect();
+    assert_eq!(wishes.len(), 1);
+    assert_eq!(wishes[0].fact, Fact::CancelRequested { reason: enough(), undo: true });
+    let queued = s.queue(lease.session, "next").await?;
+    assert_eq!(s.abort(queued, enough(), NOW).await?, Cancelled::NeverBegan);
+    s.end(&lease).await?;
+    assert_eq!(s.abort(lease.turn, enough(), NOW).await?, Cancelled::TooLate(answer("bye")));
     Ok(())
 }
 

@@ -301,7 +301,7 @@ pub(super) async fn a_commit_says_nothing_that_is_for_the_store_to_say(s: &Scene
         Fact::HeadMoved { head: "main".to_owned(), to: None },
         Fact::Parked { waits: vec![wait("a")] },
         Fact::Resolved { key: place("a"), resolution: yes() },
-        Fact::CancelRequested { reason: "enough".to_owned() },
+        Fact::CancelRequested { reason: "enough".to_owned(), undo: false },
         Fact::Settled(Settled { claim, verdict: Verdict::DidNotHappen }),
         Fact::Ended { end: answer("bye") },
     ];

@@ -264,7 +264,7 @@ pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>
     let session = referred("session", rows.session(turn.session)?)?;
     let records = of_turn(rows, &session, &turn)?;
     Ok(records.into_iter().find_map(|record| match record.fact {
-        Fact::CancelRequested { reason } => Some(reason),
+        Fact::CancelRequested { reason, .. } => Some(reason),
         _ => None,
     }))
 }

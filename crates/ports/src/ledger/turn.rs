@@ -385,6 +385,7 @@ fn project(
         | Fact::Performed(_)
         | Fact::Stuck { .. }
         | Fact::Repaired { .. }
+        | Fact::Undoable(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }
@@ -556,15 +557,24 @@ fn park(
     Ok(After::Parked)
 }
 
+/// How a turn is to stop.
+pub struct Stop {
+    /// Why.
+    pub reason: String,
+    /// Whether what it did is to be taken back.
+    pub undo: bool,
+}
+
 /// Asks a turn to stop; the request is a fact of its own, so no crash forgets it.
-pub fn cancel(rows: &mut dyn Rows, turn: TurnId, reason: String, now: Millis) -> Result<Cancelled, Error> {
+pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Result<Cancelled, Error> {
+    let Stop { reason, undo } = stop;
     let mut turn = turn_row(rows, turn)?;
     let mut session = referred("session", rows.session(turn.session)?)?;
     match turn.state {
         TurnState::Ended => return lookup::end_of(rows, &turn).map(Cancelled::TooLate),
         TurnState::Active if turn.cancelled => return Ok(Cancelled::Requested),
         TurnState::Queued => {
-            let wish = Fact::CancelRequested { reason: reason.clone() };
+            let wish = Fact::CancelRequested { reason: reason.clone(), undo };
             append(rows, &mut session, Some(&mut turn), wish.into(), now)?;
             end_turn(rows, &mut session, &mut turn, End::Cancelled { reason }, now)?;
             session.queued -= 1;
@@ -573,7 +583,7 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, reason: String, now: Millis) ->
             }
         }
         TurnState::Active => {
-            append(rows, &mut session, Some(&mut turn), Fact::CancelRequested { reason }.into(), now)?;
+            append(rows, &mut session, Some(&mut turn), Fact::CancelRequested { reason, undo }.into(), now)?;
             turn.cancelled = true;
             wake(&mut session);
         }

@@ -1,11 +1,13 @@
 //! Calls of other tools by a running call.
 use super::{Scope, Written, call};
 use crate::catalogue::Caller;
+use crate::undo::undoable;
 use outlast_ports::tool::Ran;
 use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolUse};
-use outlast_vocab::tool::EffectClass;
+use outlast_vocab::record::Undoable;
+use outlast_vocab::tool::{EffectClass, Undo};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -16,8 +18,44 @@ impl Scope {
         self.durable(&format!("calling the tool `{tool}` from a tool"))?;
         let number = self.count_nested()?;
         let key = self.key.nested(number, tool.as_str());
+        let value = self.nested_at(key.clone(), format!("nested_{number}").parse()?, tool, arguments).await?;
+        let undo = self.history.undo_of(&key).cloned();
+        let mut used = self.used();
+        let undo = undo.or_else(|| used.answered.undo_of(&key).cloned());
+        used.made.extend(undo);
+        Ok(value)
+    }
+
+    /// Takes back what the tools that this call has run so far did, the newest first. One that cannot be taken back does not
+    /// keep the others from it.
+    pub(super) async fn undo_nested(&self) -> Result<(), Error> {
+        let made = std::mem::take(&mut self.used().made);
+        let mut left = Vec::new();
+        for (number, Undoable { key, undo }) in made.iter().enumerate().rev() {
+            let Undo { tool, arguments } = undo;
+            let id = format!("undo_{number}").parse()?;
+            match self.nested_at(key.undo(), id, tool, arguments.clone()).await {
+                Ok(_) => {}
+                Err(error) if error.class() == Class::Retry => return Err(error),
+                Err(error) => left.push(format!("`{tool}` failed: {}", error.detail())),
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let detail =
+            format!("{} of {} calls could not be taken back: {}", left.len(), made.len(), left.join("; "));
+        Err(Error::new(Kind::ToolFailed, detail))
+    }
+
+    async fn nested_at(
+        &self,
+        key: ReplayKey,
+        model_id: ModelCallId,
+        tool: &ToolName,
+        arguments: Value,
+    ) -> Result<Value, Error> {
         let caller = Caller { session: self.session, turn: self.turn };
-        let model_id: ModelCallId = format!("nested_{number}").parse()?;
         let ask = ToolUse::new(model_id, tool.clone(), Arguments::Json(arguments.clone()));
         let effect = DurableStep { name: key.as_str().to_owned(), input: arguments };
         if let Some(outcome) = self.answered(&key, &effect)? {
@@ -53,7 +91,13 @@ impl Scope {
         };
         // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
         let written = match &outcome {
-            StepOutcome::Value(_) => inner.take_written().await?,
+            StepOutcome::Value(value) => {
+                let undo = undoable(&self.world, &key, &prepared, value);
+                if let Some(undo) = &undo {
+                    self.used().answered.can_undo(undo.clone());
+                }
+                Written { undo, ..inner.take_written().await? }
+            }
             StepOutcome::Failed(_) => Written::default(),
         };
         self.record_with(self.performed(key, effect, outcome.clone()), written).await;

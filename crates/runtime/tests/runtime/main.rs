@@ -8,3 +8,4 @@ mod ownership;
 mod pinned;
 mod room;
 mod turns;
+mod undo;

@@ -1,12 +1,15 @@
 //! Any fact that can be written.
 use crate::effects::{asked_and_answered, batch_call, tool_outcome};
-use crate::pieces::{claim, failure, hash, json_value, key, node, parts, resolution, result, tool_use, turn};
+use crate::pieces::{
+    claim, failure, hash, json_value, key, node, parts, perhaps_json, resolution, result, tool_use, turn,
+};
 use outlast_vocab::Millis;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::record::{
     Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Performed, Reclaimed, RepairedCall, Settled,
-    Shorter, Started, Verdict,
+    Shorter, Started, Undoable, Verdict,
 };
+use outlast_vocab::tool::Undo;
 use outlast_vocab::wait::{Wait, WaitKind};
 use proptest::collection::vec;
 use proptest::option::of as option;
@@ -25,6 +28,11 @@ fn end() -> impl Strategy<Value = End> {
         text().prop_map(|reason| End::Cancelled { reason }),
         failure().prop_map(|failure| End::Failed { failure }),
         any::<u32>().prop_map(|claims| End::Sealed { claims }),
+        (text(), any::<u32>(), any::<u32>()).prop_map(|(reason, undone, left)| End::Aborted {
+            reason,
+            undone,
+            left
+        }),
         turn().prop_map(|into| End::Joined { into }),
     ]
 }
@@ -50,7 +58,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![
         (option(text()), option(node())).prop_map(|(key, forked_from)| Fact::Opened { key, forked_from }),
         (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
-        (parts(), option(text()), delivery, option(hash()), option(json_value())).prop_map(
+        (parts(), option(text()), delivery, option(hash()), perhaps_json()).prop_map(
             |(parts, key, delivery, package, output)| {
                 Fact::Accepted(Accepted { parts, key, delivery, package, output })
             }
@@ -68,7 +76,10 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
         failure().prop_map(|failure| Fact::Stuck { failure }),
         (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
-        text().prop_map(|reason| Fact::CancelRequested { reason }),
+        (text(), any::<bool>()).prop_map(|(reason, undo)| Fact::CancelRequested { reason, undo }),
+        (key(), tool_use(), json_value()).prop_map(|(key, ask, arguments)| {
+            Fact::Undoable(Undoable { key, undo: Undo { tool: ask.tool, arguments } })
+        }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {
                 Some(text) => Shorter::Summary { text, usage: Usage::default(), cost: None },
@@ -97,5 +108,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (16, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (17, EffectKind::ALL.len()));
 }

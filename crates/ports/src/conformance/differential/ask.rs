@@ -17,6 +17,7 @@ pub(super) enum Ask {
     Accept(Accept),
     Open(Target, Millis),
     Cancel(TurnId, String, Millis),
+    Abort(TurnId, String, Millis),
     Resolve(TurnId, ReplayKey, Resolution, Millis),
     Claim(Taker, Millis, usize),
     Renew(Taker),
@@ -135,6 +136,7 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
         }),
         Ask::Open(target, now) => Answer::of("open", store.open(target, now).await),
         Ask::Cancel(turn, reason, now) => Answer::of("cancel", store.cancel(turn, reason, now).await),
+        Ask::Abort(turn, reason, now) => Answer::of("abort", store.abort(turn, reason, now).await),
         Ask::Resolve(turn, key, resolution, now) => {
             Answer::of("resolve", store.resolve(turn, key, resolution, now).await)
         }

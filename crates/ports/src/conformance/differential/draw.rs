@@ -56,6 +56,7 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
     }),
     (8, |known, dice| Ask::Resolve(turn(known, dice), wait_key(dice), resolution(known, dice), known.now)),
     (4, |known, dice| Ask::Cancel(turn(known, dice), dice.one_of(&["enough", "stop"]).to_owned(), known.now)),
+    (1, |known, dice| Ask::Abort(turn(known, dice), "stop".to_owned(), known.now)),
     (5, |known, dice| Ask::Fork(fork(known, dice))),
     (3, rewind),
     (1, |known, dice| Ask::Delete(session(known, dice))),

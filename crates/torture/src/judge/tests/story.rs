@@ -185,7 +185,7 @@ pub(super) fn busy() -> Story {
     story.end(MAIN, End::Answered { text: "done".into() });
     story.accept(STOPPED, "k3");
     story.begin(STOPPED);
-    story.add(STOPPED, Fact::CancelRequested { reason: "enough".into() });
+    story.add(STOPPED, Fact::CancelRequested { reason: "enough".into(), undo: false });
     story.end(STOPPED, End::Cancelled { reason: "enough".into() });
     story
 }

@@ -1,0 +1,51 @@
+//! Stops a turn that somebody wants to stop, and takes back what it did if they want that too (R6.15).
+use crate::cancel::cancel;
+use crate::drive::Turn;
+use crate::host::{Driven, Host};
+use crate::outfit::World;
+use crate::tools;
+use outlast_kernel::step::{self, Step};
+use outlast_vocab::record::{End, Undoable};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Error, ReplayKey};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Ends a turn that was asked to stop. An aborted one first makes the calls that take back what it did, the newest first; one
+/// that fails is counted and does not keep the others from being made.
+pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H) -> Result<Driven, Error> {
+    host.reread().await?;
+    if !host.history().aborted() {
+        return host.finish(End::Cancelled { reason }.into()).await;
+    }
+    // The wish to stop has been heard; what takes things back is not stopped by it.
+    let (_, never) = cancel();
+    let turn = &Turn { cancel: never, stopping: turn.stopping.clone(), ..*turn };
+    let mut step = step::take_back(turn.index, host.history().take_back(turn.index), reason);
+    loop {
+        step = match step {
+            Step::RunTools(batch) => tools::run(turn, batch, host).await?,
+            Step::Done(done) => return host.finish(done).await,
+            Step::Wait(waiting) => return host.park(waiting.waits).await,
+            Step::CallModel(_) | Step::Checkpoint(_) => {
+                unreachable!("a turn that stops asks for nothing new")
+            }
+        };
+    }
+}
+
+/// How a call with this result is taken back, if it can be.
+pub(crate) fn undoable(
+    world: &World,
+    key: &ReplayKey,
+    prepared: &PreparedCall,
+    result: &Value,
+) -> Option<Undoable> {
+    let provider = world.tools.provider(&prepared.tool).ok()?;
+    let undo = catch_unwind(AssertUnwindSafe(|| provider.undo(prepared, result)));
+    let undo = undo.unwrap_or_else(|_| {
+        tracing::error!(tool = %prepared.tool, "the tool panicked when asked how its call is taken back");
+        None
+    })?;
+    Some(Undoable { key: key.clone(), undo })
+}

@@ -1,0 +1,305 @@
+//! Turns that are aborted, and what is taken back then (R6.15).
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::service::{Completion, Services, Tools};
+use outlast_ports::store::Cancelled;
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::tool::Undo;
+use outlast_vocab::{Error, Kind};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+
+/// What is booked in the world, and what was done to it in which order.
+#[derive(Default)]
+struct Desk {
+    booked: Mutex<Vec<String>>,
+    log: Mutex<Vec<String>>,
+}
+
+impl Desk {
+    fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn booked(&self) -> Vec<String> {
+        self.booked.lock().unwrap().clone()
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct What {
+    what: String,
+}
+
+/// Books; a booking is taken back by its number, which only the result has.
+struct Book(Arc<Desk>);
+
+impl Tool for Book {
+    type Args = What;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("book", "Books.").idempotent()
+    }
+
+    async fn run(&self, (): (), _: Call, args: What) -> Result<Ran, Error> {
+        let number = format!("N-{}", args.what);
+        let mut booked = self.0.booked.lock().unwrap();
+        if !booked.contains(&number) {
+            booked.push(number.clone());
+            self.0.log.lock().unwrap().push(format!("book {}", args.what));
+        }
+        done(json!({ "number": number }))
+    }
+
+    fn undo(&self, args: What, result: &Value) -> Option<Undo> {
+        if args.what == "gift" {
+            return None;
+        }
+        Some(Undo { tool: "unbook".parse().unwrap(), arguments: result.clone() })
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Number {
+    number: String,
+}
+
+/// Takes a booking back.
+struct Unbook(Arc<Desk>);
+
+impl Tool for Unbook {
+    type Args = Number;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("unbook", "Takes a booking back.").idempotent()
+    }
+
+    async fn run(&self, (): (), _: Call, args: Number) -> Result<Ran, Error> {
+        if args.number == "N-final" {
+            return Err(failed("a final booking stays"));
+        }
+        let mut booked = self.0.booked.lock().unwrap();
+        if let Some(at) = booked.iter().position(|number| *number == args.number) {
+            booked.remove(at);
+            self.0.log.lock().unwrap().push(format!("unbook {}", args.number));
+        }
+        done("gone")
+    }
+}
+
+/// Orders with somebody who confirms later; the confirmation has the number.
+struct Order(Arc<Witness>);
+
+impl Tool for Order {
+    type Args = What;
+    type Needs = Completion;
+
+    fn about(&self) -> About {
+        About::new("order", "Orders.").idempotent().durable().undone_by("unbook")
+    }
+
+    async fn run(&self, completion: Completion, _: Call, args: What) -> Result<Ran, Error> {
+        self.0.keys.lock().unwrap().insert(args.what, completion.key()?);
+        Ok(Ran::Pending)
+    }
+}
+
+/// Books a flight and a hotel, or neither.
+struct Trip(&'static str);
+
+impl Tool for Trip {
+    type Args = What;
+    type Needs = Tools;
+
+    fn about(&self) -> About {
+        About::new("trip", "Books a trip.").idempotent().durable()
+    }
+
+    async fn run(&self, tools: Tools, _: Call, args: What) -> Result<Ran, Error> {
+        tools.call("book", json!({ "what": "flight" })).await?;
+        tools.call("book", json!({ "what": self.0 })).await?;
+        if args.what == "too dear" {
+            tools.undo().await?;
+            return Err(failed("too dear"));
+        }
+        done("booked")
+    }
+}
+
+fn desk(desk: &Arc<Desk>, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+    let (desk, witness) = (desk.clone(), witness.clone());
+    move |config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Book(desk.clone())).unwrap();
+        toolbox.add(Unbook(desk)).unwrap();
+        toolbox.add(Order(witness.clone())).unwrap();
+        toolbox.add(Trip("hotel")).unwrap();
+        toolbox.add(Wait(witness)).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+    }
+}
+
+fn book(what: &[&str]) -> Line {
+    Line::Call(what.iter().map(|what| ("book", json!({ "what": what }))).collect())
+}
+
+fn ask(tool: &'static str, what: &str) -> Line {
+    Line::Call(vec![(tool, json!({ "what": what }))])
+}
+
+/// A turn that books and then waits for somebody.
+fn story() -> Vec<Line> {
+    vec![book(&["flight"]), book(&["hotel", "gift"]), call("wait", "x"), Line::Say("done")]
+}
+
+async fn begin(lines: Vec<Line>) -> (Arc<Desk>, Life) {
+    let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
+    let change = desk(&counter, &witness);
+    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+    (counter, life)
+}
+
+fn aborted(undone: u32, left: u32) -> End {
+    End::Aborted { reason: "enough".to_owned(), undone, left }
+}
+
+#[tokio::test(start_paused = true)]
+async fn aborting_a_turn_takes_its_calls_back_newest_first() {
+    let (desk, life) = begin(story()).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    assert_eq!(life.runtime.abort(turn, "enough").await.unwrap(), Cancelled::Requested);
+    assert_eq!(life.end(turn).await, aborted(2, 0));
+    assert_eq!(desk.log(), ["book flight", "book hotel", "book gift", "unbook N-hotel", "unbook N-flight"]);
+    // The model is shown that they are gone.
+    let next = life.send("and now?").await;
+    life.end(next).await;
+    assert_eq!(life.last_shown().iter().filter(|shown| *shown == "gone").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_only_cancelled_takes_nothing_back() {
+    let (desk, life) = begin(story()).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(desk.booked(), ["N-flight", "N-hotel", "N-gift"]);
+    // The first wish stands, and a turn that is over is not taken back.
+    assert!(matches!(life.runtime.abort(turn, "late").await.unwrap(), Cancelled::TooLate(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_taken_back_is_counted_and_does_not_keep_the_rest_from_it() {
+    let (desk, life) = begin(vec![book(&["flight"]), book(&["final"]), call("wait", "x")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.runtime.abort(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, aborted(1, 1));
+    assert_eq!(desk.booked(), ["N-final"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_completed_from_outside_is_taken_back_by_its_completion() {
+    let (desk, life) = begin(vec![ask("order", "x"), call("wait", "y")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    desk.booked.lock().unwrap().push("N-x".to_owned());
+    let key = life.witness.keys.lock().unwrap()["x"].clone();
+    life.runtime
+        .resolve(&key, outlast_vocab::wait::Resolution::Ok(json!({ "number": "N-x" })))
+        .await
+        .unwrap();
+    while !life.witness.keys.lock().unwrap().contains_key("y") {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    life.until("turn.parked").await;
+    life.runtime.abort(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, aborted(1, 0));
+    assert_eq!(desk.log(), ["unbook N-x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_takes_back_what_the_tools_it_ran_did_as_a_group() {
+    let (desk, life) = begin(vec![ask("trip", "too dear"), call("wait", "x")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    assert_eq!(desk.log(), ["book flight", "book hotel", "unbook N-hotel", "unbook N-flight"]);
+    // What was taken back is not taken back again.
+    life.runtime.abort(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, aborted(0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_that_another_one_ran_did_is_taken_back_with_the_turn() {
+    let (desk, life) = begin(vec![ask("trip", "fine"), call("wait", "x")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.runtime.abort(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, aborted(2, 0));
+    assert_eq!(desk.booked(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let lines = || vec![book(&["car"]), ask("trip", "too dear"), book(&["boat", "gift"]), call("wait", "x")];
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
+        let first =
+            live_with(Arc::new(mortal), lines(), witness.clone(), 1, desk(&counter, &witness)).await.unwrap();
+        let all = async {
+            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            first.until("turn.parked").await;
+            first.runtime.abort(turn, "enough").await.unwrap();
+            first.end(turn).await
+        };
+        let done = tokio::select! {
+            end = all => Some(end),
+            () = pulse.stopped() => None,
+        };
+        if let Some(end) = done {
+            assert_eq!(end, aborted(2, 0));
+            break;
+        }
+        deaths += 1;
+        first.die(&memory).await;
+        let second =
+            live_with(Arc::new(memory), lines(), witness.clone(), 2, desk(&counter, &witness)).await.unwrap();
+        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        if !second.facts().await.iter().any(|fact| matches!(fact, Fact::CancelRequested { .. })) {
+            second.until("turn.parked").await;
+        }
+        second.runtime.abort(turn, "enough").await.unwrap();
+        assert_eq!(second.end(turn).await, aborted(2, 0), "{death:?}");
+        assert_eq!(counter.booked(), ["N-gift"], "{death:?}");
+        let log = counter.log();
+        let tail = log.iter().rev().take(2).rev().cloned().collect::<Vec<_>>();
+        assert_eq!(tail, ["unbook N-boat", "unbook N-car"], "{death:?}");
+    }
+    assert!(deaths > 20, "died {deaths} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_takes_back_is_missed_at_start_up() {
+    let change = |config: &mut Config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Order(Arc::default())).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+    };
+    let error = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.err().unwrap();
+    assert_eq!(error.kind(), Kind::ToolUnknown);
+    assert!(error.detail().contains("`order` is taken back by `unbook`"), "{error}");
+}

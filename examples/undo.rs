@@ -1,0 +1,84 @@
+//! Calls that can be taken back. A trip is a flight and a hotel, or nothing: the tool takes back what the tools it ran did. And
+//! a turn that is aborted takes back everything it did, the newest first.
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
+use outlast::serde_json::{Value, json};
+use outlast::vocab::event::Event;
+use outlast::vocab::record::Fact;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What is booked.
+#[derive(Clone, Default)]
+struct Desk(Arc<Mutex<Vec<String>>>);
+
+/// Books something.
+#[tool(idempotent, undo = "unbook")]
+async fn book(what: String, desk: Service<Desk>) -> Result<Value, Error> {
+    if what == "hotel" {
+        return Err(failed("the hotel is full"));
+    }
+    desk.0.lock().expect("nobody panics").push(what.clone());
+    // What takes the call back is passed the result.
+    Ok(json!({ "what": what }))
+}
+
+/// Takes a booking back.
+#[tool(idempotent)]
+async fn unbook(what: String, desk: Service<Desk>) -> Result<String, Error> {
+    desk.0.lock().expect("nobody panics").retain(|booked| *booked != what);
+    Ok(format!("{what} is not booked any more"))
+}
+
+/// Books a flight and a hotel, or neither.
+#[tool(idempotent, durable)]
+async fn trip(tools: Tools) -> Result<String, Error> {
+    tools.call("book", json!({ "what": "flight" })).await?;
+    match tools.call("book", json!({ "what": "hotel" })).await {
+        Ok(_) => Ok("booked".to_owned()),
+        Err(error) => {
+            tools.undo().await?;
+            Err(error)
+        }
+    }
+}
+
+/// Waits for a word that never comes.
+#[tool(idempotent, durable)]
+async fn ask(_completion: Completion) -> Result<Ran, Error> {
+    Ok(Ran::Pending)
+}
+
+/// Tries a trip, then books a car and aborts while the turn waits.
+pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
+    let script: Script = "call trip {}\n---\ncall book {\"what\": \"car\"}\n---\ncall ask {}".parse()?;
+    let desk = Desk::default();
+    let booked = || desk.0.lock().expect("nobody panics").join(", ");
+    let outlast = Outlast::at(dir.join("undo.db"))
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .service(desk.clone())
+        .tool(book)
+        .tool(unbook)
+        .tool(trip)
+        .tool(ask)
+        .start()
+        .await?;
+    let turn = outlast.new_session().send("book me a trip").await?;
+    let mut events = turn.events();
+    while !matches!(events.next().await?, Event::Durable(record) if matches!(record.fact, Fact::Parked { .. }))
+    {
+    }
+    let before = booked();
+    turn.abort("the trip is off").await?;
+    let end = turn.outcome().await?;
+    outlast.shut_down().await;
+    Ok(format!("booked: {before}; {}: {}", end.name(), booked()))
+}
+
+/// Runs it in the current directory.
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    println!("{}", run(Path::new(".")).await?);
+    Ok(())
+}
