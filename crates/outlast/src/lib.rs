@@ -96,7 +96,8 @@ pub use {schemars, serde, serde_json};
 /// What a program that writes tools needs most.
 pub mod prelude {
     pub use crate::service::{
-        Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps, Timer, Tools, Values,
+        Attached, Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps, Timer,
+        Tools, Values,
     };
     pub use crate::tool::{About, Call, Probe, Ran, Tool, done, failed};
     pub use crate::{Error, Outlast, Session, Turn};

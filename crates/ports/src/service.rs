@@ -12,9 +12,10 @@ use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, ToolName
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::any::{Any, TypeId, type_name};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Deref;
@@ -243,6 +244,29 @@ impl Progress {
     /// Shows listeners a piece of what the tool puts out.
     pub fn output(&self, text: impl Into<String>) {
         self.0.output(text.into());
+    }
+}
+
+/// An argument that refers to an attachment of the session. A tool that takes one gets the reference; every other argument is
+/// passed what is in the attachment (R6.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached(pub AttachmentId);
+
+impl<'de> Deserialize<'de> for Attached {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let id = AttachmentId::referred_to(&text).map_or_else(|| text.parse(), Ok);
+        id.map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Attached {
+    fn schema_name() -> Cow<'static, str> {
+        "Attached".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "attachment" })
     }
 }
 

@@ -4,19 +4,14 @@
 //! body is cut into chunks, and a sign of life where bytes came and no event (comments, which providers send as pings).
 use bytes::Bytes;
 use futures_util::Stream;
-use outlast_vocab::{Error, Kind, limits};
+use outlast_vocab::limits::{self, STREAM_BYTES, STREAM_LINE_BYTES};
+use outlast_vocab::{Error, Kind};
 use sse_stream::SseByteStream;
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-
-/// Bytes of one line.
-pub const LINE_BYTES: usize = 8 << 20;
-
-/// Bytes of one body.
-pub const BODY_BYTES: usize = 64 << 20;
 
 /// What was heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,17 +114,18 @@ struct Bounded<'a> {
 impl Bounded<'_> {
     /// As much of a chunk as is within the bounds.
     fn within(&mut self, mut chunk: Bytes) -> Bytes {
-        let room = BODY_BYTES - self.whole;
+        let room = STREAM_BYTES - self.whole;
         if chunk.len() > room {
-            self.over = limits::check("stream_bytes", BODY_BYTES + 1, BODY_BYTES).err();
+            self.over = limits::check("stream_bytes", STREAM_BYTES + 1, STREAM_BYTES).err();
             chunk.truncate(room);
         }
         let mut from = 0;
         loop {
             let end = memchr(&chunk[from..]).map(|at| from + at);
-            let room = LINE_BYTES - self.line;
+            let room = STREAM_LINE_BYTES - self.line;
             if end.unwrap_or(chunk.len()) - from > room {
-                self.over = limits::check("stream_line_bytes", LINE_BYTES + 1, LINE_BYTES).err();
+                self.over =
+                    limits::check("stream_line_bytes", STREAM_LINE_BYTES + 1, STREAM_LINE_BYTES).err();
                 chunk.truncate(from + room);
                 break;
             }
@@ -242,15 +238,15 @@ mod tests {
         let over = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
         for chunk in [1 << 16, usize::MAX] {
             let heard = |body: &[u8]| hear(&body.chunks(chunk).collect::<Vec<_>>());
-            assert_eq!(heard(&line(LINE_BYTES)).len(), 2);
-            assert_eq!(heard(&line(LINE_BYTES + 1)), [event(None, "ok"), over.to_owned()]);
+            assert_eq!(heard(&line(STREAM_LINE_BYTES)).len(), 2);
+            assert_eq!(heard(&line(STREAM_LINE_BYTES + 1)), [event(None, "ok"), over.to_owned()]);
         }
     }
 
     #[test]
     fn a_body_over_the_bound_is_refused() {
         let line = [b":".as_slice(), &vec![b'x'; (1 << 20) - 2], b"\n"].concat();
-        let chunks = vec![line.as_slice(); BODY_BYTES >> 20];
+        let chunks = vec![line.as_slice(); STREAM_BYTES >> 20];
         assert_eq!(hear(&chunks), Vec::<String>::new());
         let over = "limit.exceeded: stream_bytes is limited to 67108864, but this needs 67108865";
         assert_eq!(hear(&[chunks, vec![b"d"]].concat()), [over.to_owned()]);

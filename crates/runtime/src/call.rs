@@ -3,7 +3,7 @@ use crate::asking::backoff;
 use crate::drive::Turn;
 use crate::host::Tier;
 use crate::scope::{Scope, Written, call};
-use crate::tools::{Came, contract};
+use crate::tools::{Came, contract, whole};
 use crate::undo::undoable;
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -33,6 +33,14 @@ pub(crate) async fn perform(
     scope: Arc<Scope>,
 ) -> Result<Came, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
+    let prepared = match whole(turn, &prepared, scope.held()).await {
+        Ok(prepared) => prepared,
+        Err(error) if error.class() == Class::Retry => return Err(error.at(turn.at())),
+        Err(error) => {
+            let result = ToolResult::Err(Failure::from(&error));
+            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+        }
+    };
     let mut attempt = first;
     loop {
         turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
@@ -90,6 +98,7 @@ async fn brought(turn: &Turn<'_>, value: Value, scope: &Scope) -> Result<(Value,
         "bytes": text.len(),
         "attachment": file.attachment.id,
         "to_read_on": format!("call {READ_MORE} with this attachment and offset {end}"),
+        "to_pass_on": format!("pass \"attachment:{}\" as an argument of a tool; it is given all of it", file.attachment.id),
     });
     written.files.push(file);
     Ok((shown, written))

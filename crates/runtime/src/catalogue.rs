@@ -1,4 +1,5 @@
 //! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+use crate::projection::Held;
 use jsonschema::Validator;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
@@ -71,15 +72,16 @@ impl Catalogue {
 
     /// Looks at a call the model asked for: it will run, or the model is told why not. `visible` is what the model was
     /// shown; a tool outside of it does not exist for the model (R6.12).
-    pub async fn prepare(
+    pub(crate) async fn prepare(
         &self,
         caller: Caller,
+        held: Held<'_>,
         key: &ReplayKey,
         ask: &ToolUse,
         visible: &[Contract],
         limits: &Limits,
     ) -> BatchCall {
-        match self.check(caller, ask, visible, limits).await {
+        match self.check(held, ask, visible, limits).await {
             Ok((arguments, contract, payload)) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
@@ -105,7 +107,7 @@ impl Catalogue {
 
     async fn check<'a>(
         &self,
-        caller: Caller,
+        held: Held<'_>,
         ask: &ToolUse,
         visible: &'a [Contract],
         limits: &Limits,
@@ -118,8 +120,9 @@ impl Catalogue {
             return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON"));
         };
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
-        fits(&entry.validator, arguments)?;
-        let payload = entry.provider.prepare(caller.session, &ask.tool, arguments).await?;
+        let whole = held.project(arguments, &contract.input).await?;
+        fits(&entry.validator, &whole)?;
+        let payload = entry.provider.prepare(held.session, &ask.tool, &whole).await?;
         Ok((arguments.clone(), contract, payload))
     }
 }

@@ -4,6 +4,7 @@ use crate::catalogue::Caller;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
+use crate::projection::Held;
 use crate::{model, output, tools, undo};
 use outlast_kernel::step::{self, Done, Plan, Step};
 use outlast_vocab::event::{Live, LiveKind};
@@ -36,6 +37,12 @@ impl Turn<'_> {
     /// Where errors of this turn are placed.
     pub fn at(&self) -> At {
         At { session: Some(self.caller.session), turn: Some(self.caller.turn), ..At::default() }
+    }
+
+    /// What arguments of its calls may refer to.
+    pub(crate) fn held<'h, H: Host>(&self, host: &'h H) -> Held<'h> {
+        let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
+        Held { store: host.store(), session, bytes }
     }
 
     /// Tells those who watch the session.

@@ -19,6 +19,7 @@ pub mod live;
 pub mod model;
 pub mod outfit;
 pub mod output;
+mod projection;
 pub mod recall;
 pub mod recent;
 mod room;

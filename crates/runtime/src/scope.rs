@@ -10,6 +10,7 @@ use crate::cancel::Cancel;
 use crate::host::Tier;
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
+use crate::projection::Held;
 use outlast_kernel::replay::History;
 use outlast_ports::service::CallScope;
 use outlast_ports::store::{Store, Upload, ValueWrite};
@@ -103,6 +104,12 @@ impl Scope {
             limits::check("values_per_session", there.len() + new, most)?;
         }
         Ok(Written { values, files, undo: None })
+    }
+
+    /// What arguments of calls may refer to.
+    pub(crate) fn held(&self) -> Held<'_> {
+        let bytes = self.world.limits.projected_bytes;
+        Held { store: self.store.as_ref(), session: self.session, bytes }
     }
 
     /// Whether the call waits for something outside; its deadline does not count then.

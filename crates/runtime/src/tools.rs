@@ -3,6 +3,7 @@
 use crate::call::perform;
 use crate::drive::Turn;
 use crate::host::Host;
+use crate::projection::Held;
 use crate::scope::{FromCall, Scope, Used, Written};
 use crate::undo::undoable;
 use futures_util::FutureExt;
@@ -20,6 +21,8 @@ use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -91,11 +94,12 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
         let (tools, limits) = (&turn.world.tools, &turn.world.limits);
+        let held = turn.held(host);
         calls.push(match refused.cloned() {
             Some(failure) => {
                 BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
             }
-            None => tools.prepare(turn.caller, &key, ask, &turn.outfit.contracts, limits).await,
+            None => tools.prepare(turn.caller, held, &key, ask, &turn.outfit.contracts, limits).await,
         });
     }
     let command = ToolBatch { calls: calls.clone() }.into();
@@ -165,7 +169,7 @@ async fn rule<H: Host>(
             host.note(Fact::Reclaimed(Reclaimed { claim, attempt }));
             return Ok(State::Run(call.clone(), attempt));
         }
-        Interrupted::Probe => probe(turn, call).await,
+        Interrupted::Probe => probe(turn, call, turn.held(host)).await,
     };
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &outcome {
@@ -176,10 +180,10 @@ async fn rule<H: Host>(
 }
 
 /// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
-async fn probe(turn: &Turn<'_>, call: &PreparedCall) -> ToolOutcome {
-    let asked = match turn.world.tools.provider(&call.tool) {
-        Ok(provider) => AssertUnwindSafe(provider.probe(call)).catch_unwind().await,
-        Err(error) => Ok(Err(error)),
+async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: Held<'_>) -> ToolOutcome {
+    let asked = match (turn.world.tools.provider(&call.tool), whole(turn, call, held).await) {
+        (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
+        (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
     };
     match asked {
         Ok(Ok(Probe::Happened(result))) => ToolOutcome::Done(result),
@@ -290,6 +294,16 @@ fn scheduling(turn: &Turn<'_>, slot: &Slot) -> Scheduling {
 
 pub(crate) fn contract<'a>(turn: &'a Turn<'_>, call: &PreparedCall) -> Option<&'a Contract> {
     turn.outfit.contracts.iter().find(|contract| contract.name == call.tool)
+}
+
+/// A call with everything in place of what its arguments refer to.
+pub(crate) async fn whole<'c>(
+    turn: &Turn<'_>,
+    call: &'c PreparedCall,
+    held: Held<'_>,
+) -> Result<Cow<'c, PreparedCall>, Error> {
+    let schema = contract(turn, call).map_or(&Value::Null, |contract| &contract.input);
+    held.call(call, schema).await
 }
 
 async fn take<H: Host>(

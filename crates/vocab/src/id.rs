@@ -149,6 +149,13 @@ fn derive(prefix: &str, parts: &[&[u8]]) -> u128 {
     u128::from_be_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
 }
 
+impl AttachmentId {
+    /// The attachment that a text refers to: `attachment:` and its id, and nothing else.
+    pub fn referred_to(text: &str) -> Option<Self> {
+        text.strip_prefix("attachment:")?.parse().ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

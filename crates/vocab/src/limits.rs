@@ -6,6 +6,12 @@ use std::time::Duration;
 /// on one database must agree on it.
 pub const INLINE_BYTES: usize = 16 << 10;
 
+/// Bytes of one line of a model's stream.
+pub const STREAM_LINE_BYTES: usize = 8 << 20;
+
+/// Bytes of one model's stream.
+pub const STREAM_BYTES: usize = 64 << 20;
+
 /// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -17,6 +23,8 @@ pub struct Limits {
     pub attachment_bytes: usize,
     /// Bytes of attachments that a model is shown in one call; older ones stay out.
     pub shown_file_bytes: usize,
+    /// Bytes of attachments that the arguments of one call may stand for.
+    pub projected_bytes: usize,
     /// Bytes of attachments kept in memory because a model was shown them a moment ago.
     pub recent_file_bytes: usize,
     /// Inputs that may wait for one session.
@@ -98,6 +106,7 @@ impl Default for Limits {
             attachments_per_input: 16,
             attachment_bytes: 32 << 20,
             shown_file_bytes: 64 << 20,
+            projected_bytes: 16 << 20,
             recent_file_bytes: 32 << 20,
             queued_inputs: 100,
             key_bytes: 256,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const ERRORS: &str = "crates/vocab/src/error.rs";
+const LIMITS: &str = "crates/vocab/src/limits.rs";
+const BOUNDS: &str = "docs/guide/operating.md";
 const ERROR_HEADINGS: &[&str] = &["## What happened", "## Why", "## What to do"];
 const DECISION_HEADINGS: &[&str] = &["## Context", "## Decision", "## Considered"];
 
@@ -43,6 +45,22 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
         findings.extend(missing_headings(page, ERROR_HEADINGS));
     }
     findings
+}
+
+/// Each limit stands in the guide.
+pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
+    let text = |path: &str| files.iter().find(|file| file.path == path);
+    let (Some(limits), Some(guide)) = (text(LIMITS), text(BOUNDS)) else {
+        let missing = File { path: LIMITS.to_owned(), text: String::new() };
+        let what =
+            format!("expected the limits here and their table in {BOUNDS}; tell xtask where they went");
+        return vec![Finding::new(&missing, 1, what)];
+    };
+    let name = |line: &str| Some(line.strip_prefix("    pub ")?.split_once(':')?.0.to_owned());
+    let named = limits.lines().filter_map(|(number, line)| Some((number, name(line)?)));
+    let absent = named.filter(|(_, name)| !guide.text.contains(&format!("`{name}`")));
+    let what = |name: &str| format!("expected `{name}` in the table of {BOUNDS}; say what it bounds");
+    absent.map(|(number, name)| Finding::new(limits, number, what(&name))).collect()
 }
 
 /// Decisions have numbers of their own, and say why and what else there was.
@@ -121,6 +139,19 @@ mod tests {
                  the page",
             ],
         );
+    }
+
+    #[test]
+    fn a_limit_that_no_guide_names_is_found() {
+        let limits = "pub struct Limits {\n    /// One.\n    pub one_bytes: usize,\n    pub two: u32,\n}\n";
+        expect(
+            &every_limit_is_in_the_guide(&files(&[(LIMITS, limits), (BOUNDS, "| `two` | 2 | twos |")])),
+            &[
+                "crates/vocab/src/limits.rs:3: expected `one_bytes` in the table of docs/guide/operating.md; say what it \
+               bounds",
+            ],
+        );
+        assert_eq!(every_limit_is_in_the_guide(&files(&[])).len(), 1);
     }
 
     #[test]

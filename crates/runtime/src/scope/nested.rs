@@ -63,8 +63,9 @@ impl Scope {
             return outcome.into();
         }
         let limits = &self.world.limits;
+        let contracts = &self.outfit.contracts;
         let prepared =
-            match self.world.tools.prepare(caller, &key, &ask, &self.outfit.contracts, limits).await {
+            match self.world.tools.prepare(caller, self.held(), &key, &ask, contracts, limits).await {
                 BatchCall::Run(prepared) => prepared,
                 BatchCall::Refused(refused) => return Err(refused.failure.into()),
             };
@@ -76,6 +77,9 @@ impl Scope {
             );
             return Err(Error::new(Kind::ToolFailed, detail));
         }
+        let schema = contracts.iter().find(|contract| contract.name == *tool);
+        let schema = schema.map_or(&Value::Null, |contract| &contract.input);
+        let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), prepared.class));
         let facts = call(&inner, &prepared, 1, 1);
         let ran = self.world.tools.provider(tool)?.execute(&prepared, facts, inner.clone()).await;

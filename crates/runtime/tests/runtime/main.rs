@@ -6,6 +6,7 @@ mod full;
 mod inline;
 mod ownership;
 mod pinned;
+mod projection;
 mod room;
 mod turns;
 mod undo;

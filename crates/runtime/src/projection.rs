@@ -1,0 +1,119 @@
+//! Arguments by reference (R6.10): a model passes `attachment:att_…` where a tool wants something large, and the tool gets what
+//! is in it.
+//!
+//! The journal keeps the reference; what it stands for is read when the arguments are checked and when the tool runs. It is
+//! named by its content, so it is the same both times. Where the schema of an argument says `"format": "attachment"`, the tool
+//! wants the reference itself.
+use outlast_ports::store::Store;
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Error, Kind, SessionId, limits};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a session holds that arguments may refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    /// Where it is; nothing where nothing is kept.
+    pub(crate) store: Option<&'a Arc<dyn Store>>,
+    /// Whose it is.
+    pub(crate) session: SessionId,
+    /// How many bytes the arguments of one call may refer to.
+    pub(crate) bytes: usize,
+}
+
+/// A place in the arguments that holds a reference.
+struct Reference {
+    /// JSON pointer to it.
+    place: String,
+    to: AttachmentId,
+    /// Whether the tool wants a text there, whatever the text says.
+    text: bool,
+}
+
+impl Held<'_> {
+    /// The arguments with everything in place of what refers to it.
+    pub(crate) async fn project<'v>(
+        &self,
+        arguments: &'v Value,
+        schema: &Value,
+    ) -> Result<Cow<'v, Value>, Error> {
+        let mut references = Vec::new();
+        find(arguments, schema, &mut String::new(), &mut references);
+        if references.is_empty() {
+            return Ok(Cow::Borrowed(arguments));
+        }
+        let (mut whole, mut total) = (arguments.clone(), 0);
+        for reference in references {
+            let (value, bytes) = self.read(&reference).await?;
+            total += bytes;
+            limits::check("projected_bytes", total, self.bytes)?;
+            if let Some(place) = whole.pointer_mut(&reference.place) {
+                *place = value;
+            }
+        }
+        Ok(Cow::Owned(whole))
+    }
+
+    /// A call as its tool gets it.
+    pub(crate) async fn call<'c>(
+        &self,
+        call: &'c PreparedCall,
+        schema: &Value,
+    ) -> Result<Cow<'c, PreparedCall>, Error> {
+        Ok(match self.project(&call.arguments, schema).await? {
+            Cow::Borrowed(_) => Cow::Borrowed(call),
+            Cow::Owned(arguments) => Cow::Owned(PreparedCall { arguments, ..call.clone() }),
+        })
+    }
+
+    async fn read(&self, reference: &Reference) -> Result<(Value, usize), Error> {
+        let (id, place) = (reference.to, &reference.place);
+        let invalid = |why: String| Error::new(Kind::ToolArgsInvalid, format!("at {place}: {id} {why}"));
+        let store = self.store.ok_or_else(|| invalid("is not here: this host keeps nothing".to_owned()))?;
+        let view = store.attachment(self.session, id).await?;
+        limits::check("projected_bytes", usize::try_from(view.bytes).unwrap_or(usize::MAX), self.bytes)?;
+        let media_type = view.attachment.media_type;
+        let bytes = store.blob(view.attachment.content).await?;
+        let size = bytes.len();
+        let text = String::from_utf8(bytes).map_err(|_| {
+            invalid(format!("is {} and no text; this tool cannot be passed it", media_type.as_str()))
+        })?;
+        let is_json = media_type.as_str() == "application/json" && !reference.text;
+        let value = is_json.then(|| serde_json::from_str(&text).ok()).flatten();
+        Ok((value.unwrap_or(Value::String(text)), size))
+    }
+}
+
+/// Finds the references in a value, except where its schema wants them as they are.
+fn find(value: &Value, schema: &Value, place: &mut String, found: &mut Vec<Reference>) {
+    match value {
+        Value::String(text) => {
+            if let Some(to) = AttachmentId::referred_to(text).filter(|_| schema["format"] != "attachment") {
+                found.push(Reference { place: place.clone(), to, text: schema["type"] == "string" });
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                within(place, &index.to_string(), |place| find(item, &schema["items"], place, found));
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                let schema = schema["properties"].get(name).unwrap_or(&Value::Null);
+                let step = name.replace('~', "~0").replace('/', "~1");
+                within(place, &step, |place| find(member, schema, place, found));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn within(place: &mut String, step: &str, look: impl FnOnce(&mut String)) {
+    let before = place.len();
+    place.push('/');
+    place.push_str(step);
+    look(place);
+    place.truncate(before);
+}
