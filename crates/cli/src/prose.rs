@@ -80,6 +80,11 @@ impl Prose {
                 }
             }
             LiveKind::Progress { key, note } => terminal::note(&format!("· {}: {note}", self.name(key))),
+            LiveKind::PromptChanged { at, .. } => {
+                terminal::note(&format!(
+                    "· {at} changed since the last call; the provider's cache ends there"
+                ));
+            }
             // Whoever follows the turn says what becomes of it.
             LiveKind::Running { .. } | LiveKind::Replayed { .. } | LiveKind::Held { .. } => {}
         }

@@ -45,7 +45,7 @@ impl Building {
                 self.parts.push(Part::Sealed { provider, data });
             }
             ModelEvent::Call(call) => self.calls.push(call),
-            ModelEvent::Alive | ModelEvent::Working => {}
+            ModelEvent::Alive | ModelEvent::Working | ModelEvent::PromptChanged(_) => {}
             ModelEvent::Usage(usage) => self.usage = usage,
             ModelEvent::End(stop) => self.stop = Some(stop),
         }

@@ -175,7 +175,8 @@ impl Remote {
             return Err(Error::new(Kind::ModelRejected, detail));
         }
         let reply = Reply::of(http::body(response), provider, names, answering);
-        Ok(reply.inspect_ok(move |piece| watch.report(&request.call.model, piece)))
+        let changed = stream::iter(watch.changed().map(|at| Ok(ModelEvent::PromptChanged(at))));
+        Ok(changed.chain(reply.inspect_ok(move |piece| watch.report(&request.call.model, piece))))
     }
 
     async fn refused(&self, model: &str, response: Response) -> Error {
@@ -228,11 +229,19 @@ impl Watch {
         let ModelEvent::Usage(usage) = piece else { return };
         let session = self.session;
         tracing::debug!(%session, %model, usage.cache_read, usage.cache_write, usage.input, "prompt cache");
-        if let Beginning::Broken(place) = self.beginning {
+        if let Some(changed) = self.changed() {
             tracing::warn!(
-                %session, %model, usage.cache_read, changed = %place,
+                %session, %model, usage.cache_read, changed,
                 "the prompt no longer begins as the one before, so the provider's cache serves it only up to there"
             );
+        }
+    }
+
+    /// Where the prompt ceased to be as the one before.
+    fn changed(&self) -> Option<String> {
+        match self.beginning {
+            Beginning::Broken(place) => Some(place.to_string()),
+            Beginning::First | Beginning::Kept => None,
         }
     }
 }

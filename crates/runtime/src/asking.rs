@@ -186,6 +186,9 @@ impl Asking<'_> {
                         heard.text.push_str(text);
                     }
                 }
+                ModelEvent::PromptChanged(at) => {
+                    self.tell(|| LiveKind::PromptChanged { key: self.key.clone(), at: at.clone() });
+                }
                 ModelEvent::Working | ModelEvent::Usage(_) | ModelEvent::End(_) => idle = None,
                 ModelEvent::Reasoning { .. } | ModelEvent::Sealed { .. } | ModelEvent::Call(_) => {
                     idle = None;

@@ -57,6 +57,13 @@ pub enum LiveKind {
         /// Which attempt is void.
         attempt: u32,
     },
+    /// The prompt of a model call does not begin as the one before did: the provider's cache serves it only up to there.
+    PromptChanged {
+        /// Which model call.
+        key: ReplayKey,
+        /// Where it changed: the tools, the system prompt, or a message by its number.
+        at: String,
+    },
     /// A tool call begins to run now; replayed ones do not.
     Running {
         /// Which call.

@@ -26,6 +26,9 @@ pub enum ModelEvent {
     Call(ToolUse),
     /// What it cost so far; a later one replaces an earlier one.
     Usage(Usage),
+    /// The prompt does not begin as the one before did, so the provider's cache serves it only up to here: the tools, the
+    /// system prompt, or a message by its number.
+    PromptChanged(String),
     /// The connection is alive, and nothing more: a ping or a comment.
     Alive,
     /// The reply comes nearer, and there is nothing to show yet: arguments of a call, an empty thought.

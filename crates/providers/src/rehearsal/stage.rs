@@ -111,6 +111,7 @@ pub(super) fn show(piece: &Result<ModelEvent, Error>) -> String {
         Ok(ModelEvent::Sealed { provider, data }) => format!("sealed by {provider} {data}"),
         Ok(ModelEvent::Alive) => "alive".to_owned(),
         Ok(ModelEvent::Working) => "working".to_owned(),
+        Ok(ModelEvent::PromptChanged(at)) => format!("{at} changed"),
         Ok(ModelEvent::Usage(usage)) => format!("usage {} -> {}", usage.input, usage.output),
         Ok(ModelEvent::End(stop)) => format!("end {stop:?}"),
         Err(error) => match error.pause() {

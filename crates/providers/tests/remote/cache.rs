@@ -6,6 +6,7 @@ use outlast_ports::model::ModelRequest;
 use outlast_providers::Api;
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::Message;
+use outlast_vocab::stream::ModelEvent;
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -52,17 +53,23 @@ fn every_call_reports_its_cache_and_a_prompt_that_changed_names_where() {
     let server = Playback::of([Script::stream(reply(Api::Anthropic, &[Bit::Text("ok")], StopReason::End))]);
     let (provider, call) = (remote(Api::Anthropic, &server), call(Api::Anthropic));
     let log = Log::default();
+    let mut told: Vec<String> = Vec::new();
     tracing::subscriber::with_default(log.clone(), || {
         for (system, text) in [("Be brief.", "one"), ("Be brief.", "two"), ("Be long.", "two")] {
             let turn = [Message::user(text)];
-            hear(&provider, ModelRequest { system, turn: &turn, ..ModelRequest::bare(&call) });
+            let pieces = hear(&provider, ModelRequest { system, turn: &turn, ..ModelRequest::bare(&call) });
+            told.extend(pieces.into_iter().filter_map(|piece| match piece {
+                Ok(ModelEvent::PromptChanged(at)) => Some(at),
+                _ => None,
+            }));
         }
     });
+    assert_eq!(told, ["message 1", "the system prompt"]);
     let report = "DEBUG message=prompt cache usage.cache_read=30\n";
     let changed = |place: &str| {
         format!(
             "WARN message=the prompt no longer begins as the one before, so the provider's cache serves it only up to \
-             there usage.cache_read=30 changed={place}\n"
+             there usage.cache_read=30 changed={place:?}\n"
         )
     };
     let want = [report, report, &changed("message 1"), report, &changed("the system prompt")].concat();

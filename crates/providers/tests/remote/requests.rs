@@ -420,7 +420,11 @@ fn assistant(pieces: Vec<Result<ModelEvent, outlast_vocab::Error>>) -> Message {
             },
             ModelEvent::Sealed { provider, data } => parts.push(Part::Sealed { provider, data }),
             ModelEvent::Call(call) => calls.push(call),
-            ModelEvent::Usage(_) | ModelEvent::Alive | ModelEvent::Working | ModelEvent::End(_) => {}
+            ModelEvent::Usage(_)
+            | ModelEvent::Alive
+            | ModelEvent::Working
+            | ModelEvent::PromptChanged(_)
+            | ModelEvent::End(_) => {}
         }
     }
     Message::Assistant { parts, calls }

@@ -94,7 +94,7 @@ pub(crate) fn show(pieces: &[Result<ModelEvent, Error>]) -> Vec<String> {
         let (how, text) = match piece {
             Ok(ModelEvent::Text(text)) => ("text", text),
             Ok(ModelEvent::Reasoning { text, signature: None }) => ("thought", text),
-            Ok(ModelEvent::Alive | ModelEvent::Working) => continue,
+            Ok(ModelEvent::Alive | ModelEvent::Working | ModelEvent::PromptChanged(_)) => continue,
             other => {
                 flush(&mut said, &mut lines);
                 lines.push(line(other));

@@ -121,6 +121,38 @@ async fn life_end(life: &Life, input: Input) -> End {
     life.end(turn).await
 }
 
+/// A provider whose cache broke.
+struct Changed;
+
+impl ModelProvider for Changed {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
+        let said = ModelEvent::Text("hi".to_owned());
+        let events =
+            [ModelEvent::PromptChanged("message 3".to_owned()), said, ModelEvent::End(StopReason::End)];
+        Box::pin(stream::iter(events.map(Ok)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_watches_is_told_where_a_prompt_ceased_to_be_served_from_the_cache() {
+    let change = |config: &mut Config| config.models = vec![Arc::new(Changed)];
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let (accepted, mut events) = life.runtime.submit_watched(input("hi")).await.unwrap();
+    assert_eq!(life.end(accepted.turn).await, answered("hi"));
+    let at = loop {
+        if let Event::Live(frame) = events.next().await.unwrap()
+            && let LiveKind::PromptChanged { at, .. } = frame.what
+        {
+            break at;
+        }
+    };
+    assert_eq!(at, "message 3");
+}
+
 /// A stream that sends pings and nothing else.
 struct Pings;
 

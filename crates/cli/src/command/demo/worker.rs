@@ -169,6 +169,7 @@ impl Watcher {
             }
             LiveKind::Text { .. }
             | LiveKind::Retracted { .. }
+            | LiveKind::PromptChanged { .. }
             | LiveKind::Progress { .. }
             | LiveKind::Output { .. }
             | LiveKind::Held { .. } => None,
