@@ -1,6 +1,6 @@
 //! Does it stay flat: opening and appending after many turns, bytes per byte of content, forks.
 use crate::report::{Report, median};
-use crate::rig::{self, PLAIN, Tools};
+use crate::rig::{self, GIVES_MUCH, LARGE, PLAIN, TOOL, Tools};
 use outlast::sqlite::{Options, Sqlite};
 use outlast::store::{Fork, ForkTo, Journal, Queries, Trees};
 use outlast::{Error, SessionId};
@@ -25,6 +25,7 @@ pub(crate) fn measure(
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(flat(report, &dir.join("flat.db")))?;
     tokio.block_on(bytes(report, &dir.join("bytes.db"), if quick { 300 } else { 1_000 }))?;
+    tokio.block_on(large(report, dir, if quick { 20 } else { 60 }))?;
     Ok(())
 }
 
@@ -124,4 +125,60 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
     );
     report.judge("100 forks add", format!("{:.2} %", forks * 100.0), "< 2 %".into(), forks < 0.02);
     Ok(())
+}
+
+/// What a tool's result of a megabyte costs beyond a small one: bytes on disk, and time beside that of a bare write of as much.
+async fn large(report: &mut Report, dir: &Path, turns: u32) -> Result<(), Box<dyn std::error::Error>> {
+    let mut took = Vec::new();
+    let mut sizes = Vec::new();
+    for (name, script) in [("small.db", TOOL), ("large.db", GIVES_MUCH)] {
+        let (path, worker) = (dir.join(name), rig::worker());
+        let store =
+            Arc::new(Sqlite::open_with(&path, Options { worker: Some(worker), ..Options::default() })?);
+        let runtime = rig::runtime(store.clone(), worker, script, Tools::EchoAndLarge).await?;
+        let session = rig::session(&runtime).await?;
+        let mut times = Vec::new();
+        for _ in 0..turns {
+            let begun = Instant::now();
+            rig::turn(&runtime, session, "go").await?;
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        runtime.shut_down(Duration::from_secs(1)).await;
+        drop(store);
+        took.push(median(times));
+        sizes.push(std::fs::metadata(&path)?.len());
+    }
+    let content = u64::from(turns) * LARGE as u64;
+    let added = u32::try_from((sizes[1].saturating_sub(sizes[0])) / 1024)?;
+    let per_byte = f64::from(added) / f64::from(u32::try_from(content / 1024)?);
+    let bare = bare_blobs(&dir.join("bare.db"), turns)?;
+    report.put("large_result_bytes_per_byte", per_byte);
+    report.put("large_result_added_ms", took[1] - took[0]);
+    report.put("large_blob_bare_ms", bare);
+    report.judge(
+        "a tool's result of 1 MiB, bytes on disk per byte",
+        format!(
+            "{per_byte:.2}; {:.1} ms more than a small one, a bare blob takes {bare:.1} ms",
+            took[1] - took[0]
+        ),
+        "one blob: ≤ 1.05".into(),
+        per_byte <= 1.05,
+    );
+    Ok(())
+}
+
+/// Milliseconds that a bare write of as many bytes takes, durable, one per commit.
+fn bare_blobs(path: &Path, blobs: u32) -> rusqlite::Result<f64> {
+    let conn = rusqlite::Connection::open(path)?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.execute("CREATE TABLE blobs (no INTEGER PRIMARY KEY, bytes BLOB NOT NULL)", [])?;
+    let bytes = vec![7_u8; LARGE];
+    let mut times = Vec::new();
+    for _ in 0..blobs {
+        let begun = Instant::now();
+        conn.execute("INSERT INTO blobs (bytes) VALUES (?1)", [&bytes])?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(median(times))
 }

@@ -19,7 +19,12 @@ pub(crate) const TOOL: &str = "any\ncall echo {\"text\":\"x\"}\n---\nsay done";
 /// A call that somebody outside has to complete.
 pub(crate) const PARKS: &str = "any\ncall wait {\"text\":\"x\"}\n---\nsay done";
 
-/// What both tools take.
+/// Model, a tool with a large result, model.
+pub(crate) const GIVES_MUCH: &str = "any\ncall large {\"text\":\"x\"}\n---\nsay done";
+/// Bytes of a large result.
+pub(crate) const LARGE: usize = 1 << 20;
+
+/// What the tools take.
 #[derive(outlast::serde::Deserialize, outlast::schemars::JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
@@ -60,6 +65,24 @@ impl Tool for Wait {
     }
 }
 
+/// Gives a megabyte of text that no other call gives.
+struct Large;
+
+impl Tool for Large {
+    type Args = Text;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("large", "Gives a megabyte.")
+    }
+
+    async fn run(&self, (): (), call: Call, _: Text) -> Result<Ran, Error> {
+        let mut text = call.id.to_string().repeat(LARGE / 36 + 1);
+        text.truncate(LARGE);
+        done(text)
+    }
+}
+
 /// Which tools the rig has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tools {
@@ -67,14 +90,21 @@ pub(crate) enum Tools {
     Echo,
     /// Also the one that waits.
     EchoAndWait,
+    /// Also one whose result is a megabyte, and the one that reads on in it.
+    EchoAndLarge,
 }
 
 /// The tools of a rig.
 pub(crate) fn toolbox(tools: Tools) -> Result<Toolbox, Error> {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Echo)?;
-    if tools == Tools::EchoAndWait {
-        toolbox.add(Wait)?;
+    match tools {
+        Tools::Echo => {}
+        Tools::EchoAndWait => toolbox.add(Wait)?,
+        Tools::EchoAndLarge => {
+            toolbox.add(Large)?;
+            toolbox.add(outlast::tools::ReadMore)?;
+        }
     }
     Ok(toolbox)
 }
