@@ -5,8 +5,8 @@
 //! the server's definitions are held against the pins: a tool that changed is disabled until it is accepted anew. What a
 //! server says of its own harmlessness counts for nothing unless the operator says so ([`Settings`]).
 //!
-//! [`Server`] says how a server is reached: a process with an environment of its own, or streamable HTTP by a client that
-//! somebody else bounds. [`McpTools`] is the provider. A question that a server asks in the middle of a call parks the turn.
+//! [`Server`] says how a server is reached: a process with an environment of its own, streamable HTTP by a client that
+//! somebody else bounds, or streams within this program. [`McpTools`] is the provider. A question that a server asks in the middle of a call parks the turn.
 mod flight;
 mod form;
 mod link;
@@ -16,7 +16,7 @@ mod provider;
 
 pub use link::{Link, Listing};
 pub use pins::{Change, Definition, Pins};
-pub use process::{Http, Process};
+pub use process::{Http, Process, Streams};
 pub use provider::{McpTools, Server, Settings, Way};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

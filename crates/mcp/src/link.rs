@@ -113,6 +113,11 @@ impl Link {
                 let service = service.map_err(|cause| unavailable(&server.name, &innermost(&cause)))?;
                 Ok(Self { service, shared: shared.clone(), process: None })
             }
+            Way::Streams(streams) => {
+                let service = handler.serve(tokio::io::split(streams.connect())).await;
+                let service = service.map_err(|cause| unavailable(&server.name, &cause.to_string()))?;
+                Ok(Self { service, shared: shared.clone(), process: None })
+            }
         }
     }
 

@@ -1,9 +1,10 @@
-//! A server as a process: its words, its environment, its end.
+//! How a server is reached: as a process with its words, its environment and its end, over HTTP, or over streams.
 use crate::lock;
 use outlast_vocab::{Error, Kind};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, DuplexStream, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
@@ -49,6 +50,27 @@ pub struct Http {
     pub client: reqwest::Client,
     /// The variable of our environment that holds what proves who we are.
     pub bearer: Option<String>,
+}
+
+/// A server within this program.
+#[derive(Clone)]
+pub struct Streams(Arc<dyn Fn() -> DuplexStream + Send + Sync>);
+
+impl Streams {
+    /// What is called for every connection gives its end of a new stream; the server has the other end.
+    pub fn new(connect: impl Fn() -> DuplexStream + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
+    }
+
+    pub(crate) fn connect(&self) -> DuplexStream {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Streams")
+    }
 }
 
 /// A server's process while it runs; with it ends everything it started that stayed in its group.

@@ -3,20 +3,22 @@ use crate::flight::{Flight, Flights, Next};
 use crate::form::{Form, Unfit};
 use crate::link::Link;
 use crate::pins::{Definition, Pins, look};
-use crate::process::{Http, Process};
+use crate::process::{Http, Process, Streams};
 use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Error, Kind, SessionId};
+use outlast_vocab::{CallId, Error, Kind, SessionId};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, ElicitResult, ElicitationAction, ResourceContents,
+    CallToolRequestParams, CallToolResult, ContentBlock, ElicitResult, ElicitationAction, RequestMetaObject,
+    ResourceContents,
 };
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,9 @@ use tokio::sync::Mutex;
 
 /// How often a user is asked the same again when the answer does not fit.
 const ASKED_AGAIN: usize = 3;
+
+/// Under which name a server finds the id of a call.
+const CALL: &str = "outlast/call";
 
 /// The longest name of a server in bytes.
 const NAME_BYTES: usize = 24;
@@ -46,6 +51,21 @@ pub enum Way {
     Process(Process),
     /// Over HTTP.
     Http(Http),
+    /// Over streams within this program.
+    Streams(Streams),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(process) => {
+                write!(f, "{}", process.program.display())?;
+                process.args.iter().try_for_each(|word| write!(f, " {}", word.display()))
+            }
+            Self::Http(http) => f.write_str(&http.url),
+            Self::Streams(_) => f.write_str("in this program"),
+        }
+    }
 }
 
 /// What an operator says of a server.
@@ -167,6 +187,14 @@ impl McpTools {
         Ok(Self { servers: served, tools })
     }
 
+    /// Calls are recorded as sent by a process of this name, which no other may ever have had. Without it, it is the
+    /// process's number and when it began.
+    #[must_use]
+    pub fn of_process(mut self, life: &str) -> Self {
+        self.servers.iter_mut().for_each(|served| life.clone_into(&mut served.life));
+        self
+    }
+
     fn find(&self, tool: &ToolName) -> Result<(&Served, &str), Error> {
         let (_, served, name) = self.tools.get(tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("no tool of an MCP server is called `{tool}`"))
@@ -260,7 +288,8 @@ impl Served {
             }
         }
         let flight = Arc::new(Flight::default());
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        params.meta = Some(named(call.id));
         let landing = flight.clone();
         let work = tokio::spawn(async move {
             let result = link.call(params, &landing).await;
@@ -335,6 +364,13 @@ impl Served {
             }
         }
     }
+}
+
+/// What a server is told of a call beside its arguments: a name that is the same whenever the call is made.
+fn named(call: CallId) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::default();
+    meta.0.insert(CALL.to_owned(), Value::from(call.to_string()));
+    meta
 }
 
 /// What a model reads of a result: texts, and what else there is by name.

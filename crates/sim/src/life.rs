@@ -1,4 +1,5 @@
 //! One life of a process: the shipped store and the shipped worker on a machine that is not real.
+use crate::bank::Bank;
 use crate::model::{self, SimModel};
 use crate::plan::Plan;
 use crate::schedule::{LifeNo, Schedule};
@@ -103,6 +104,8 @@ impl Life {
         let spawner = schedule.spawner(no);
         let around = Surroundings { witness: origin.witness.clone(), clock: clock.clone(), life: no };
         let toolbox = tools::toolbox(&around)?;
+        let bank = Bank::new(&around, spawner.clone())?;
+        let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = Config {
             store: store.clone(),
             models: vec![Arc::new(SimModel {
@@ -114,10 +117,10 @@ impl Life {
                 agent: "sim".into(),
                 model: model::NAME.parse()?,
                 system: "Play.".into(),
-                tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
+                tools: manifests.map(|manifest| manifest.name).collect(),
                 model_calls: origin.limits.model_calls,
             },
-            tools: vec![Arc::new(toolbox)],
+            tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),
             entropy: Arc::new(Counted::from(u64::from(no) << 32)),
             tasks: spawner.clone(),

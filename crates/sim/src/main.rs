@@ -1,11 +1,12 @@
 //! The whole system on one thread, with virtual time and seeded faults: `cargo xtask sim`.
 //!
 //! What runs here is what ships: kernel, runtime and store, SQLite included. Only the machine is not real: its disk
-//! (`outlast-disk`), its clock (`time`), who goes next (`schedule`), its model, tools and users (`model`, `tools`, `client`
-//! playing a `scenario`). A `plan` says what happens and what goes wrong, a `world` plays it, the `oracle` judges what is
+//! (`outlast-disk`), its clock (`time`), who goes next (`schedule`), its model, tools, MCP server and users (`model`, `tools`,
+//! `bank`, `client` playing a `scenario`). A `plan` says what happens and what goes wrong, a `world` plays it, the `oracle` judges what is
 //! left. `exhaustive` kills every scenario at every point there is; `hunt` plays what seeds draw; `report` says what came
 //! of it.
 mod arguments;
+mod bank;
 mod client;
 mod dice;
 mod exhaustive;

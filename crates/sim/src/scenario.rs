@@ -2,6 +2,7 @@
 //!
 //! A story is told from outside: who says what when. Whoever gets no answer says it again with the same key, as a client
 //! does, so a story is the same however often the system dies in it.
+use crate::bank::QUESTION;
 use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
 
@@ -143,6 +144,7 @@ pub(crate) fn catalogue() -> &'static [Scenario] {
         all.extend(waits());
         all.extend(outside());
         all.extend(trouble());
+        all.extend(servers());
         all
     })
 }
@@ -269,6 +271,20 @@ fn trouble() -> Vec<Scenario> {
         Scenario::new("poison", vec![Call(&[("poison", "a")]), Say("done")])
             .with(|limits| limits.claims_without_progress = 3)
             .deadly(),
+    ]
+}
+
+/// Calls of an MCP server.
+fn servers() -> Vec<Scenario> {
+    use Line::{Call, Say};
+    const BATCH: Line = Call(&[("bank.pay", "a"), ("pay", "b"), ("bank.look", "c"), ("bank.pay", "d")]);
+    vec![
+        Scenario::new("MCP call", vec![Call(&[("bank.pay", "a")]), Say("done")])
+            .then(When::Recorded("turn.ended", 1), What::Settle),
+        Scenario::new("pure MCP call", vec![Call(&[("bank.look", "a")]), Say("done")]),
+        Scenario::new("MCP calls beside others", vec![BATCH, Call(&[("bank.pay", "e")]), Say("done")]),
+        Scenario::new("question of an MCP server", vec![Call(&[("bank.ask", "a")]), Say("done")])
+            .then(When::Parked, What::Resolve(QUESTION, true)),
     ]
 }
 

@@ -28,6 +28,14 @@ fn every_point_of_a_scenario_is_reached_once_and_twice() {
 }
 
 #[test]
+fn a_call_of_an_mcp_server_that_dies_anywhere_is_never_sent_twice() {
+    let covered = kill_everywhere(play("MCP call"));
+    assert_eq!(covered.broken, Vec::<String>::new());
+    assert_eq!(covered.died, covered.points, "a point was not reached");
+    assert!(covered.points > 200 && covered.pairs >= 60, "{covered:?}");
+}
+
+#[test]
 fn a_seed_that_is_played_again_is_the_same_and_another_is_not() {
     let trace = |seed| run(&Plan::draw(seed, None)).trace;
     assert_eq!(trace(7), trace(7));

@@ -17,7 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// Tools whose calls must never be executed twice.
-pub(crate) const AT_MOST_ONCE: &[&str] = &["pay", "book", "lost", "hangs", "late"];
+pub(crate) const AT_MOST_ONCE: &[&str] = &["pay", "book", "lost", "hangs", "late", "bank.pay"];
 
 /// What the tool that panics says.
 pub(crate) const ON_PURPOSE: &str = "boom";
@@ -47,7 +47,7 @@ impl Surroundings {
 }
 
 /// Lets others go first.
-async fn breathe() {
+pub(crate) async fn breathe() {
     let mut breathed = false;
     poll_fn(|task| {
         if std::mem::replace(&mut breathed, true) {

@@ -22,6 +22,8 @@ pub(crate) struct Seen {
     pub(crate) asked: BTreeMap<String, u64>,
     /// Model requests so far.
     pub(crate) requests: u64,
+    /// Whose calls were sent to a server.
+    pub(crate) sent: BTreeMap<CallId, SessionId>,
     /// Lives that a tool took down with it and that are not buried yet.
     pub(crate) taken_down: BTreeSet<LifeNo>,
 }
@@ -44,6 +46,17 @@ impl Witness {
     /// A tool acts.
     pub(crate) fn did(&self, session: SessionId, tool: &str, call: CallId) {
         self.seen().did.push(Did { session, tool: tool.to_owned(), call });
+    }
+
+    /// A call is on its way to a server, which will know no more of it than its id.
+    pub(crate) fn sent(&self, session: SessionId, call: CallId) {
+        self.seen().sent.insert(call, session);
+    }
+
+    /// A server acts.
+    pub(crate) fn did_for(&self, tool: &str, call: CallId) {
+        let session = self.seen().sent.get(&call).copied();
+        self.did(session.expect("a call is sent before a server gets it"), tool, call);
     }
 
     /// A tool gives a completion key out.

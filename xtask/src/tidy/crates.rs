@@ -56,6 +56,7 @@ const TABLE: &[Row] = &[
         &[
             "outlast-disk",
             "outlast-store",
+            "outlast-mcp",
             "outlast-runtime",
             "outlast-kernel",
             "outlast-ports",

@@ -5,7 +5,7 @@ use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
 use outlast::{Error, Kind};
-use outlast_mcp::{Change, Definition, Link, Listing, Pins, Server, Way};
+use outlast_mcp::{Change, Definition, Link, Listing, Pins, Server};
 use std::path::{Path, PathBuf};
 
 /// Letters of a description in a line.
@@ -101,15 +101,8 @@ impl Add {
 fn list(path: &Path) -> Result<(), Error> {
     let agent = AgentFile::read(path)?;
     let row = |server: &Server| {
-        let way = match &server.way {
-            Way::Process(process) => {
-                let words = std::iter::once(&process.program).chain(&process.args);
-                words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-            }
-            Way::Http(http) => http.url.clone(),
-        };
         let accepted = words::count(agent.pins().of(&server.name).count(), "tool", "tools");
-        vec![server.name.clone(), one_line(&way, LETTERS), accepted]
+        vec![server.name.clone(), one_line(&server.way.to_string(), LETTERS), accepted]
     };
     let rows: Vec<Vec<String>> = agent.servers(&here()?)?.iter().map(row).collect();
     if rows.is_empty() {

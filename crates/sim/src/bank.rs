@@ -1,0 +1,213 @@
+//! An MCP server of the simulated world, spoken to by the client that ships.
+//!
+//! The SDK of that client spawns tasks on tokio. Each life has a tokio of its own which does nothing by itself: whenever a
+//! task that may have woken something in it was polled, it runs until nothing in it can go on ([`Inside`]). So the
+//! schedule decides who goes next here too. A server dies with the process that started it; what it did is done.
+use crate::tools::{Surroundings, breathe};
+use crate::witness::Witness;
+use outlast_mcp::{Definition, McpTools, Pins, Server, Settings, Streams, Way};
+use outlast_ports::Answer;
+use outlast_ports::service::CallScope;
+use outlast_ports::task::Spawner;
+use outlast_ports::tool::{Call, Probe, Ran, ToolProvider};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
+use outlast_vocab::{CallId, Error, Kind, SessionId};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::runtime::{Builder, Runtime};
+
+const NAME: &str = "bank";
+
+/// What it offers: something that must not be repeated, something the operator says is pure, something that asks the user.
+const OFFERS: [&str; 3] = ["pay", "look", "ask"];
+
+/// The key that answers its question, as users name it.
+pub(crate) const QUESTION: &str = "ask-0-0-0";
+
+/// The id of its question.
+const ASKS: &str = "q";
+
+/// Bytes that a stream holds.
+const ROOM: usize = 64 << 10;
+
+/// How often tokio is asked to go on: more often than anything here takes.
+const ROUNDS: usize = 8;
+
+/// The tools of the server, for one process.
+pub(crate) struct Bank {
+    tools: McpTools,
+    inside: Inside,
+    witness: Arc<Witness>,
+}
+
+impl Bank {
+    /// The client, with a server that is started anew for each connection.
+    pub(crate) fn new(around: &Surroundings, spawner: Arc<dyn Spawner>) -> Result<Self, Error> {
+        let inside = Inside::new()?;
+        let (to_server, world) = (inside.clone(), around.clone());
+        let connect = move || {
+            let (ours, theirs) = tokio::io::duplex(ROOM);
+            let served = serve(theirs, world.clone());
+            spawner.spawn(Box::pin(to_server.clone().around(served)));
+            ours
+        };
+        let classes = [("look", EffectClass::Pure), ("ask", EffectClass::Idempotent)];
+        let settings = Settings {
+            classes: classes.map(|(tool, class)| (tool.to_owned(), class)).into(),
+            ..Settings::default()
+        };
+        let server = Server { name: NAME.to_owned(), way: Way::Streams(Streams::new(connect)), settings };
+        let mut pins = Pins::default();
+        pins.accept(NAME, OFFERS.map(definition).into())?;
+        let tools = McpTools::new(vec![server], &pins)?.of_process(&format!("life {}", around.life));
+        Ok(Self { tools, inside, witness: around.witness.clone() })
+    }
+}
+
+fn definition(name: &str) -> Definition {
+    let input = Map::from_iter([("type".to_owned(), json!("object"))]);
+    Definition {
+        name: name.to_owned(),
+        title: None,
+        description: None,
+        input,
+        output: None,
+        annotations: None,
+    }
+}
+
+impl ToolProvider for Bank {
+    fn manifests(&self) -> Vec<Manifest> {
+        self.tools.manifests()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        self.tools.contract(tool)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        session: SessionId,
+        tool: &'a ToolName,
+        arguments: &'a Value,
+    ) -> Answer<'a, Option<Value>> {
+        self.tools.prepare(session, tool, arguments)
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> Answer<'a, Ran> {
+        Box::pin(async move {
+            self.witness.sent(call.session, call.id);
+            self.witness.gave(call.session, QUESTION, scope.event_key(QUESTION)?);
+            self.inside.clone().around(self.tools.execute(prepared, call, scope)).await
+        })
+    }
+
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+        self.tools.probe(prepared)
+    }
+}
+
+/// The tokio of one life.
+#[derive(Clone)]
+struct Inside(Arc<Runtime>);
+
+impl Inside {
+    fn new() -> Result<Self, Error> {
+        // Its time stands still: all that waits for it are bounds on servers that do not answer, and this one does.
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime
+            .map(|runtime| Self(Arc::new(runtime)))
+            .map_err(|cause| Error::new(Kind::Internal, format!("tokio does not start: {cause}")))
+    }
+
+    /// Work that has tokio around it; whatever it wakes in there goes on at once.
+    async fn around<T>(self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|task| {
+            let inside = self.0.enter();
+            let polled = work.as_mut().poll(task);
+            drop(inside);
+            for _ in 0..ROUNDS {
+                self.0.block_on(tokio::task::yield_now());
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// The server: answers one message after the other, until its client is gone.
+async fn serve(stream: DuplexStream, around: Surroundings) {
+    let (read, mut write) = tokio::io::split(stream);
+    let mut lines = BufReader::new(read).lines();
+    let mut asking = BTreeMap::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        breathe().await;
+        let message: Value = serde_json::from_str(&line).unwrap_or_default();
+        let Some(reply) = reply(&message, &around, &mut asking).await else { continue };
+        breathe().await;
+        if write.write_all(format!("{reply}\n").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What it says to a message. Calls that wait for an answer are kept by the id of the question.
+async fn reply(
+    message: &Value,
+    around: &Surroundings,
+    asking: &mut BTreeMap<String, Value>,
+) -> Option<Value> {
+    let id = message.get("id")?;
+    let answer = |result: Value| Some(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    match message["method"].as_str() {
+        Some("initialize") => answer(json!({
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": NAME, "version": "1"},
+        })),
+        Some("tools/list") => {
+            let offers = OFFERS.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+            answer(json!({ "tools": offers }))
+        }
+        Some("tools/call") => {
+            let params = &message["params"];
+            let call: CallId = params["_meta"]["outlast/call"].as_str()?.parse().ok()?;
+            let tool = params["name"].as_str()?;
+            around.witness.did_for(&format!("{NAME}.{tool}"), call);
+            breathe().await;
+            if tool != "ask" {
+                return answer(said(&format!("{tool}: {}", params["arguments"]["text"])));
+            }
+            let question = format!("{ASKS}{}", asking.len());
+            asking.insert(question.clone(), id.clone());
+            let who =
+                json!({"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]});
+            let params = json!({"message": "Who?", "requestedSchema": who});
+            Some(json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params}))
+        }
+        Some(_) => {
+            let error = json!({"code": -32601, "message": "not here"});
+            Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+        }
+        None => {
+            let call = asking.get(id.as_str()?)?;
+            let who = &message["result"]["content"]["who"];
+            Some(json!({"jsonrpc": "2.0", "id": call, "result": said(&format!("ask: {who}"))}))
+        }
+    }
+}
+
+fn said(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}]})
+}
