@@ -1,0 +1,3 @@
+//! The provider in a real agent, with servers in memory and over HTTP that do what a test says and note what they hear.
+mod cancellation;
+mod stage;
