@@ -7,6 +7,7 @@
 //!
 //! [`Server`] says how a server is reached: a process with an environment of its own, streamable HTTP by a client that
 //! somebody else bounds, or streams within this program. [`McpTools`] is the provider. A question that a server asks in the middle of a call parks the turn.
+mod content;
 mod flight;
 mod form;
 mod link;

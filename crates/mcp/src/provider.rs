@@ -1,4 +1,5 @@
 //! Accepted tools of servers as the runtime sees them.
+use crate::content;
 use crate::flight::{Flight, Flights, Next};
 use crate::form::{Form, Unfit};
 use crate::link::Link;
@@ -12,11 +13,10 @@ use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, ElicitResult, ElicitationAction, RequestMetaObject,
-    ResourceContents,
+    CallToolRequestParams, CallToolResult, ElicitResult, ElicitationAction, RequestMetaObject,
 };
 use rmcp::service::ServiceError;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
@@ -250,7 +250,7 @@ impl Served {
         let mut questions = 0;
         loop {
             match flight.next(questions).await {
-                Next::Landed(result) => return self.landed(result),
+                Next::Landed(result) => return self.landed(result, scope),
                 Next::Asks(form) => {
                     let answer = self.ask(questions, &form, scope).await?;
                     flight.answer(questions, answer);
@@ -347,14 +347,14 @@ impl Served {
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content)))
     }
 
-    fn landed(&self, result: Result<CallToolResult, ServiceError>) -> Result<Value, Error> {
+    fn landed(
+        &self,
+        result: Result<CallToolResult, ServiceError>,
+        scope: &dyn CallScope,
+    ) -> Result<Value, Error> {
         let name = &self.server.name;
         match result {
-            Ok(result) if result.is_error.unwrap_or(false) => Err(failed(text(&result.content))),
-            Ok(result) => Ok(match result.structured_content {
-                Some(value) => value,
-                None => Value::from(text(&result.content)),
-            }),
+            Ok(result) => content::result(name, result, scope),
             Err(ServiceError::McpError(error)) => {
                 Err(failed(format!("the MCP server `{name}` refuses: {}", error.message)))
             }
@@ -371,28 +371,4 @@ fn named(call: CallId) -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     meta.0.insert(CALL.to_owned(), Value::from(call.to_string()));
     meta
-}
-
-/// What a model reads of a result: texts, and what else there is by name.
-fn text(content: &[ContentBlock]) -> String {
-    let said = |block: &ContentBlock| match block {
-        ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Image(image) => {
-            format!("[an image, {}, {} bytes in base64]", image.mime_type, image.data.len())
-        }
-        ContentBlock::Audio(audio) => {
-            format!("[a sound, {}, {} bytes in base64]", audio.mime_type, audio.data.len())
-        }
-        ContentBlock::Resource(resource) => match &resource.resource {
-            ResourceContents::TextResourceContents { uri, text, .. } => format!("[{uri}]\n{text}"),
-            ResourceContents::BlobResourceContents { uri, blob, .. } => {
-                format!("[{uri}, {} bytes in base64]", blob.len())
-            }
-            _ => "[a resource of an unknown kind]".to_owned(),
-        },
-        ContentBlock::ResourceLink(link) => format!("[{}]", link.uri),
-        #[allow(unreachable_patterns, reason = "the protocol grows")]
-        other => json!(other).to_string(),
-    };
-    content.iter().map(said).collect::<Vec<_>>().join("\n")
 }

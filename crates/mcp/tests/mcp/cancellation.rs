@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A server whose one tool never answers.
 fn silent() -> Stub {
-    Stub::new(|method, _| (method == "tools/list").then(|| tools(&["wait"])).flatten())
+    Stub::new(|method, _| (method == "tools/list").then(|| tools(&["wait"])))
 }
 
 const SCRIPT: &str = "call stub.wait {}\n---\nsay {{result 0}}";

@@ -85,9 +85,9 @@ impl Stub {
 }
 
 /// A list with these tools, which take anything.
-pub(crate) fn tools(names: &[&str]) -> Option<Value> {
+pub(crate) fn tools(names: &[&str]) -> Value {
     let listed = names.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
-    Some(json!({ "tools": listed.collect::<Vec<_>>() }))
+    json!({ "tools": listed.collect::<Vec<_>>() })
 }
 
 /// An agent that plays a script with everything the server offers. The server is called `stub`.

@@ -1,0 +1,152 @@
+//! What a server answers with, as a result that a model reads: texts as they are, and what else there is as attachments
+//! of the session.
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use outlast_ports::service::CallScope;
+use outlast_ports::store::Upload;
+use outlast_ports::tool::failed;
+use outlast_vocab::Error;
+use outlast_vocab::message::{MediaType, shown};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::{Value, json};
+
+/// Attachments of one result; more are left out.
+const FILES: usize = 16;
+
+/// The longest name of an attachment in letters.
+const NAME: usize = 100;
+
+/// The kind of bytes of which nothing is said.
+const BYTES: &str = "application/octet-stream";
+
+/// The result of a call.
+pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope) -> Result<Value, Error> {
+    if answer.is_error.unwrap_or(false) {
+        return Err(failed(text(&answer.content)));
+    }
+    let mut reading = Reading { server, scope, files: 0 };
+    let said = reading.blocks(&answer.content)?;
+    Ok(match answer.structured_content {
+        None => Value::from(said),
+        // What is said besides says the same again, unless there is more than text.
+        Some(structured) if reading.files == 0 => structured,
+        Some(structured) => json!({"structured": structured, "content": said}),
+    })
+}
+
+/// What people read of an answer: texts, and what else there is by name.
+fn text(content: &[ContentBlock]) -> String {
+    content
+        .iter()
+        .map(|block| words(block).unwrap_or_else(|file| file.words()))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Bytes in an answer.
+struct File<'a> {
+    what: &'static str,
+    media_type: &'a str,
+    uri: Option<&'a str>,
+    base64: &'a str,
+}
+
+impl File<'_> {
+    fn words(&self) -> String {
+        let uri = self.uri.map(|uri| format!("{uri}, ")).unwrap_or_default();
+        format!("[{}, {uri}{}, {} bytes in base64]", self.what, self.media_type, self.base64.len())
+    }
+}
+
+/// What a block says, or the bytes it holds.
+fn words(block: &ContentBlock) -> Result<String, File<'_>> {
+    let file = |what, media_type, base64| Err(File { what, media_type, uri: None, base64 });
+    match block {
+        ContentBlock::Text(text) => Ok(text.text.clone()),
+        ContentBlock::Image(image) => file("an image", &image.mime_type, &image.data),
+        ContentBlock::Audio(audio) => file("a sound", &audio.mime_type, &audio.data),
+        ContentBlock::Resource(resource) => of_resource(&resource.resource),
+        ContentBlock::ResourceLink(link) => Ok(format!("[{}]", link.uri)),
+        #[allow(unreachable_patterns, reason = "the protocol grows")]
+        other => Ok(json!(other).to_string()),
+    }
+}
+
+fn of_resource(contents: &ResourceContents) -> Result<String, File<'_>> {
+    match contents {
+        ResourceContents::TextResourceContents { uri, text, .. } => Ok(format!("[{uri}]\n{text}")),
+        ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => Err(File {
+            what: "a resource",
+            media_type: mime_type.as_deref().unwrap_or(BYTES),
+            uri: Some(uri),
+            base64: blob,
+        }),
+        #[allow(unreachable_patterns, reason = "the protocol grows")]
+        _ => Ok("[a resource of an unknown kind]".to_owned()),
+    }
+}
+
+/// An answer while it is read.
+struct Reading<'a> {
+    server: &'a str,
+    scope: &'a dyn CallScope,
+    files: usize,
+}
+
+impl Reading<'_> {
+    fn blocks(&mut self, content: &[ContentBlock]) -> Result<String, Error> {
+        let said = content.iter().map(|block| words(block).or_else(|file| self.keep(&file)));
+        Ok(said.collect::<Result<Vec<_>, _>>()?.join("\n"))
+    }
+
+    /// Attaches bytes to the session; says how the model can refer to them. The call has happened, so bytes that cannot be
+    /// kept are left out of its result; bytes that cannot be read are an error, because nobody knows what else is wrong.
+    fn keep(&mut self, file: &File<'_>) -> Result<String, Error> {
+        let bytes = STANDARD.decode(file.base64).map_err(|cause| {
+            let (server, what) = (self.server, file.what);
+            failed(format!("the MCP server `{server}` answered with {what} that is not base64: {cause}"))
+        })?;
+        let (what, count) = (file.what, bytes.len());
+        self.files += 1;
+        let kept = if self.files > FILES {
+            Err(format!("a result has at most {FILES} attachments"))
+        } else {
+            self.attach(file, bytes).map_err(|error| error.detail().to_owned())
+        };
+        let media_type = shown(file.media_type);
+        Ok(match kept {
+            Ok(id) => format!("[{what}, {media_type}, {count} bytes: {id}]"),
+            Err(why) => format!("[{what}, {media_type}, {count} bytes, left out: {why}]"),
+        })
+    }
+
+    fn attach(&self, file: &File<'_>, bytes: Vec<u8>) -> Result<String, Error> {
+        let media_type = file.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let upload = Upload::new(MediaType::try_from(media_type)?, file.uri.and_then(name), bytes)?;
+        let id = upload.attachment.id.to_string();
+        self.scope.attach(upload)?;
+        Ok(id)
+    }
+}
+
+/// What a resource may be called as a file: no way to anywhere else.
+fn name(uri: &str) -> Option<String> {
+    let last = uri.rsplit(['/', '\\', ':']).next().unwrap_or_default();
+    let plain = |letter: &char| letter.is_alphanumeric() || "._- ".contains(*letter);
+    let name: String = last.chars().filter(plain).take(NAME).collect();
+    let name = name.trim_start_matches('.').trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_file_is_not_called_anything_that_leads_elsewhere_s53() {
+        let names =
+            ["file:///etc/a.png", "demo://x/../../..", "a\\..\\b c.txt", "x://h/\u{202e}\u{7}gpj.exe", "x:"];
+        let called = names.map(|uri| name(uri).unwrap_or_default());
+        assert_eq!(called, ["a.png", "", "b c.txt", "gpj.exe", ""]);
+    }
+}
