@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
     Test(test::Test),
-    /// Add, list, test and accept the MCP servers of an agent
+    /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts
     Mcp(mcp::Mcp),
     /// List the providers of models, and whether each answers
     Models(models::Models),

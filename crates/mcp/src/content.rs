@@ -19,6 +19,42 @@ const NAME: usize = 100;
 /// The kind of bytes of which nothing is said.
 const BYTES: &str = "application/octet-stream";
 
+/// Something a server gave to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A text.
+    Text(String),
+    /// Something else.
+    Bytes {
+        /// What the server says it is.
+        media_type: String,
+        /// It.
+        bytes: Vec<u8>,
+    },
+}
+
+impl Contents {
+    /// It as it is saved.
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Text(text) => text.into_bytes(),
+            Self::Bytes { bytes, .. } => bytes,
+        }
+    }
+
+    pub(crate) fn of(server: &str, contents: &ResourceContents) -> Result<Self, Error> {
+        Ok(match contents {
+            ResourceContents::TextResourceContents { text, .. } => Self::Text(text.clone()),
+            other => match of_resource(other) {
+                Ok(words) => Self::Text(words),
+                Err(file) => {
+                    Self::Bytes { media_type: file.media_type.to_owned(), bytes: file.bytes(server)? }
+                }
+            },
+        })
+    }
+}
+
 /// The result of a call.
 pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope) -> Result<Value, Error> {
     if answer.is_error.unwrap_or(false) {
@@ -34,8 +70,24 @@ pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope
     })
 }
 
+/// What was read of a resource.
+pub(crate) fn resource(
+    server: &str,
+    contents: &[ResourceContents],
+    scope: &dyn CallScope,
+) -> Result<Value, Error> {
+    let mut reading = Reading { server, scope, files: 0 };
+    match contents {
+        [ResourceContents::TextResourceContents { text, .. }] => Ok(Value::from(text.as_str())),
+        several => {
+            let said = several.iter().map(|contents| reading.contents(contents));
+            Ok(Value::from(said.collect::<Result<Vec<_>, _>>()?.join("\n")))
+        }
+    }
+}
+
 /// What people read of an answer: texts, and what else there is by name.
-fn text(content: &[ContentBlock]) -> String {
+pub(crate) fn text(content: &[ContentBlock]) -> String {
     content
         .iter()
         .map(|block| words(block).unwrap_or_else(|file| file.words()))
@@ -52,6 +104,13 @@ struct File<'a> {
 }
 
 impl File<'_> {
+    fn bytes(&self, server: &str) -> Result<Vec<u8>, Error> {
+        STANDARD.decode(self.base64).map_err(|cause| {
+            let what = self.what;
+            failed(format!("the MCP server `{server}` answered with {what} that is not base64: {cause}"))
+        })
+    }
+
     fn words(&self) -> String {
         let uri = self.uri.map(|uri| format!("{uri}, ")).unwrap_or_default();
         format!("[{}, {uri}{}, {} bytes in base64]", self.what, self.media_type, self.base64.len())
@@ -99,13 +158,14 @@ impl Reading<'_> {
         Ok(said.collect::<Result<Vec<_>, _>>()?.join("\n"))
     }
 
+    fn contents(&mut self, contents: &ResourceContents) -> Result<String, Error> {
+        of_resource(contents).or_else(|file| self.keep(&file))
+    }
+
     /// Attaches bytes to the session; says how the model can refer to them. The call has happened, so bytes that cannot be
     /// kept are left out of its result; bytes that cannot be read are an error, because nobody knows what else is wrong.
     fn keep(&mut self, file: &File<'_>) -> Result<String, Error> {
-        let bytes = STANDARD.decode(file.base64).map_err(|cause| {
-            let (server, what) = (self.server, file.what);
-            failed(format!("the MCP server `{server}` answered with {what} that is not base64: {cause}"))
-        })?;
+        let bytes = file.bytes(self.server)?;
         let (what, count) = (file.what, bytes.len());
         self.files += 1;
         let kept = if self.files > FILES {

@@ -15,7 +15,8 @@ mod pins;
 mod process;
 mod provider;
 
-pub use link::{Link, Listing};
+pub use content::Contents;
+pub use link::{Line, Link, Listing};
 pub use pins::{Change, Definition, Pins};
 pub use process::{Http, Process, Streams};
 pub use provider::{McpTools, Server, Settings, Way};

@@ -1,16 +1,22 @@
 //! A connection to a server: what it lists, what it is asked, what it asks.
+mod offers;
+
+pub(crate) use offers::READ;
+pub use offers::{Line, Listing};
+
 use crate::flight::Flight;
 use crate::form::Form;
 use crate::lock;
-use crate::pins::{Change, Definition, Pins, TOOLS_PER_SERVER};
+use crate::pins::{Change, Definition, Pins};
 use crate::process::{Http, Running};
 use crate::provider::{Server, Way};
+use offers::all_tools;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams,
-    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, PaginatedRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, Implementation,
 };
 use rmcp::service::{
     NotificationContext, Peer, RequestContext, RoleClient, RunningService, ServiceError, ServiceExt,
@@ -33,19 +39,6 @@ pub struct Link {
     service: RunningService<RoleClient, Handler>,
     shared: Arc<Shared>,
     process: Option<Running>,
-}
-
-/// What a server offers.
-#[derive(Debug)]
-pub struct Listing {
-    /// What it calls itself.
-    pub title: String,
-    /// Its tools.
-    pub tools: Vec<Definition>,
-    /// The addresses of its resources.
-    pub resources: Vec<String>,
-    /// The names of its prompts.
-    pub prompts: Vec<String>,
 }
 
 /// What the handler of messages and whoever calls have in common.
@@ -119,23 +112,6 @@ impl Link {
                 Ok(Self { service, shared: shared.clone(), process: None })
             }
         }
-    }
-
-    /// Everything the server offers now.
-    pub async fn list(&self) -> Result<Listing, Error> {
-        let title = self.service.peer().peer_info().and_then(|info| info.server_info.clone());
-        let title = title.map_or_else(String::new, |info| format!("{} {}", info.name, info.version));
-        let tools = self.tools().await?;
-        // A server that has none of these may not know the question. The first page is enough to see what there is.
-        let resources = self.bounded(self.service.list_resources(None)).await.map(|page| page.resources);
-        let prompts = self.bounded(self.service.list_prompts(None)).await.map(|page| page.prompts);
-        let (resources, prompts) = (resources.unwrap_or_default(), prompts.unwrap_or_default());
-        Ok(Listing {
-            title,
-            tools,
-            resources: resources.iter().map(|resource| resource.uri.clone()).collect(),
-            prompts: prompts.iter().map(|prompt| prompt.name.clone()).collect(),
-        })
     }
 
     async fn tools(&self) -> Result<Vec<Definition>, Error> {
@@ -273,21 +249,6 @@ impl ClientHandler for Handler {
             shared.hold_to_pins(&now);
         });
     }
-}
-
-/// The tools of a server, page by page. One that never comes to an end is left in the middle.
-async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceError> {
-    let mut tools = Vec::new();
-    let mut cursor = None;
-    for _ in 0..TOOLS_PER_SERVER {
-        let page = peer.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await?;
-        tools.extend(page.tools.iter().map(Definition::of));
-        cursor = page.next_cursor;
-        if cursor.is_none() || tools.len() > TOOLS_PER_SERVER {
-            break;
-        }
-    }
-    Ok(tools)
 }
 
 /// What a server says within its time.

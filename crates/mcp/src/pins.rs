@@ -53,6 +53,11 @@ impl Definition {
         format!("{server}.{}", self.name).try_into()
     }
 
+    /// Whether it is the tool that reads resources, which no server has.
+    pub(crate) fn is_ours(&self) -> bool {
+        *self == Self::read_resource()
+    }
+
     /// Whether the server claims this of it.
     pub(crate) fn claims(&self, hint: &str) -> bool {
         self.annotations.as_ref().and_then(|said| said.get(hint)).and_then(Value::as_bool).unwrap_or(false)

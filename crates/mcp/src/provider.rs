@@ -2,7 +2,7 @@
 use crate::content;
 use crate::flight::{Flight, Flights, Next};
 use crate::form::{Form, Unfit};
-use crate::link::Link;
+use crate::link::{Link, READ};
 use crate::pins::{Definition, Pins, look};
 use crate::process::{Http, Process, Streams};
 use outlast_ports::Answer;
@@ -100,6 +100,9 @@ impl Settings {
         if let Some(class) = self.classes.get(&definition.name) {
             return *class;
         }
+        if definition.is_ours() {
+            return EffectClass::Pure;
+        }
         match self.trust_annotations {
             true if definition.claims("readOnlyHint") => EffectClass::Pure,
             true if definition.claims("idempotentHint") => EffectClass::Idempotent,
@@ -114,7 +117,7 @@ impl Settings {
             output: definition.output.clone().map(Value::Object),
             class,
             deadline: self.deadline,
-            durable: self.elicitation,
+            durable: self.elicitation && !definition.is_ours(),
             approval: class != EffectClass::Pure,
             ..Contract::new(
                 definition.tool_name(server)?,
@@ -128,7 +131,15 @@ impl Settings {
 /// The accepted tools of some servers. Nothing is connected until a tool is called.
 pub struct McpTools {
     servers: Vec<Served>,
-    tools: BTreeMap<ToolName, (Contract, usize, String)>,
+    tools: BTreeMap<ToolName, Known>,
+}
+
+/// A tool that was accepted.
+struct Known {
+    contract: Contract,
+    /// The place of its server.
+    server: usize,
+    definition: Definition,
 }
 
 struct Served {
@@ -168,7 +179,8 @@ impl McpTools {
             let before = tools.len();
             for definition in pins.of(name).filter(wanted) {
                 let contract = server.settings.contract(name, definition)?;
-                tools.insert(contract.name.clone(), (contract, served.len(), definition.name.clone()));
+                let known = Known { contract, server: served.len(), definition: definition.clone() };
+                tools.insert(known.contract.name.clone(), known);
             }
             if tools.len() == before {
                 let detail =
@@ -195,21 +207,21 @@ impl McpTools {
         self
     }
 
-    fn find(&self, tool: &ToolName) -> Result<(&Served, &str), Error> {
-        let (_, served, name) = self.tools.get(tool).ok_or_else(|| {
+    fn find(&self, tool: &ToolName) -> Result<(&Served, &Definition), Error> {
+        let known = self.tools.get(tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("no tool of an MCP server is called `{tool}`"))
         })?;
-        Ok((&self.servers[*served], name))
+        Ok((&self.servers[known.server], &known.definition))
     }
 }
 
 impl ToolProvider for McpTools {
     fn manifests(&self) -> Vec<Manifest> {
-        self.tools.values().map(|(contract, ..)| contract.manifest()).collect()
+        self.tools.values().map(|known| known.contract.manifest()).collect()
     }
 
     fn contract(&self, tool: &ToolName) -> Option<&Contract> {
-        self.tools.get(tool).map(|(contract, ..)| contract)
+        self.tools.get(tool).map(|known| &known.contract)
     }
 
     fn prepare<'a>(&'a self, _: SessionId, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
@@ -223,8 +235,14 @@ impl ToolProvider for McpTools {
         scope: Arc<dyn CallScope>,
     ) -> Answer<'a, Ran> {
         Box::pin(async move {
-            let (served, tool) = self.find(&prepared.tool)?;
-            served.run(tool, prepared, &call, scope.as_ref()).await.map(Ran::Done)
+            let (served, definition) = self.find(&prepared.tool)?;
+            let scope = scope.as_ref();
+            let result = if definition.is_ours() {
+                served.read(&prepared.arguments, scope).await
+            } else {
+                served.run(&definition.name, prepared, &call, scope).await
+            };
+            result.map(Ran::Done)
         })
     }
 
@@ -268,8 +286,7 @@ impl Served {
         call: &Call,
         scope: &dyn CallScope,
     ) -> Result<Arc<Flight>, Error> {
-        // Nothing happened yet, so this may be tried again.
-        let link = self.link().await.map_err(|error| Error::new(Kind::ToolUnavailable, error.detail()))?;
+        let link = self.link().await?;
         link.check(tool)?;
         let Value::Object(arguments) = prepared.arguments.clone() else {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected an object as arguments"));
@@ -299,13 +316,28 @@ impl Served {
         Ok(flight)
     }
 
+    /// Reads a resource, or lists what there is to read.
+    async fn read(&self, arguments: &Value, scope: &dyn CallScope) -> Result<Value, Error> {
+        let link = self.link().await?;
+        link.check(READ)?;
+        match arguments.get("uri").and_then(Value::as_str) {
+            Some(uri) => {
+                let contents = link.bounded_by_caller(link.contents(uri)).await?;
+                content::resource(&self.server.name, &contents, scope)
+            }
+            None => link.bounded_by_caller(link.directory()).await.map(Value::from),
+        }
+    }
+
     /// The connection, made anew if the server is gone.
     async fn link(&self) -> Result<Arc<Link>, Error> {
         let mut link = self.link.lock().await;
         if let Some(link) = link.as_ref().filter(|link| !link.is_gone()) {
             return Ok(link.clone());
         }
-        let new = Arc::new(Link::open(&self.server, &self.pins).await?);
+        // Nothing happened yet, so this may be tried again.
+        let new = Link::open(&self.server, &self.pins).await;
+        let new = Arc::new(new.map_err(|error| Error::new(Kind::ToolUnavailable, error.detail()))?);
         *link = Some(new.clone());
         Ok(new)
     }

@@ -5,13 +5,13 @@ use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
 use outlast::{Error, Kind};
-use outlast_mcp::{Change, Definition, Link, Listing, Pins, Server};
+use outlast_mcp::{Change, Contents, Definition, Line, Link, Listing, Pins, Server};
 use std::path::{Path, PathBuf};
 
 /// Letters of a description in a line.
 const LETTERS: usize = 100;
 
-/// Adds, lists, tests and accepts MCP servers.
+/// Adds, lists, tests and accepts MCP servers; reads their resources and prompts.
 #[derive(Args)]
 pub(crate) struct Mcp {
     /// The agent, as a TOML file
@@ -37,6 +37,31 @@ enum What {
         /// The server
         name: String,
     },
+    /// Print a resource of a server
+    Read {
+        /// The server
+        name: String,
+        /// The address of the resource, as `outlast mcp test` lists it
+        uri: String,
+        /// Where to save it, as it is
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Print the messages of a prompt of a server
+    Prompt {
+        /// The server
+        name: String,
+        /// The prompt, as `outlast mcp test` lists it
+        prompt: String,
+        /// What it takes
+        #[arg(value_name = "KEY=VALUE", value_parser = argument)]
+        arguments: Vec<(String, String)>,
+    },
+}
+
+fn argument(word: &str) -> Result<(String, String), String> {
+    let (key, value) = word.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[derive(Args)]
@@ -66,6 +91,12 @@ impl Mcp {
             What::List => list(path),
             What::Test { name } => test(path, &name).await,
             What::Accept { name } => accept(path, &name).await,
+            What::Read { name, uri, to } => read(path, &name, &uri, to.as_deref()).await,
+            What::Prompt { name, prompt, arguments } => {
+                let (_, link) = connect(path, &name).await?;
+                say(&link.prompt(&prompt, arguments.into_iter().collect()).await?);
+                Ok(())
+            }
         }
     }
 }
@@ -113,8 +144,8 @@ fn list(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was accepted of all servers, and what this one offers now.
-async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
+/// What was accepted of all servers, and a connection to this one.
+async fn connect(path: &Path, name: &str) -> Result<(Pins, Link), Error> {
     let agent = AgentFile::read(path)?;
     let servers = agent.servers(&here()?)?;
     let server: &Server = servers.iter().find(|server| server.name == name).ok_or_else(|| {
@@ -123,7 +154,53 @@ async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
         Error::new(Kind::ConfigInvalid, detail)
     })?;
     let link = Link::open(server, agent.pins()).await?;
-    Ok((agent.pins().clone(), link.list().await?))
+    Ok((agent.pins().clone(), link))
+}
+
+/// What was accepted of all servers, and what this one offers now.
+async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
+    let (pins, link) = connect(path, name).await?;
+    Ok((pins, link.list().await?))
+}
+
+/// Prints or saves a resource. Only texts are printed.
+async fn read(path: &Path, name: &str, uri: &str, to: Option<&Path>) -> Result<(), Error> {
+    let (_, link) = connect(path, name).await?;
+    let contents = link.read(uri).await?;
+    let Some(to) = to else {
+        contents.iter().for_each(print);
+        return Ok(());
+    };
+    let whole: Vec<u8> = contents.into_iter().flat_map(Contents::into_bytes).collect();
+    std::fs::write(to, &whole).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", to.display())).because(cause)
+    })?;
+    terminal::note(&format!("· {} in {}", words::count(whole.len(), "byte", "bytes"), to.display()));
+    Ok(())
+}
+
+fn print(contents: &Contents) {
+    match contents {
+        Contents::Text(text) => terminal::say(text),
+        Contents::Bytes { media_type, bytes } => {
+            let size = words::count(bytes.len(), "byte", "bytes");
+            let media_type = one_line(media_type, LETTERS);
+            terminal::note(&format!("· {media_type}, {size}; `--to FILE` saves it"));
+        }
+    }
+}
+
+/// Prints the messages of a prompt, with who says them if that is not the user throughout: what a user says can be said
+/// to an agent as it is.
+fn say(lines: &[Line]) {
+    let users = lines.iter().all(|line| line.role == "user");
+    for Line { role, text } in lines {
+        if users {
+            terminal::say(text);
+        } else {
+            terminal::say(&format!("{role}: {text}"));
+        }
+    }
 }
 
 async fn test(path: &Path, name: &str) -> Result<(), Error> {

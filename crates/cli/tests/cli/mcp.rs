@@ -1,4 +1,6 @@
 //! MCP servers as an agent's tools: real ones, and ones that die, hang, lie and change.
+mod offers;
+
 use crate::place::Place;
 use expect_test::{Expect, expect};
 use std::net::{TcpListener, TcpStream};
@@ -220,7 +222,7 @@ fn servers_that_do_not_work_are_named_with_what_they_say() {
         |   read on with: outlast explain mcp.unavailable
         exit 1
         | error[mcp.unavailable]: the MCP server `plain` is not there: Traceback (most recent call last):
-        |   File "DIR/./plain.py", line 47,…
+        |   File "DIR/./plain.py", line 76,…
         |   read on with: outlast explain mcp.unavailable
         exit 1
         plain 1: 4 tools, 0 resources, 0 prompts

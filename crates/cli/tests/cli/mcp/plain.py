@@ -39,6 +39,35 @@ def text(text):
     return {"content": [{"type": "text", "text": text}]}
 
 
+def read(params):
+    cover = {"blob": "iVBORw==", "mimeType": "image/png"}
+    pages = {"book://one": {"text": "Once upon a time.\u001b[2J"}, "book://cover": cover}
+    if params["uri"] not in pages:
+        return {"error": {"code": -32002, "message": "no such book"}}
+    return {"result": {"contents": [{"uri": params["uri"], **pages[params["uri"]]}]}}
+
+
+def said(role, words):
+    return {"role": role, "content": {"type": "text", "text": words}}
+
+
+def review(params):
+    messages = [said("user", "Review " + params["arguments"]["code"] + ".")]
+    if "style" in params["arguments"]:
+        messages.append(said("assistant", "Gladly, " + params["arguments"]["style"] + "."))
+    return {"result": {"messages": messages}}
+
+
+BOOKS = [{"uri": "book://one", "name": "one", "description": "A tale."}, {"uri": "book://cover", "name": "cover"}]
+TAKES = [{"name": "code", "required": True}, {"name": "style"}]
+LIBRARY = {
+    "resources/list": lambda _: {"result": {"resources": BOOKS}},
+    "resources/templates/list": lambda _: {"result": {"resourceTemplates": [{"uriTemplate": "book://{n}", "name": "any"}]}},
+    "resources/read": read,
+    "prompts/list": lambda _: {"result": {"prompts": [{"name": "review", "arguments": TAKES}]}},
+    "prompts/get": review,
+}
+
 if MODE == "dies":
     print("I cannot find my key", file=sys.stderr)
     sys.exit(3)
@@ -56,10 +85,14 @@ for line in sys.stdin:
     if method == "initialize":
         version = message["params"]["protocolVersion"]
         capabilities = {"tools": {"listChanged": True}}
+        if MODE == "library":
+            capabilities |= {"resources": {}, "prompts": {}}
         info = {"name": "plain", "version": "1"}
         send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
     elif method == "tools/list":
         send({"id": id, "result": {"tools": tools()}})
+    elif MODE == "library" and method in LIBRARY:
+        send({"id": id, **LIBRARY[method](message["params"])})
     elif method == "tools/call":
         name, arguments = message["params"]["name"], message["params"].get("arguments", {})
         if MODE == "crashes" and name == "echo":

@@ -1,0 +1,218 @@
+//! What a server offers: tools, and beside them resources to read and prompts to begin with.
+use super::{Link, in_time};
+use crate::content::{self, Contents};
+use crate::pins::{Definition, TOOLS_PER_SERVER, look};
+use outlast_ports::tool::failed;
+use outlast_vocab::{Error, Kind};
+use rmcp::model::{
+    GetPromptRequestParams, PaginatedRequestParams, Prompt, PromptArgument, ReadResourceRequestParams,
+    Resource, ResourceContents, ResourceTemplate, Role,
+};
+use rmcp::service::{Peer, RoleClient, ServiceError};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The tool that reads resources, which is ours: a server that has resources need not have a tool for them.
+pub(crate) const READ: &str = "read_resource";
+
+/// The most resources, templates or prompts of one server.
+const LISTED: usize = TOOLS_PER_SERVER;
+
+/// What a server offers.
+#[derive(Debug)]
+pub struct Listing {
+    /// What it calls itself.
+    pub title: String,
+    /// Its tools, and one that reads its resources if it has any.
+    pub tools: Vec<Definition>,
+    /// The addresses of its resources.
+    pub resources: Vec<String>,
+    /// Its prompts, each with what it takes.
+    pub prompts: Vec<String>,
+}
+
+/// A message of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Who says it: `user` or `assistant`.
+    pub role: &'static str,
+    /// What they say.
+    pub text: String,
+}
+
+impl Definition {
+    /// The tool that reads resources.
+    pub(crate) fn read_resource() -> Self {
+        let uri = json!({"type": "string", "description": "The address of a resource."});
+        let input = [
+            ("type", json!("object")),
+            ("properties", json!({ "uri": uri })),
+            ("additionalProperties", json!(false)),
+        ];
+        let description =
+            "Reads a resource of this server by its address. Without an address it lists the resources.";
+        Self {
+            name: READ.to_owned(),
+            title: None,
+            description: Some(description.to_owned()),
+            input: input.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            output: None,
+            annotations: None,
+        }
+    }
+}
+
+impl Link {
+    /// Everything the server offers now.
+    pub async fn list(&self) -> Result<Listing, Error> {
+        let title = self.service.peer().peer_info().and_then(|info| info.server_info.clone());
+        let title = title.map_or_else(String::new, |info| format!("{} {}", info.name, info.version));
+        let mut tools = self.tools().await?;
+        // A server that has none of these may not know the question.
+        let resources = self.bounded(self.resources()).await.unwrap_or_default();
+        let templates = self.bounded(self.templates()).await.unwrap_or_default();
+        if resources.is_empty() && templates.is_empty() {
+            tools.retain(|tool| !tool.is_ours());
+        }
+        let prompts = self.bounded(self.prompts()).await.unwrap_or_default();
+        Ok(Listing {
+            title,
+            tools,
+            resources: resources.into_iter().map(|resource| resource.uri).collect(),
+            prompts: prompts.iter().map(takes).collect(),
+        })
+    }
+
+    /// Reads a resource.
+    pub async fn read(&self, uri: &str) -> Result<Vec<Contents>, Error> {
+        let read = self.bounded_by_caller(self.contents(uri));
+        let contents = in_time(&self.shared.server, read).await?;
+        contents.iter().map(|contents| Contents::of(&self.shared.server, contents)).collect()
+    }
+
+    /// The messages of a prompt with these arguments.
+    pub async fn prompt(&self, name: &str, arguments: BTreeMap<String, String>) -> Result<Vec<Line>, Error> {
+        let arguments: Map<String, Value> =
+            arguments.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        let asked = GetPromptRequestParams::new(name).with_arguments(arguments);
+        let prompt = self.bounded_by_caller(self.service.get_prompt(asked));
+        let prompt = in_time(&self.shared.server, prompt).await?;
+        let line = |message: &rmcp::model::PromptMessage| Line {
+            role: if matches!(message.role, Role::User) { "user" } else { "assistant" },
+            text: content::text(std::slice::from_ref(&message.content)),
+        };
+        Ok(prompt.messages.iter().map(line).collect())
+    }
+
+    /// What a resource holds.
+    pub(crate) async fn contents(&self, uri: &str) -> Result<Vec<ResourceContents>, ServiceError> {
+        Ok(self.service.read_resource(ReadResourceRequestParams::new(uri)).await?.contents)
+    }
+
+    /// The resources as a model reads them, one a line, and the patterns of addresses of others.
+    pub(crate) async fn directory(&self) -> Result<String, ServiceError> {
+        let line = |uri: &str, name: &str, description: Option<&String>| match description {
+            Some(description) => format!("{uri} {name}: {description}"),
+            None => format!("{uri} {name}"),
+        };
+        let (resources, templates) = (self.resources().await?, self.templates().await.unwrap_or_default());
+        let resources = resources.iter().map(|one| line(&one.uri, &one.name, one.description.as_ref()));
+        let templates =
+            templates.iter().map(|one| line(&one.uri_template, &one.name, one.description.as_ref()));
+        Ok(resources.chain(templates).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The answer to a question whose asker has a deadline of its own.
+    pub(crate) async fn bounded_by_caller<T>(
+        &self,
+        asked: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, Error> {
+        let server = &self.shared.server;
+        asked.await.map_err(|cause| match cause {
+            ServiceError::McpError(error) => {
+                failed(format!("the MCP server `{server}` refuses: {}", error.message))
+            }
+            cause => Error::new(Kind::ToolUnavailable, self.failed(&cause).detail()),
+        })
+    }
+
+    async fn resources(&self) -> Result<Vec<Resource>, ServiceError> {
+        let mut pages = Pages::default();
+        while let Some(page) = pages.next() {
+            let page = self.service.list_resources(Some(page)).await?;
+            pages.add(page.resources, page.next_cursor);
+        }
+        Ok(pages.found)
+    }
+
+    async fn templates(&self) -> Result<Vec<ResourceTemplate>, ServiceError> {
+        let mut pages = Pages::default();
+        while let Some(page) = pages.next() {
+            let page = self.service.list_resource_templates(Some(page)).await?;
+            pages.add(page.resource_templates, page.next_cursor);
+        }
+        Ok(pages.found)
+    }
+
+    async fn prompts(&self) -> Result<Vec<Prompt>, ServiceError> {
+        let mut pages = Pages::default();
+        while let Some(page) = pages.next() {
+            let page = self.service.list_prompts(Some(page)).await?;
+            pages.add(page.prompts, page.next_cursor);
+        }
+        Ok(pages.found)
+    }
+}
+
+/// The tools of a server, page by page, and the one that reads its resources if it says that it has some.
+pub(super) async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceError> {
+    let mut pages = Pages::default();
+    while let Some(page) = pages.next() {
+        let page = peer.list_tools(Some(page)).await?;
+        pages.add(page.tools, page.next_cursor);
+    }
+    let mut tools: Vec<Definition> = pages.found.iter().map(Definition::of).collect();
+    let has_resources = peer.peer_info().is_some_and(|info| info.capabilities.resources.is_some());
+    if has_resources && !tools.iter().any(|tool| look(&tool.name) == look(READ)) {
+        tools.push(Definition::read_resource());
+    }
+    Ok(tools)
+}
+
+/// A list that comes page by page. One that never comes to an end is left in the middle, with more than it may have.
+struct Pages<T> {
+    found: Vec<T>,
+    cursor: Option<String>,
+    asked: usize,
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self { found: Vec::new(), cursor: None, asked: 0 }
+    }
+}
+
+impl<T> Pages<T> {
+    /// What to ask for the next page with, if there is one.
+    fn next(&self) -> Option<PaginatedRequestParams> {
+        let wanted = self.asked == 0 || self.cursor.is_some();
+        let bounded = self.asked < LISTED && self.found.len() <= LISTED;
+        (wanted && bounded).then(|| PaginatedRequestParams::default().with_cursor(self.cursor.clone()))
+    }
+
+    fn add(&mut self, page: Vec<T>, cursor: Option<String>) {
+        self.found.extend(page);
+        self.cursor = cursor;
+        self.asked += 1;
+    }
+}
+
+/// A prompt as it is asked for on a command line.
+fn takes(prompt: &Prompt) -> String {
+    let argument = |argument: &PromptArgument| match argument.required {
+        Some(true) => format!(" {}=…", argument.name),
+        _ => format!(" [{}=…]", argument.name),
+    };
+    let arguments: String = prompt.arguments.iter().flatten().map(argument).collect();
+    format!("{}{arguments}", prompt.name)
+}
