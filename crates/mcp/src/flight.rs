@@ -2,6 +2,9 @@
 //!
 //! A server may ask the user in the middle of a call. The turn then parks, which drops the tool's run; the call stays in
 //! flight here and is met again when the turn goes on.
+//!
+//! A question does not say which call it belongs to. So a server that may ask works on one call at a time: whoever it works
+//! for holds the floor ([`OwnedSemaphorePermit`]), gives it up with a question, and takes it again with the answer.
 use crate::form::Form;
 use crate::lock;
 use outlast_vocab::CallId;
@@ -9,7 +12,7 @@ use rmcp::model::{CallToolResult, ElicitResult};
 use rmcp::service::ServiceError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 
 /// One call at a server.
@@ -24,6 +27,7 @@ struct State {
     landed: Option<Result<CallToolResult, ServiceError>>,
     asked: Vec<Asked>,
     work: Option<AbortHandle>,
+    floor: Option<OwnedSemaphorePermit>,
 }
 
 struct Asked {
@@ -39,27 +43,59 @@ pub(crate) enum Next {
 }
 
 impl Flight {
+    /// A call that has the floor.
+    pub(crate) fn with(floor: Option<OwnedSemaphorePermit>) -> Self {
+        Self { state: Mutex::new(State { floor, ..State::default() }), changed: Notify::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     pub(crate) fn land(&self, result: Result<CallToolResult, ServiceError>) {
-        self.state().landed = Some(result);
+        let mut state = self.state();
+        state.landed.get_or_insert(result);
+        state.floor = None;
+        drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Ends a call that nobody will answer.
+    pub(crate) fn give_up(&self) {
+        let work = self.state().work.take();
+        if let Some(work) = work {
+            work.abort();
+        }
+        self.land(Err(ServiceError::Cancelled { reason: Some("nobody answered its question".to_owned()) }));
+    }
+
+    /// Whether the server works on it now.
+    pub(crate) fn has_the_floor(&self) -> bool {
+        self.state().floor.is_some()
     }
 
     /// Takes a question of the server; the answer comes on the channel.
     pub(crate) fn ask(&self, form: Form) -> oneshot::Receiver<ElicitResult> {
         let (answer, answered) = oneshot::channel();
-        self.state().asked.push(Asked { form, answer: Some(answer) });
+        let mut state = self.state();
+        state.asked.push(Asked { form, answer: Some(answer) });
+        state.floor = None;
+        drop(state);
         self.changed.notify_waiters();
         answered
     }
 
-    /// Answers a question, if it was not answered before.
-    pub(crate) fn answer(&self, number: usize, answer: ElicitResult) {
-        let sender = self.state().asked.get_mut(number).and_then(|asked| asked.answer.take());
+    /// Whether a question was not answered yet.
+    pub(crate) fn waits_for(&self, number: usize) -> bool {
+        self.state().asked.get(number).is_some_and(|asked| asked.answer.is_some())
+    }
+
+    /// Answers a question, if it was not answered before. The server goes on with the call then, so it has the floor.
+    pub(crate) fn answer(&self, number: usize, answer: ElicitResult, floor: OwnedSemaphorePermit) {
+        let mut state = self.state();
+        let sender = state.asked.get_mut(number).and_then(|asked| asked.answer.take());
         if let Some(sender) = sender {
+            state.floor = Some(floor);
             // The server may have given up.
             let _sent = sender.send(answer);
         }
@@ -131,10 +167,12 @@ impl Drop for Held {
         if flying.get(&self.call).is_some_and(|flight| flight.has_open_question()) {
             return;
         }
-        if let Some(flight) = flying.remove(&self.call)
-            && let Some(work) = flight.state().work.take()
-        {
-            work.abort();
+        if let Some(flight) = flying.remove(&self.call) {
+            let mut state = flight.state();
+            state.floor = None;
+            if let Some(work) = state.work.take() {
+                work.abort();
+            }
         }
         lock(&self.flights.begun).remove(&self.call);
     }

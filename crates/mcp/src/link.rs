@@ -31,7 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// How long a server may take to be there, and to list what it has.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a question of a server waits for its answer before the server is told that nobody came.
+/// How long a question of a server waits for its answer before its call is given up.
 const QUESTION: Duration = Duration::from_hours(1);
 
 /// A server that is there.
@@ -194,13 +194,15 @@ impl Shared {
         *self.disabled() = differs.collect();
     }
 
-    /// The one call that is in flight: whose question would it be otherwise?
-    fn only_flight(&self) -> Option<Arc<Flight>> {
+    /// The call that the server works on. One that asks several things at once has no floor any more; it must be the only
+    /// one then.
+    fn asking(&self) -> Option<Arc<Flight>> {
         let mut flying = self.flying();
         flying.retain(|flight| flight.strong_count() > 0);
-        match flying.as_slice() {
-            [flight] => flight.upgrade(),
-            _ => None,
+        let flights: Vec<Arc<Flight>> = flying.iter().filter_map(Weak::upgrade).collect();
+        match flights.as_slice() {
+            [only] => Some(only.clone()),
+            several => several.iter().find(|flight| flight.has_the_floor()).cloned(),
         }
     }
 }
@@ -225,14 +227,22 @@ impl ClientHandler for Handler {
             return Ok(declined);
         };
         let schema = serde_json::to_value(requested_schema).unwrap_or_default();
-        let (Some(form), Some(flight)) = (Form::read(&message, &schema), self.0.only_flight()) else {
+        let (Some(form), Some(flight)) = (Form::read(&message, &schema), self.0.asking()) else {
             return Ok(declined);
         };
         let answered = flight.ask(form);
+        let asking = Arc::downgrade(&flight);
         drop(flight);
         match tokio::time::timeout(QUESTION, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Ok(ElicitResult::new(ElicitationAction::Cancel)),
+            Ok(Err(_)) => Ok(ElicitResult::new(ElicitationAction::Cancel)),
+            Err(_) => {
+                // It would go on beside whoever has the floor.
+                if let Some(flight) = asking.upgrade() {
+                    flight.give_up();
+                }
+                Ok(ElicitResult::new(ElicitationAction::Cancel))
+            }
         }
     }
 

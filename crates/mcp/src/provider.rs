@@ -9,7 +9,7 @@ use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use rmcp::model::{
@@ -22,7 +22,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 /// How often a user is asked the same again when the answer does not fit.
 const ASKED_AGAIN: usize = 3;
@@ -112,12 +112,14 @@ impl Settings {
 
     fn contract(&self, server: &str, definition: &Definition) -> Result<Contract, Error> {
         let class = self.class(definition);
+        let asks = self.elicitation && !definition.is_ours();
         let said = definition.description.as_ref().or(definition.title.as_ref());
         Ok(Contract {
             output: definition.output.clone().map(Value::Object),
             class,
             deadline: self.deadline,
-            durable: self.elicitation && !definition.is_ours(),
+            scheduling: if asks { Scheduling::Keyed(format!("mcp/{server}")) } else { Scheduling::Parallel },
+            durable: asks,
             approval: class != EffectClass::Pure,
             ..Contract::new(
                 definition.tool_name(server)?,
@@ -147,6 +149,8 @@ struct Served {
     pins: Pins,
     link: Mutex<Option<Arc<Link>>>,
     flights: Arc<Flights>,
+    /// For the one call that a server which may ask works on.
+    floor: Arc<Semaphore>,
     /// Another in every process that ever was.
     life: String,
 }
@@ -193,6 +197,7 @@ impl McpTools {
                 pins: pins.clone(),
                 link: Mutex::default(),
                 flights: Arc::default(),
+                floor: Arc::new(Semaphore::new(1)),
                 life,
             });
         }
@@ -271,7 +276,9 @@ impl Served {
                 Next::Landed(result) => return self.landed(result, scope),
                 Next::Asks(form) => {
                     let answer = self.ask(questions, &form, scope).await?;
-                    flight.answer(questions, answer);
+                    if flight.waits_for(questions) {
+                        flight.answer(questions, answer, self.take_the_floor().await?);
+                    }
                     questions += 1;
                 }
             }
@@ -291,7 +298,9 @@ impl Served {
         let Value::Object(arguments) = prepared.arguments.clone() else {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected an object as arguments"));
         };
+        let mut floor = None;
         if self.server.settings.elicitation {
+            floor = Some(self.take_the_floor().await?);
             // A question parks the turn, and the call runs again from here: it must know whether it was sent before.
             let life = Value::from(self.life.as_str());
             let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(life.clone())))).await?;
@@ -304,7 +313,7 @@ impl Served {
                 )));
             }
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Arc::new(Flight::with(floor));
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         params.meta = Some(named(call.id));
         let landing = flight.clone();
@@ -314,6 +323,12 @@ impl Served {
         });
         self.flights.begin(call.id, flight.clone(), work.abort_handle());
         Ok(flight)
+    }
+
+    /// Waits until the server works on no other call.
+    async fn take_the_floor(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let floor = self.floor.clone().acquire_owned().await;
+        floor.map_err(|_| Error::new(Kind::Internal, "the floor of a server is never closed"))
     }
 
     /// Reads a resource, or lists what there is to read.

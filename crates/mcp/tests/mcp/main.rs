@@ -1,4 +1,5 @@
 //! The provider in a real agent, with servers in memory and over HTTP that do what a test says and note what they hear.
 mod attachments;
 mod cancellation;
+mod questions;
 mod stage;

@@ -23,11 +23,16 @@ impl Stub {
         Self { answers, heard: Arc::default() }
     }
 
-    /// What it says to a message: whatever the test says, and what every server says.
+    /// What it says to a message: whatever the test says, and what every server says. An answer `{"asks": …}` is a question
+    /// to the user; what the user says is the result then.
     pub(crate) fn reply(&self, message: &Value) -> Option<Value> {
         self.heard.lock().unwrap().push(message.clone());
-        let (method, params) = (message["method"].as_str()?, &message["params"]);
-        let id = message.get("id")?;
+        let (id, params) = (message.get("id")?, &message["params"]);
+        let Some(method) = message["method"].as_str() else {
+            let call: u64 = id.as_str()?.strip_prefix("question-")?.parse().ok()?;
+            let said = json!([{"type": "text", "text": message["result"].to_string()}]);
+            return Some(json!({"jsonrpc": "2.0", "id": call, "result": {"content": said}}));
+        };
         let result = match (self.answers)(method, params) {
             None if method == "initialize" => json!({
                 "protocolVersion": params["protocolVersion"],
@@ -38,6 +43,14 @@ impl Stub {
             None => {
                 let error = json!({"code": -32601, "message": "not here"});
                 return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+            Some(result) if result.get("asks").is_some() => {
+                let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+                let params = json!({"message": result["asks"], "requestedSchema": schema});
+                let question = format!("question-{id}");
+                return Some(
+                    json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params}),
+                );
             }
             Some(result) => result,
         };
