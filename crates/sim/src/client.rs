@@ -245,6 +245,7 @@ impl Client {
                 Request::Resolve(key, resolution)
             }
             What::Cancel(other) => Request::Cancel(turn_of(other)?),
+            What::Abort(other) => Request::Abort(turn_of(other)?),
             What::Fork(text) => {
                 let fresh = SessionId::from_u128(self.session.to_u128() + 1_000_000);
                 Request::Fork { session, fresh, text }
@@ -261,6 +262,7 @@ enum Request {
     Say(Input),
     Resolve(CompletionKey, Resolution),
     Cancel(TurnId),
+    Abort(TurnId),
     Fork { session: SessionId, fresh: SessionId, text: &'static str },
     Branch(SessionId, &'static str),
     Rewind(SessionId),
@@ -281,6 +283,9 @@ impl Request {
             }
             Self::Cancel(turn) => {
                 runtime.cancel(turn, "enough").await?;
+            }
+            Self::Abort(turn) => {
+                runtime.abort(turn, "enough").await?;
             }
             Self::Fork { session, fresh, text } => {
                 if store.session(fresh).await.is_err() {

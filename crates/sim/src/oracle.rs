@@ -125,6 +125,14 @@ impl Session {
                 |record: &&Record| record.turn == Some(turn.id) && matches!(record.fact, Fact::Ended { .. });
             let ends = self.records.iter().filter(ended).count();
             found.check(ends == 1, || format!("{} ended {ends} times", turn.id));
+            if let Some(End::Aborted { undone, left, .. }) = turn.end {
+                let of_turn = |record: &&Record| record.turn == Some(turn.id);
+                let undoable = |record: &&Record| matches!(record.fact, Fact::Undoable(_));
+                let can_be = self.records.iter().filter(of_turn).filter(undoable).count();
+                found.check((undone + left) as usize == can_be, || {
+                    format!("{} was aborted; {can_be} calls can be taken back, {undone} were", turn.id)
+                });
+            }
         }
         found.turns += turns.len() as u64;
         self.effects(store, seen, known, found)?;

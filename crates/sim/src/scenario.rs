@@ -71,6 +71,8 @@ pub(crate) enum What {
     Resolve(&'static str, bool),
     /// Somebody wants the turn of that act to stop.
     Cancel(usize),
+    /// Somebody wants the turn of that act to stop and what it did to be taken back.
+    Abort(usize),
     /// The session is forked into a new one, which is then spoken to.
     Fork(&'static str),
     /// A new head is made where the main one stands.
@@ -239,6 +241,11 @@ fn outside() -> Vec<Scenario> {
             .then(When::Parked, What::Say("never mind"))
             .then(When::Acked(1), What::Cancel(1))
             .then(When::Acked(2), What::Resolve("k", true)),
+        Scenario::new("abort", vec![Call(&[("rent", "a")]), Call(&[("rent", "b"), ("put", "c")]), WAIT])
+            .then(When::Parked, What::Abort(0)),
+        Scenario::new("abort at any time", vec![Call(&[("rent", "a")]), Call(&[("rent", "b")]), Say("done")])
+            .then(When::Did("rent"), What::Abort(0))
+            .racing(),
         Scenario::new("fork", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
             .then(ENDED, What::Fork("more")),
         Scenario::new("branch", vec![Say("one"), Say("two")])

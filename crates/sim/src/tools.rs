@@ -102,6 +102,14 @@ tools! {
         around.act("pay", &call).await;
         done(format!("paid {}", args.text))
     };
+    Rent(()) = About::new("rent", "Rents.").idempotent().undone_by("return"), |around, (), call, args| {
+        around.act("rent", &call).await;
+        done(json!({ "text": args.text }))
+    };
+    Return(()) = About::new("return", "Gives back what was rented.").idempotent(), |around, (), call, args| {
+        around.act("return", &call).await;
+        done(format!("gave {} back", args.text))
+    };
     Lost(()) = About::new("lost", "Pays, and takes its process down with it."), |around, (), call, _| {
         around.act("lost", &call).await;
         around.witness.takes_down(around.life);
