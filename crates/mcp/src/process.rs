@@ -39,6 +39,8 @@ pub struct Process {
     pub dir: PathBuf,
     /// Variables of our environment that it finds in its own, beside a few that every program needs.
     pub passed_on: Vec<String>,
+    /// What is started instead and becomes it, with what that is passed: it may put up walls first.
+    pub launcher: Option<(OsString, Vec<OsString>)>,
 }
 
 /// A server that is spoken to over HTTP.
@@ -85,8 +87,10 @@ pub(crate) type Ends = (Bounded, ChildStdin);
 
 impl Process {
     pub(crate) fn start(&self) -> Result<(Running, Ends), Error> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).current_dir(&self.dir).env_clear().process_group(0);
+        let (program, args) =
+            self.launcher.as_ref().map_or((&self.program, &self.args), |(program, args)| (program, args));
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.dir).env_clear().process_group(0);
         let inherited = INHERITED.iter().copied().chain(self.passed_on.iter().map(String::as_str));
         command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

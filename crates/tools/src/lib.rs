@@ -28,6 +28,8 @@ mod fetch;
 mod files;
 mod read_more;
 #[cfg(target_os = "linux")]
+pub mod sandbox;
+#[cfg(target_os = "linux")]
 pub mod shell;
 mod todo;
 mod values;

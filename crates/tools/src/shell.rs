@@ -1,24 +1,21 @@
 //! `shell`: runs a command in the directory for files, behind walls.
 //!
 //! The command's process is started by this very program, which first goes behind the walls itself and then becomes the
-//! command ([`sandbox`]): it sees the directory for files, the programs and libraries of the system and nothing else
-//! (Landlock), it has no network, cannot trace, mount or load anything ([`calls`], seccomp), is bounded in time, memory,
+//! command ([`crate::sandbox`]): it sees the directory for files, the programs and libraries of the system and nothing else
+//! (Landlock), it has no network, cannot trace, mount or load anything (seccomp), is bounded in time, memory,
 //! files and processes, has an environment of its own and no descriptor of ours. At its deadline, or when the turn is
 //! cancelled, it is killed with everything it started; it cannot leave its process group.
 //!
 //! A program that offers the tool calls [`start`] as the first thing in its `main`.
-mod calls;
-mod sandbox;
-
-pub use sandbox::start;
+pub use crate::sandbox::start;
 
 use crate::command::{Group, end};
 use crate::files::root::FileRoot;
+use crate::sandbox::{self, Become, REFUSED, Spec};
 use outlast_ports::service::Service;
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
 use outlast_vocab::tool::Scheduling;
 use outlast_vocab::{CallId, Error, Kind, limits};
-use sandbox::{REFUSED, Spec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -88,14 +85,7 @@ impl Shell {
 
     /// Refuses a shell that could not run anything: found at start-up, not in the middle of a turn.
     pub fn check(&self) -> Result<(), Error> {
-        if !sandbox::is_started() {
-            let detail = "the shell needs `outlast::tools::shell::start()` as the first thing in `main`";
-            return Err(Error::new(Kind::SandboxUnavailable, detail));
-        }
-        if self.needs_landlock && !sandbox::has_landlock() {
-            let detail = "this kernel has no Landlock, which keeps commands in their directory";
-            return Err(Error::new(Kind::SandboxUnavailable, detail));
-        }
+        sandbox::available(self.needs_landlock)?;
         if let Some(missing) = self.passed_on.iter().find(|name| std::env::var_os(name).is_none()) {
             let detail = format!("the environment has no variable `{missing}`, which commands are to see");
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -104,11 +94,7 @@ impl Shell {
     }
 
     fn command(&self, spec: &Spec<'_>, temporary: &Path) -> Result<Command, Error> {
-        let us = std::env::current_exe().map_err(|cause| {
-            Error::new(Kind::SandboxUnavailable, format!("this program cannot be found: {cause}"))
-                .because(cause)
-        })?;
-        let mut command = Command::new(us);
+        let mut command = Command::new(sandbox::us()?);
         command.args(spec.words()).current_dir(&self.root).env_clear().process_group(0);
         command.env("PATH", PATH).env("HOME", &self.root).env("TMPDIR", temporary).env("LANG", "C.UTF-8");
         command.envs(self.passed_on.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -157,11 +143,10 @@ impl Tool for ShellRun {
         }
         let temporary = Temporary::make(call.id)?;
         let spec = Spec {
-            command: args.command.as_str().into(),
-            root: shell.root.clone(),
-            temporary: temporary.0.clone(),
+            becomes: Become::Command(args.command.as_str().into()),
             read: shell.read.clone(),
-            seconds: shell.deadline.as_secs().max(1),
+            write: vec![shell.root.clone(), temporary.0.clone()],
+            seconds: Some(shell.deadline.as_secs().max(1)),
             needs_landlock: shell.needs_landlock,
         };
         let child = shell.command(&spec, &temporary.0)?.spawn().map_err(|cause| {

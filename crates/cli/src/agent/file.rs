@@ -7,6 +7,8 @@ use outlast::tools::FileRoot;
 use outlast::tools::command::{Commands, Program};
 use outlast::tools::egress::{Caps, Egress, HostRule, Network, Rules, SystemLookup};
 #[cfg(target_os = "linux")]
+use outlast::tools::sandbox::Walls;
+#[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
@@ -15,6 +17,7 @@ use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -122,6 +125,12 @@ struct McpTable {
     bearer: Option<String>,
     #[serde(default)]
     private: bool,
+    #[serde(default)]
+    sandbox: bool,
+    #[serde(default)]
+    read: Vec<PathBuf>,
+    #[serde(default)]
+    write: Vec<PathBuf>,
     only: Option<Vec<String>>,
     #[serde(default)]
     classes: BTreeMap<String, Class>,
@@ -137,6 +146,23 @@ impl McpTable {
         self.url.as_ref().map(|url| Rules::for_url(url, network)).transpose()
     }
 
+    /// What becomes the server behind walls.
+    #[cfg(target_os = "linux")]
+    fn walled(
+        &self,
+        program: &OsStr,
+        args: &[OsString],
+        dir: &Path,
+    ) -> Result<(OsString, Vec<OsString>), Error> {
+        let within = |paths: &[PathBuf]| paths.iter().map(|path| dir.join(path)).collect();
+        Walls { read: within(&self.read), write: within(&self.write) }.around(program, args)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn walled(&self, _: &OsStr, _: &[OsString], _: &Path) -> Result<(OsString, Vec<OsString>), Error> {
+        Err(Error::new(Kind::SandboxUnavailable, "there are walls for MCP servers on Linux only"))
+    }
+
     fn server(&self, name: &str, words: Option<&Words>, dir: &Path) -> Result<Server, Error> {
         let settings = Settings {
             only: self.only.clone(),
@@ -148,7 +174,8 @@ impl McpTable {
         let way = match (words, &self.url, self.rules()?) {
             (Some(words), ..) => {
                 let Program { program, args, dir, passed_on } = words.in_dir(dir);
-                Way::Process(Process { program, args, dir, passed_on })
+                let launcher = self.sandbox.then(|| self.walled(&program, &args, &dir)).transpose()?;
+                Way::Process(Process { program, args, dir, passed_on, launcher })
             }
             (None, Some(url), Some(rules)) => {
                 // An answer may stream for as long as a call takes; that has a deadline of its own.
@@ -350,6 +377,13 @@ impl Source<'_> {
     ) -> Result<(McpTable, String, Option<Words>), Error> {
         let invalid = |what: &str| self.invalid(table.span().start, &format!("MCP server `{name}`: {what}"));
         let told = table.get_ref();
+        if told.sandbox && told.command.is_none() {
+            return Err(invalid("only a `command` can have a `sandbox`"));
+        }
+        let opens = !told.read.is_empty() || !told.write.is_empty();
+        if opens && !told.sandbox {
+            return Err(invalid("`read` and `write` are for a server with `sandbox = true`"));
+        }
         let words = match (&told.command, &told.url) {
             (Some(words), None) => {
                 let words = Words::find(words, home).and_then(|words| words.passing_on(&told.env));

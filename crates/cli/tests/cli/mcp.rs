@@ -1,5 +1,7 @@
 //! MCP servers as an agent's tools: real ones, and ones that die, hang, lie and change.
 mod offers;
+#[cfg(target_os = "linux")]
+mod walls;
 
 use crate::place::Place;
 use expect_test::{Expect, expect};
@@ -222,7 +224,7 @@ fn servers_that_do_not_work_are_named_with_what_they_say() {
         |   read on with: outlast explain mcp.unavailable
         exit 1
         | error[mcp.unavailable]: the MCP server `plain` is not there: Traceback (most recent call last):
-        |   File "DIR/./plain.py", line 76,…
+        |   File "DIR/./plain.py", line 96,…
         |   read on with: outlast explain mcp.unavailable
         exit 1
         plain 1: 4 tools, 0 resources, 0 prompts

@@ -39,6 +39,26 @@ def text(text):
     return {"content": [{"type": "text", "text": text}]}
 
 
+def tries():
+    """What it can do to the machine it runs on."""
+    for what, way in {
+        "read what it may": lambda: open("shown/a.txt").read(),
+        "read the agent": lambda: open("agent.toml").read(),
+        "read the journal": lambda: open("outlast.db", "rb").read(),
+        "list the directory": lambda: os.listdir("."),
+        "write what it may": lambda: open("own/b.txt", "w").write("b"),
+        "write what it may read": lambda: open("shown/a.txt", "w").write("b"),
+        "write elsewhere": lambda: open("c.txt", "w").write("b"),
+        "connect": lambda: __import__("socket").socket(),
+        "look into others": lambda: open("/proc/1/environ").read(),
+    }.items():
+        try:
+            way()
+            yield what + ": yes"
+        except OSError as refused:
+            yield what + ": " + type(refused).__name__
+
+
 def read(params):
     cover = {"blob": "iVBORw==", "mimeType": "image/png"}
     pages = {"book://one": {"text": "Once upon a time.\u001b[2J"}, "book://cover": cover}
@@ -108,6 +128,8 @@ for line in sys.stdin:
             send({"id": id, "result": text(arguments["text"])})
         elif name == "echo":
             send({"id": id, "result": text(arguments["text"])})
+        elif name == "environ" and MODE == "tries":
+            send({"id": id, "result": text("\n".join(tries()))})
         elif name == "environ":
             send({"id": id, "result": text(" ".join(sorted(os.environ)))})
         elif name == "ask":
