@@ -33,7 +33,7 @@ const NEEDS: &[Need] = &[
         install: &[&["rustup", "component", "add", "clippy"]],
     },
     Need {
-        what: "Python 3, for MCP servers",
+        what: "Python 3, for MCP servers and moto",
         check: &["python3", "-m", "venv", "--help"],
         install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "python3", "python3-venv"]],
     },
@@ -62,6 +62,14 @@ const NEEDS: &[Need] = &[
         install: &[
             &["python3", "-m", "venv", "target/needs/mcp-python"],
             &["target/needs/mcp-python/bin/pip", "install", "--quiet", "mcp==2.3.0"],
+        ],
+    },
+    Need {
+        what: "moto's server, which speaks S3",
+        check: &["target/needs/moto/bin/python", "-c", "import moto.server"],
+        install: &[
+            &["python3", "-m", "venv", "target/needs/moto"],
+            &["target/needs/moto/bin/pip", "install", "--quiet", "moto[server]==5.2.5"],
         ],
     },
 ];

@@ -134,6 +134,7 @@ pub(crate) async fn runtime(
 ) -> Result<Runtime, Error> {
     let toolbox = toolbox(tools)?;
     Runtime::start(Config {
+        contents: None,
         store,
         models: vec![Arc::new(model(script)?)],
         package: package(&toolbox)?,

@@ -1,12 +1,14 @@
 //! Puts the parts together and starts them.
 use crate::{Session, Turn};
 use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::contents::Contents;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::service::Services;
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
+use outlast_runtime::attachments::{Attachments, name_of};
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
@@ -24,12 +26,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// What the agent is told when nobody says otherwise.
 const SYSTEM: &str = "You are a helpful assistant. Use the tools when they help.";
 
+type OpenContents = Box<dyn FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send>;
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
 /// The parts of a runtime before it starts.
 pub struct Builder {
     place: Place,
     unsafe_durability: bool,
+    contents: Option<OpenContents>,
     models: Vec<Arc<dyn ModelProvider>>,
     providers: Vec<Arc<dyn ToolProvider>>,
     services: Services,
@@ -95,6 +99,11 @@ impl Outlast {
         self.runtime.store()
     }
 
+    /// Attachments: read as a stream or by range, wherever their contents lie.
+    pub fn attachments(&self) -> Attachments {
+        self.runtime.attachments()
+    }
+
     /// Stops at the next step's end and hands back what is under way; any other process goes on with it.
     pub async fn shut_down(self) {
         self.runtime.shut_down(DRAIN).await;
@@ -106,6 +115,7 @@ impl Builder {
         Self {
             place,
             unsafe_durability: false,
+            contents: None,
             models: Vec::new(),
             providers: Vec::new(),
             services: Services::default(),
@@ -224,6 +234,27 @@ impl Builder {
         self
     }
 
+    /// Keeps the contents of attachments outside the database: in a folder (`file:///srv/files`) or in a bucket that speaks
+    /// S3 (`s3://bucket/prefix`), whose keys, region and endpoint come from the usual `AWS_…` variables. Every process that
+    /// opens the database needs the same.
+    #[cfg(feature = "objects")]
+    #[must_use]
+    pub fn attachments(self, address: impl Into<String>) -> Self {
+        let address = address.into();
+        self.contents(move |database| Ok(Arc::new(outlast_objects::Objects::open(&address, database)?)))
+    }
+
+    /// Keeps the contents of attachments in a place of your own. It is opened under a name that only this database has;
+    /// contents of several databases must not be mixed, or each would take those of the others for unused.
+    #[must_use]
+    pub fn contents(
+        mut self,
+        open: impl FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send + 'static,
+    ) -> Self {
+        self.contents = Some(Box::new(open));
+        self
+    }
+
     /// Gives up durability against power loss for speed. Every status says so.
     #[must_use]
     pub fn unsafe_durability(mut self) -> Self {
@@ -232,7 +263,7 @@ impl Builder {
     }
 
     /// Starts a worker: from here on it resumes what was left unfinished and takes new inputs.
-    pub async fn start(self) -> Result<Outlast, Error> {
+    pub async fn start(mut self) -> Result<Outlast, Error> {
         self.check_model()?;
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
         let store: Arc<dyn Store> = match &self.place {
@@ -246,7 +277,12 @@ impl Builder {
             }
             Place::Memory(memory) => Arc::new(memory.clone()),
         };
-        let runtime = Runtime::start(self.config(store, worker)?).await?;
+        let contents = match self.contents.take() {
+            Some(open) => Some(open(&name_of(store.as_ref()).await?)?),
+            None => None,
+        };
+        let config = Config { contents, ..self.config(store, worker)? };
+        let runtime = Runtime::start(config).await?;
         Ok(Outlast { runtime })
     }
 
@@ -261,7 +297,7 @@ impl Builder {
         Err(lacks.unwrap_or_else(nobody))
     }
 
-    /// Everything the runtime is made of, on this store.
+    /// Everything the runtime is made of, on this store. Contents of attachments lie there too.
     pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
         if self.models.is_empty() {
             self.models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
@@ -282,6 +318,7 @@ impl Builder {
             model_calls: self.limits.model_calls,
         };
         Ok(Config {
+            contents: None,
             store,
             models: self.models,
             tools,

@@ -78,8 +78,10 @@ pub use builder::{Builder, Outlast};
 pub use outlast_macros::tool;
 #[cfg(feature = "mcp")]
 pub use outlast_mcp as mcp;
+#[cfg(feature = "objects")]
+pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
-pub use outlast_ports::{clock, model, service, store, tool};
+pub use outlast_ports::{clock, contents, filed, model, service, store, tool};
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::events::Events;

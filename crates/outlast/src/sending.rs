@@ -1,14 +1,17 @@
 //! An input that is about to be sent.
 use crate::{Session, Turn};
 use outlast_ports::BoxFuture;
+use outlast_ports::filed::Filed;
 use outlast_ports::store::Upload;
 use outlast_runtime::Input;
+use outlast_runtime::attachments::read_from;
 use outlast_runtime::events::Events;
 use outlast_vocab::Error;
 use outlast_vocab::message::MediaType;
 use outlast_vocab::record::Delivery;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::io::AsyncRead;
 
 /// An input that is about to be sent. When awaiting it returns, the input is durable and will be answered, whatever
 /// happens to this process.
@@ -19,7 +22,7 @@ pub struct Sending {
     pub(crate) key: Option<String>,
     pub(crate) delivery: Delivery,
     pub(crate) output: Option<Value>,
-    pub(crate) files: Vec<Upload>,
+    pub(crate) files: Vec<Filed>,
 }
 
 impl Sending {
@@ -37,7 +40,22 @@ impl Sending {
         name: Option<String>,
         bytes: impl Into<Arc<[u8]>>,
     ) -> Result<Self, Error> {
-        self.files.push(Upload::new(MediaType::try_from(media_type.to_owned())?, name, bytes)?);
+        self.files.push(Upload::new(MediaType::try_from(media_type.to_owned())?, name, bytes)?.into());
+        Ok(self)
+    }
+
+    /// Attaches what is read from a file, a socket or a pipe. Where contents lie outside the database, it is put there as it
+    /// comes and never held in memory as a whole; otherwise it is gathered up to `attachment_bytes`. It is read at once,
+    /// before anything is sent.
+    pub async fn attach_stream(
+        mut self,
+        media_type: &str,
+        name: Option<String>,
+        reader: impl AsyncRead + Send,
+    ) -> Result<Self, Error> {
+        let media_type = MediaType::try_from(media_type.to_owned())?;
+        let attachments = self.session.runtime().attachments();
+        self.files.push(attachments.keep(media_type, name, read_from(reader)).await?);
         Ok(self)
     }
 

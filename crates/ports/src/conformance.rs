@@ -31,12 +31,14 @@ mod calls;
 mod cancels;
 mod clock;
 mod content;
+mod contents;
 mod differential;
 mod history;
 mod inbox;
 mod journal;
 mod leases;
 mod model;
+mod outside;
 mod queue;
 mod scene;
 mod shared;
@@ -46,6 +48,7 @@ mod views;
 mod waits;
 
 pub use clock::ClockFixture;
+pub use contents::ContentsFixture;
 pub use differential::{Difference, Tally, differential};
 pub use model::{Errand, ModelFixture};
 pub use tool::ToolFixture;
@@ -348,6 +351,7 @@ suite! { $
             forks_share_what_they_have_in_common,
             content_of_a_commit_is_found_by_its_hash,
             what_an_input_or_a_commit_attaches_is_found_in_its_session,
+            a_range_of_content_is_read_alone,
             a_fork_has_the_attachments_of_its_parent,
             an_attachment_goes_with_the_last_session_that_uses_it,
             a_package_stays_when_an_attachment_of_the_same_bytes_goes,
@@ -361,6 +365,16 @@ suite! { $
             a_fork_before_that_begins_without_values,
             values_are_listed_by_prefix_and_name,
             the_store_says_what_it_is,
+        }
+        outside {
+            an_attachment_says_where_its_content_lies,
+            content_outside_is_left_when_its_last_session_goes,
+            content_that_is_used_is_not_condemned,
+            content_that_is_being_deleted_cannot_be_attached,
+            what_was_put_before_a_deletion_is_not_attached_after_it,
+            a_deletion_is_finished_by_who_began_it,
+            a_deletion_of_a_dead_worker_is_finished_by_another_one_later,
+            a_deletion_of_a_dead_worker_is_taken_back_by_who_needs_the_content,
         }
         views {
             a_session_shows_how_it_stands,
@@ -400,6 +414,26 @@ suite! { $
             a_sleep_until_now_or_before_is_over_at_once,
             who_sleeps_is_woken,
             a_sleep_can_be_given_up,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a place for contents keeps to. Takes how to make a
+    /// [`ContentsFixture`](crate::conformance::ContentsFixture).
+    contents_conformance = contents_rules on ContentsFixture {
+        contents {
+            content_reads_back_under_its_hash,
+            large_content_reads_back_under_its_hash,
+            a_range_is_read_alone,
+            more_than_the_limit_is_refused_and_leaves_nothing,
+            a_stream_that_breaks_leaves_nothing,
+            what_is_not_there_is_not_found,
+            information_comes_without_bytes,
+            deleted_content_is_gone_and_can_be_put_again,
+            the_same_content_is_there_once_whoever_puts_it,
+            changed_content_is_found_by_its_hash_and_mended_by_a_put,
+            tidying_leaves_contents_alone,
         }
     }
 }

@@ -4,13 +4,15 @@
 //! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Nothing here
 //! knows SQL, threads or time; `now` is an argument.
 mod lookup;
+mod outside;
 mod tree;
 mod turn;
 
 pub use lookup::{
-    attachment, attachments, blob, cancel_reason, feed, history, joinable, records, said, session,
-    session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
+    attachment, attachments, blob, blob_range, cancel_reason, feed, history, joinable, records, said,
+    session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
 };
+pub use outside::{acquit, condemn, forget, unused};
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};
 

@@ -2,10 +2,13 @@
 //!
 //! Async begins here. Nothing in this crate knows how a turn is driven. [`model`] and [`tool`] face outwards;
 //! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
-//! so that memory, SQLite and PostgreSQL cannot drift apart.
+//! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
+//! [`filed`] why none of them is lost.
 
 pub mod clock;
 pub mod conformance;
+pub mod contents;
+pub mod filed;
 pub mod ledger;
 pub mod memory;
 pub mod model;

@@ -2,9 +2,11 @@
 //!
 //! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
 use crate::BoxFuture;
+use crate::contents::cut;
+use crate::filed::{Lies, Sweeps};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, Node, PINNED, PartialRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
-    Rows, SessionNo, SessionRow, TurnNo, TurnRow, taken,
+    AttachmentRow, Body, ClaimRow, Node, OutsideRow, PINNED, PartialRow, ReadRows, RecordRange, RecordRow,
+    ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -14,6 +16,7 @@ use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Hash, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store that lives as long as its last handle.
@@ -72,7 +75,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 2,
+            schema: 3,
             durability: Durability::None,
             bytes,
         };
@@ -107,6 +110,8 @@ struct Tables {
     values: BTreeMap<(SessionNo, String), String>,
     blobs: BTreeMap<Hash, BlobRow>,
     attachments: BTreeMap<(SessionNo, AttachmentId), AttachmentRow>,
+    outside: BTreeMap<Hash, OutsideRow>,
+    sweeps: Sweeps,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
     dead: BTreeSet<WorkerId>,
     secret: Secret,
@@ -141,6 +146,8 @@ enum Undo {
     Value((SessionNo, String), Option<String>),
     Blob(Hash, Option<BlobRow>),
     Attachment((SessionNo, AttachmentId), Option<AttachmentRow>),
+    Outside(Hash, Option<OutsideRow>),
+    Sweeps(Sweeps),
     Partial((TurnNo, usize), Option<PartialRow>),
 }
 
@@ -166,6 +173,8 @@ impl Tables {
                 Undo::Value(key, json) => self.set_value(key, json),
                 Undo::Blob(hash, bytes) => self.set_blob(hash, bytes),
                 Undo::Attachment(key, row) => self.set_attachment(key, row),
+                Undo::Outside(content, row) => self.set_outside(content, row),
+                Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
                 Undo::Partial(key, row) => self.set_partial(key, row),
             }
             // Undoing is a change too; it must not be undone.
@@ -248,9 +257,26 @@ impl Tables {
         self.undo.push(Undo::Attachment(key, old));
     }
 
+    fn set_outside(&mut self, content: Hash, row: Option<OutsideRow>) {
+        let old = swap(&mut self.outside, &content, row);
+        self.undo.push(Undo::Outside(content, old));
+    }
+
+    fn set_sweeps(&mut self, sweeps: Sweeps) {
+        let old = std::mem::replace(&mut self.sweeps, sweeps);
+        self.undo.push(Undo::Sweeps(old));
+    }
+
     fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
         let old = swap(&mut self.partials, &key, row);
         self.undo.push(Undo::Partial(key, old));
+    }
+
+    /// Who used this content outside is gone; who sweeps finds it when nobody is left.
+    fn release_outside(&mut self, content: Hash) {
+        if let Some(row) = self.outside.get(&content).copied() {
+            self.set_outside(content, Some(OutsideRow { uses: row.uses.saturating_sub(1), ..row }));
+        }
     }
 
     /// Who used this content is gone; the content goes with the last one.
@@ -408,6 +434,23 @@ impl ReadRows for Tables {
         Ok(self.blobs.get(&hash).map(|(bytes, _)| bytes.to_vec()))
     }
 
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.blobs.get(&hash).map(|(bytes, _)| cut(bytes, range).to_vec()))
+    }
+
+    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+        Ok(self.outside.get(&content).copied())
+    }
+
+    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error> {
+        let left = self.outside.values().filter(|row| row.uses == 0);
+        Ok(left.take(limit).map(|row| row.content).collect())
+    }
+
+    fn sweeps(&self) -> Result<Sweeps, Error> {
+        Ok(self.sweeps)
+    }
+
     fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.secret.0)
     }
@@ -458,7 +501,10 @@ impl Rows for Tables {
             self.set_log(position, None);
         }
         for row in self.attachments(no, usize::MAX)? {
-            self.release_blob(row.attachment.content);
+            match row.lies {
+                Lies::Here => self.release_blob(row.attachment.content),
+                Lies::Outside => self.release_outside(row.attachment.content),
+            }
             self.set_attachment((no, row.attachment.id), None);
         }
         let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
@@ -560,6 +606,21 @@ impl Rows for Tables {
 
     fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error> {
         self.set_attachment((row.session, row.attachment.id), Some(row.clone()));
+        Ok(())
+    }
+
+    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
+        self.set_outside(row.content, Some(*row));
+        Ok(())
+    }
+
+    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
+        self.set_outside(content, None);
+        Ok(())
+    }
+
+    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
+        self.set_sweeps(sweeps);
         Ok(())
     }
 

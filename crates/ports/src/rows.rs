@@ -3,6 +3,7 @@
 //! Reading and writing single rows is all that an engine does. What a write means (fences, sequence, chain, claims,
 //! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
 //! an index over random ids halves the rate of a journal.
+use crate::filed::{Lies, Sweeps};
 use crate::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
@@ -11,6 +12,7 @@ use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
+use std::ops::Range;
 
 /// The latest time that a column of every database can keep. What is due later is never due.
 pub const LATEST: Millis = Millis(i64::MAX.cast_unsigned());
@@ -174,7 +176,7 @@ pub struct ResolutionRow {
     pub resolution: Resolution,
 }
 
-/// An attachment of a session; its bytes are a blob.
+/// An attachment of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachmentRow {
     /// The session that uses it.
@@ -183,6 +185,28 @@ pub struct AttachmentRow {
     pub attachment: Attachment,
     /// How many bytes it has.
     pub bytes: u64,
+    /// Where its content lies.
+    pub lies: Lies,
+}
+
+/// Content outside the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutsideRow {
+    /// Which.
+    pub content: Hash,
+    /// How many attachments have it.
+    pub uses: u64,
+    /// Who deletes it.
+    pub condemned: Option<Condemned>,
+}
+
+/// A worker that deletes content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condemned {
+    /// Who.
+    pub worker: WorkerId,
+    /// Since when.
+    pub since: Millis,
 }
 
 /// Text of a reply that is still being said.
@@ -285,6 +309,14 @@ pub trait ReadRows {
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error>;
     /// A blob.
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error>;
+    /// Some bytes of a blob, without reading the others. What lies behind its end is left away.
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error>;
+    /// Content outside that is or was used, or is being deleted.
+    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error>;
+    /// Contents outside that nothing uses any more.
+    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error>;
+    /// How often contents were condemned or forgotten.
+    fn sweeps(&self) -> Result<Sweeps, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
@@ -297,7 +329,8 @@ pub trait Rows: ReadRows {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
-    /// Removes a session with all its turns, records, claims, waits, values, attachments and heads.
+    /// Removes a session with all its turns, records, claims, waits, values, attachments and heads. Content outside that
+    /// only it used stays in the books with no use.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
     /// Extends every lease of a worker and lists them.
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
@@ -325,8 +358,14 @@ pub trait Rows: ReadRows {
     fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
     /// Adds a blob that stays whoever uses it.
     fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
-    /// Adds an attachment of a session, which must not have it yet. Its blob is counted apart.
+    /// Adds an attachment of a session, which must not have it yet. Its content is counted apart.
     fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error>;
+    /// Adds or replaces content outside.
+    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error>;
+    /// Removes content outside from the books.
+    fn delete_outside(&mut self, content: Hash) -> Result<(), Error>;
+    /// Sets how often contents were condemned or forgotten.
+    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

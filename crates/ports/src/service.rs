@@ -3,7 +3,7 @@
 //! A tool names what it needs in [`crate::tool::Tool::Needs`]. Some services live as long as the program
 //! ([`Service`]); others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`], [`Progress`],
 //! [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Cancellation`]). A tool sees only what it asked for.
-use crate::store::Upload;
+use crate::store::{AttachmentView, Upload};
 use crate::tool::schema_of;
 use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
@@ -18,7 +18,7 @@ use std::any::{Any, TypeId, type_name};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,12 @@ pub trait CallScope: Send + Sync {
 
     /// An attachment of the session, this call's own among them, with its bytes.
     fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload>;
+
+    /// What is known of an attachment without its bytes.
+    fn attachment_info(&self, id: AttachmentId) -> Answer<'_, AttachmentView>;
+
+    /// Some bytes of an attachment; what lies behind its end is left away.
+    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
 
     /// The model that answers the turn.
     fn model(&self) -> Result<ModelName, Error>;
@@ -284,9 +290,19 @@ impl Attachments {
         Ok(attachment)
     }
 
-    /// An attachment of the session with its bytes.
+    /// An attachment of the session with its bytes. One over `attachment_bytes` is refused; read it by range.
     pub async fn get(&self, id: AttachmentId) -> Result<Upload, Error> {
         self.0.attachment(id).await
+    }
+
+    /// What is known of an attachment without its bytes.
+    pub async fn info(&self, id: AttachmentId) -> Result<AttachmentView, Error> {
+        self.0.attachment_info(id).await
+    }
+
+    /// Some bytes of an attachment, without reading the others. What lies behind its end is left away.
+    pub async fn read(&self, id: AttachmentId, range: Range<u64>) -> Result<Vec<u8>, Error> {
+        self.0.attachment_range(id, range).await
     }
 }
 
@@ -412,6 +428,14 @@ impl CallScope for Nowhere {
     }
 
     fn attachment(&self, _: AttachmentId) -> Answer<'_, Upload> {
+        nothing()
+    }
+
+    fn attachment_info(&self, _: AttachmentId) -> Answer<'_, AttachmentView> {
+        nothing()
+    }
+
+    fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> Answer<'_, Vec<u8>> {
         nothing()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
 //! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
+use crate::contents::Stored;
+use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
 use crate::rows::{ReadRows, Rows};
 use crate::{Answer, BoxFuture};
@@ -11,8 +13,9 @@ use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Hash, Kind, Millis};
+use outlast_vocab::{Error, Hash, Millis};
 use serde_json::Value;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The head that a session has from its beginning.
@@ -81,8 +84,8 @@ pub struct Accept {
     pub package: Option<Hash>,
     /// The configuration that is to answer it, unless it is there already.
     pub blobs: Vec<Vec<u8>>,
-    /// The bytes of what it attaches.
-    pub files: Vec<Upload>,
+    /// What it attaches.
+    pub files: Vec<Filed>,
     /// Now.
     pub now: Millis,
     /// Who drives the turn at once if the session is free.
@@ -137,8 +140,8 @@ pub struct Commit {
     pub values: Vec<ValueWrite>,
     /// The configuration that the facts refer to.
     pub blobs: Vec<Vec<u8>>,
-    /// The bytes of attachments that the facts refer to.
-    pub files: Vec<Upload>,
+    /// Attachments that the facts refer to.
+    pub files: Vec<Filed>,
     /// What becomes of the text that was kept of a reply.
     pub partial: Partial,
     /// What becomes of the turn.
@@ -170,13 +173,8 @@ impl Upload {
         bytes: impl Into<Arc<[u8]>>,
     ) -> Result<Self, Error> {
         let bytes = bytes.into();
-        if bytes.is_empty() {
-            let which = name.as_deref().unwrap_or("an attachment");
-            return Err(Error::new(Kind::AttachmentEmpty, format!("{which} has no bytes")));
-        }
-        let content = Hash::of(&bytes);
-        let id = AttachmentId::derived(&[content.as_bytes(), media_type.as_str().as_bytes()]);
-        Ok(Self { attachment: Attachment { id, content, media_type, name }, bytes })
+        let put = Stored { content: Hash::of(&bytes), bytes: bytes.len() as u64 };
+        Ok(Self { attachment: filed::named(put, media_type, name)?, bytes })
     }
 }
 
@@ -218,6 +216,8 @@ pub struct AttachmentView {
     pub attachment: Attachment,
     /// How many bytes it has.
     pub bytes: u64,
+    /// Where its content lies.
+    pub lies: Lies,
 }
 
 /// A change of one value of the session; none removes it.
@@ -578,6 +578,9 @@ pub trait Content: Send + Sync {
     /// The bytes with this hash.
     fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
 
+    /// Some of the bytes with this hash, without reading the others. They are not held against the hash.
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+
     /// An attachment of a session, or of the sessions it was forked from.
     fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView>;
 
@@ -635,8 +638,8 @@ impl Durability {
 }
 
 /// All facets.
-pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content {}
-impl<S: Inbox + Turns + Journal + Queries + Trees + Content> Store for S {}
+pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep {}
+impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep> Store for S {}
 
 /// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
 ///
@@ -809,6 +812,10 @@ impl<B: Backend> Content for B {
         self.read(move |rows| ledger::blob(rows, hash))
     }
 
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Answer<'_, Vec<u8>> {
+        self.read(move |rows| ledger::blob_range(rows, hash, range))
+    }
+
     fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView> {
         self.read(move |rows| ledger::attachment(rows, session, id))
     }
@@ -831,5 +838,31 @@ impl<B: Backend> Content for B {
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {
         self.read(|rows| rows.secret())
+    }
+}
+
+impl<B: Backend> Sweep for B {
+    fn sweeps(&self) -> Answer<'_, Sweeps> {
+        self.read(|rows| rows.sweeps())
+    }
+
+    fn left(&self, limit: usize) -> Answer<'_, Vec<Hash>> {
+        self.read(move |rows| rows.left(limit))
+    }
+
+    fn unused(&self, contents: Vec<Hash>) -> Answer<'_, Vec<Hash>> {
+        self.read(move |rows| ledger::unused(rows, contents))
+    }
+
+    fn condemn(&self, condemn: Condemn) -> Answer<'_, Vec<Hash>> {
+        self.write(move |rows| ledger::condemn(rows, &condemn))
+    }
+
+    fn acquit(&self, condemn: Condemn) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::acquit(rows, &condemn))
+    }
+
+    fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::forget(rows, &contents, worker))
     }
 }

@@ -120,7 +120,7 @@ fn two_stores_that_are_damaged_in_the_same_way_are_not_healthy() {
 #[test]
 fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
     let mut all = Tally::new();
-    for seed in 0..25 {
+    for seed in 0..40 {
         let tally = differential(seed, 150, || (store(Fault::None), store(Fault::None)));
         for (case, times) in tally.unwrap_or_else(|difference| panic!("{difference}")) {
             *all.entry(case).or_default() += times;
@@ -157,6 +157,11 @@ fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
         "next_wake",
         "agenda",
         "blob",
+        "sweeps",
+        "left",
+        "condemn",
+        "acquit",
+        "forget",
         "value",
         "value_names",
         "secret",
@@ -166,6 +171,7 @@ fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
         ("accept", Kind::LimitExceeded),
         ("accept", Kind::NodeNotFound),
         ("accept", Kind::SessionNotFound),
+        ("accept", Kind::AttachmentSwept),
         ("cancel", Kind::TurnNotFound),
         ("commit", Kind::ClaimMismatch),
         ("commit", Kind::LeaseLost),

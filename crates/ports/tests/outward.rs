@@ -1,15 +1,39 @@
-//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, a scripted model, a toolbox.
+//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents in memory, a
+//! scripted model, a toolbox.
 use futures_util::stream;
 use outlast_ports::clock::{Clock, VirtualClock};
-use outlast_ports::conformance::{ClockFixture, Errand, ModelFixture, ToolFixture};
+use outlast_ports::conformance::{ClockFixture, ContentsFixture, Errand, ModelFixture, ToolFixture};
+use outlast_ports::contents::{Contents, MemoryContents};
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::{Error, Kind, Millis};
+use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
+
+struct InMemory(MemoryContents, Arc<VirtualClock>);
+
+impl ContentsFixture for InMemory {
+    fn contents(&self) -> &dyn Contents {
+        &self.0
+    }
+
+    fn now(&self) -> Millis {
+        self.1.now()
+    }
+
+    fn spoil(&self, content: Hash, bytes: &[u8]) {
+        self.0.spoil(content, bytes.to_vec());
+    }
+}
+
+outlast_ports::contents_conformance!(|| {
+    let clock = Arc::new(VirtualClock::at(Millis(1_000)));
+    InMemory(MemoryContents::new(clock.clone()), clock)
+});
 
 struct StandsStill(VirtualClock);
 

@@ -3,7 +3,7 @@ use crate::host::Host;
 use crate::outfit::World;
 use outlast_ports::model::Files;
 use outlast_vocab::message::{Message, Part};
-use outlast_vocab::{Error, Hash, Kind};
+use outlast_vocab::{Error, Hash};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,10 +23,9 @@ pub(crate) async fn of<'m, H: Host>(
         let bytes = match (world.files.get(content), host.store()) {
             (Some(bytes), _) => bytes,
             (None, None) => continue,
-            (None, Some(store)) => match store.blob(content).await {
-                Ok(bytes) => world.files.keep(content, bytes.into()),
-                Err(error) if error.kind() == Kind::BlobNotFound => continue,
-                Err(error) => return Err(error),
+            (None, Some(store)) => match world.attachments(store).whole(content, room).await? {
+                Some(bytes) => world.files.keep(content, bytes.into()),
+                None => continue,
             },
         };
         if bytes.len() <= room {

@@ -8,6 +8,7 @@ use crate::recent::{Recent, Standing};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::step::{AtCheckpoint, Done};
+use outlast_ports::filed::Filed;
 use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
@@ -170,7 +171,8 @@ impl Journaled {
         }
     }
 
-    /// Writes it as soon as the disk has room and nobody else keeps the database locked, however long that takes; only
+    /// Writes it as soon as the disk has room, nobody else keeps the database locked, and contents outside can be put,
+    /// however long that takes; only
     /// a worker that shuts down gives up. Driving the turn again from its journal would be wrong here: the model would be
     /// asked for what it has said, and a call that is done would be taken for one whose outcome nobody knows.
     async fn write(&mut self, commit: Commit) -> Result<Receipt, Error> {
@@ -178,9 +180,8 @@ impl Journaled {
         let mut tries = 0;
         loop {
             tries += 1;
-            let now = self.world.clock.now();
-            let error = match self.store.commit(Commit { now, ..commit.clone() }).await {
-                Err(error) if matches!(error.kind(), Kind::StoreFull | Kind::StoreBusy) => error,
+            let error = match self.try_to_write(commit.clone()).await {
+                Err(error) if may_be_written_later(&error) => error,
                 written => return written,
             };
             tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
@@ -196,6 +197,24 @@ impl Journaled {
         }
     }
 
+    /// Writes it once the contents of its attachments are where they lie.
+    async fn try_to_write(&self, commit: Commit) -> Result<Receipt, Error> {
+        let now = self.world.clock.now();
+        if commit.files.is_empty() {
+            return self.store.commit(Commit { now, ..commit }).await;
+        }
+        let attachments = self.world.attachments(&self.store);
+        let here = commit.files.clone();
+        let files = attachments.place(commit.files).await?;
+        let written = self.store.commit(Commit { now, files, ..commit }).await;
+        if let Err(error) = &written
+            && error.kind() == Kind::AttachmentSwept
+        {
+            attachments.confirm(here, self.lease.worker, now).await?;
+        }
+        written
+    }
+
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
         let mut facts = std::mem::take(&mut self.noted);
         let mut blobs = Vec::new();
@@ -207,7 +226,7 @@ impl Journaled {
         let nodes: Vec<usize> =
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
         let values = std::mem::take(&mut self.values);
-        let files = std::mem::take(&mut self.files);
+        let files = std::mem::take(&mut self.files).into_iter().map(Filed::Here).collect();
         let partial = std::mem::take(&mut self.partial);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
         let receipt = self.write(Commit { lease, now, facts, values, blobs, files, partial, then }).await?;
@@ -224,6 +243,11 @@ impl Journaled {
         self.world.hub.committed(self.lease.session, receipt.last.seq);
         Ok(receipt)
     }
+}
+
+fn may_be_written_later(error: &Error) -> bool {
+    use Kind::{AttachmentSwept, AttachmentUnavailable, StoreBusy, StoreFull};
+    matches!(error.kind(), StoreFull | StoreBusy | AttachmentUnavailable | AttachmentSwept)
 }
 
 impl Host for Journaled {

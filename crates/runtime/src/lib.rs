@@ -2,9 +2,11 @@
 //!
 //! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
 //! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
-//! [`inline`] nowhere), [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
+//! [`inline`] nowhere), [`attachments`] are kept where
+//! their contents lie, [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
 
 mod asking;
+pub mod attachments;
 mod call;
 pub mod cancel;
 pub mod catalogue;

@@ -1,10 +1,13 @@
 //! What a turn works with: the ports of this process, and what its package resolves to among them.
+use crate::attachments::Attachments;
 use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
 use crate::governor::Governor;
 use crate::live::Hub;
 use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
+use outlast_ports::store::Store;
 use outlast_vocab::message::ModelName;
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::tool::Contract;
@@ -30,10 +33,12 @@ pub struct World {
     pub files: RecentFiles,
     /// Who may ask a provider, and when.
     pub governor: Governor,
+    /// Where the contents of attachments lie, unless that is the database.
+    pub contents: Option<Arc<dyn Contents>>,
 }
 
 impl World {
-    /// These ports, within these bounds.
+    /// These ports, within these bounds. Contents of attachments lie in the database.
     pub fn new(
         models: Vec<Arc<dyn ModelProvider>>,
         tools: Catalogue,
@@ -42,7 +47,13 @@ impl World {
         limits: Limits,
     ) -> Self {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
-        Self { models, tools, clock, entropy, limits, hub, files, governor: Governor::default() }
+        let governor = Governor::default();
+        Self { models, tools, clock, entropy, limits, hub, files, governor, contents: None }
+    }
+
+    /// The attachments of a database.
+    pub fn attachments(&self, store: &Arc<dyn Store>) -> Attachments {
+        Attachments::new(store.clone(), self.contents.clone(), self.limits.clone())
     }
 
     /// Who serves a model, and what is known of it.

@@ -12,8 +12,10 @@ use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
 use outlast_kernel::replay::History;
+use outlast_ports::contents::cut;
+use outlast_ports::filed::Lies;
 use outlast_ports::service::CallScope;
-use outlast_ports::store::{Store, Upload, ValueWrite};
+use outlast_ports::store::{AttachmentView, Store, Upload, ValueWrite};
 use outlast_ports::{Answer, BoxFuture};
 use outlast_vocab::effect::{AwaitEvent, DirectCall, DurableStep, Effect, Reply, Sleep, Slept, StepOutcome};
 use outlast_vocab::event::{Live, LiveKind};
@@ -27,6 +29,7 @@ use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -324,9 +327,29 @@ impl CallScope for Scope {
                 return Ok(own);
             }
             let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
-            let attachment = store.attachment(self.session, id).await?.attachment;
-            let bytes = store.blob(attachment.content).await?.into();
-            Ok(Upload { attachment, bytes })
+            self.world.attachments(store).load(self.session, id).await
+        })
+    }
+
+    fn attachment_info(&self, id: AttachmentId) -> Answer<'_, AttachmentView> {
+        let own = self.used().files.iter().find(|file| file.attachment.id == id).cloned();
+        Box::pin(async move {
+            if let Some(Upload { attachment, bytes }) = own {
+                return Ok(AttachmentView { attachment, bytes: bytes.len() as u64, lies: Lies::Here });
+            }
+            let store = self.store.as_ref().ok_or_else(|| not_durable("looking at an attachment"))?;
+            self.world.attachments(store).info(self.session, id).await
+        })
+    }
+
+    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>> {
+        let own = self.used().files.iter().find(|file| file.attachment.id == id).cloned();
+        Box::pin(async move {
+            if let Some(Upload { bytes, .. }) = own {
+                return Ok(cut(&bytes, range).to_vec());
+            }
+            let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
+            self.world.attachments(store).read(self.session, id, range).await
         })
     }
 

@@ -1,5 +1,6 @@
 //! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
 use crate::asking::backoff;
+use crate::attachments::{Attachments, Swept};
 use crate::cancel::{Canceller, cancel};
 use crate::catalogue::{Caller, Catalogue};
 use crate::drive::{Turn, TurnInput, drive};
@@ -13,9 +14,11 @@ use crate::recent::Recent;
 use crate::tasks::Tasks;
 use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::contents::Contents;
+use outlast_ports::filed::Filed;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::store::{
-    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Upload, Work,
+    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
@@ -46,10 +49,15 @@ const LOOK_FOR_END: Duration = Duration::from_millis(100);
 /// How often a turn is driven again under one lease after an error that may pass.
 const DRIVES_PER_LEASE: u32 = 5;
 
+/// How often contents are put for one input, if they may have been deleted each time.
+const PLACED_AT_MOST: u32 = 5;
+
 /// Everything a runtime is made of.
 pub struct Config {
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
+    /// Where the contents of attachments lie, unless that is the store.
+    pub contents: Option<Arc<dyn Contents>>,
     /// Who speaks to models.
     pub models: Vec<Arc<dyn ModelProvider>>,
     /// Where tools come from.
@@ -83,8 +91,9 @@ pub struct Input {
     pub head: String,
     /// JSON Schema that the answer must fit (R4.9).
     pub output: Option<Value>,
-    /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4).
-    pub files: Vec<Upload>,
+    /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
+    /// first ([`Runtime::attachments`]).
+    pub files: Vec<Filed>,
 }
 
 impl Input {
@@ -120,6 +129,8 @@ struct Inner {
     wake: Notify,
     stopping: watch::Sender<bool>,
     recent: Arc<Recent>,
+    /// Held while this worker deletes contents.
+    sweeping: tokio::sync::Mutex<()>,
     /// Sessions that are being taken: claimed, perhaps, and not driven yet.
     taking: AtomicUsize,
 }
@@ -138,11 +149,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, models, tools, package, clock, entropy, tasks, limits, worker } = config;
+        let Config { store, contents, models, tools, package, clock, entropy, tasks, limits, worker } =
+            config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
+        let world = World { contents, ..world };
         let outfit = Arc::new(Outfit::new(package, &world)?);
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let inner = Arc::new(Inner {
@@ -156,9 +169,13 @@ impl Runtime {
             wake: Notify::new(),
             stopping: watch::Sender::new(false),
             recent,
+            sweeping: tokio::sync::Mutex::default(),
             taking: AtomicUsize::new(0),
         });
         inner.tasks.spawn(keep(inner.clone()));
+        if inner.world.contents.is_some() {
+            inner.tasks.spawn(sweep(inner.clone()));
+        }
         Ok(Self { inner })
     }
 
@@ -170,6 +187,17 @@ impl Runtime {
     /// Where everything is kept.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
+    }
+
+    /// Attachments, and where their contents lie.
+    pub fn attachments(&self) -> Attachments {
+        self.inner.world.attachments(&self.inner.store)
+    }
+
+    /// Deletes contents outside the database that nothing refers to.
+    pub async fn sweep(&self) -> Result<Swept, Error> {
+        let _alone = self.inner.sweeping.lock().await;
+        self.attachments().sweep(self.inner.worker, self.now()).await
     }
 
     /// A fresh id for a session.
@@ -220,29 +248,27 @@ impl Runtime {
         before: impl FnOnce(&Accepted) -> T,
     ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
-        check_input(&input, &inner.world.limits)?;
+        check_input(&input, &inner.world.limits, self.attachments().most())?;
         let Input { target, mut parts, key, delivery, head, output, files } = input;
-        parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment.clone() }));
+        parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
-        let accepted = inner
-            .store
-            .accept(Accept {
-                target,
-                turn: TurnId::fresh(now, inner.world.entropy.for_id()),
-                parts,
-                key,
-                delivery,
-                head,
-                output,
-                package: Some(inner.outfit.fingerprint),
-                blobs: inner.outfit.to_store(),
-                files,
-                now,
-                taker: inner.taker(now),
-                queued_most: inner.world.limits.queued_inputs,
-            })
-            .await?;
+        let accept = Accept {
+            target,
+            turn: TurnId::fresh(now, inner.world.entropy.for_id()),
+            parts,
+            key,
+            delivery,
+            head,
+            output,
+            package: Some(inner.outfit.fingerprint),
+            blobs: inner.outfit.to_store(),
+            files: Vec::new(),
+            now,
+            taker: inner.taker(now),
+            queued_most: inner.world.limits.queued_inputs,
+        };
+        let accepted = self.accept(accept, files).await?;
         inner.outfit.was_stored();
         let made = before(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
@@ -252,6 +278,29 @@ impl Runtime {
             None => inner.wake.notify_one(),
         }
         Ok((Accepted { session, turn, duplicate, place, work: None }, made))
+    }
+
+    /// Writes an input once its contents are where they lie. If some of them may have been deleted meanwhile, they are
+    /// looked for and put again.
+    async fn accept(&self, accept: Accept, mut files: Vec<Filed>) -> Result<Accepted, Error> {
+        let inner = &self.inner;
+        if files.is_empty() {
+            return inner.store.accept(accept).await;
+        }
+        let attachments = self.attachments();
+        for tries in 1.. {
+            let placed = attachments.place(files.clone()).await?;
+            match inner.store.accept(Accept { files: placed, ..accept.clone() }).await {
+                Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
+                    tracing::info!(%error, "contents are looked for again");
+                    let Limits { backoff_first, backoff_most, .. } = inner.world.limits;
+                    inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    files = attachments.confirm(files, inner.worker, self.now()).await?;
+                }
+                written => return written,
+            }
+        }
+        unreachable!("the last try returns")
     }
 
     /// How a turn ended; waits until it has. An input that joined another turn ends as that one does.
@@ -356,7 +405,7 @@ fn is_stuck(key: &ReplayKey) -> bool {
     key.as_str().rsplit('/').next().is_some_and(|last| last.starts_with("stuck:"))
 }
 
-fn check_input(input: &Input, limits: &Limits) -> Result<(), Error> {
+fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usize)) -> Result<(), Error> {
     let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
     let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
     if says_nothing && input.files.is_empty() {
@@ -367,7 +416,7 @@ fn check_input(input: &Input, limits: &Limits) -> Result<(), Error> {
     limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
     limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
     for file in &input.files {
-        limits::check("attachment_bytes", file.bytes.len(), limits.attachment_bytes)?;
+        limits::check(name, usize::try_from(file.bytes()).unwrap_or(usize::MAX), most)?;
     }
     if let Some(schema) = &input.output {
         check_schema(schema, limits)?;
@@ -642,6 +691,26 @@ async fn keep(inner: Arc<Inner>) {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = inner.wake.notified() => keeper.looked = None,
             () = inner.world.clock.sleep(pause) => {}
+        }
+    }
+}
+
+/// Deletes contents that nothing refers to, now and then.
+async fn sweep(inner: Arc<Inner>) {
+    let mut stopping = inner.stopping.subscribe();
+    let runtime = Runtime { inner };
+    loop {
+        let Inner { world, .. } = &*runtime.inner;
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = world.clock.sleep(world.limits.sweep_every) => {}
+        }
+        match runtime.sweep().await {
+            Ok(Swept { looked_at, deleted }) => {
+                tracing::info!(looked_at, deleted, "unused contents were deleted");
+            }
+            Err(error) => tracing::warn!(%error, "unused contents could not be deleted; it is tried again"),
         }
     }
 }

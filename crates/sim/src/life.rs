@@ -107,6 +107,7 @@ impl Life {
         let bank = Bank::new(&around, spawner.clone())?;
         let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = Config {
+            contents: None,
             store: store.clone(),
             models: vec![Arc::new(SimModel {
                 clock: clock.clone(),

@@ -12,10 +12,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -165,6 +165,22 @@ CREATE TABLE partials (
 
 UPDATE blobs SET uses = uses + 1099511627776
 WHERE hash NOT IN (SELECT blob FROM records WHERE blob IS NOT NULL);
+";
+
+// Where an attachment's content lies: in `blobs` or, since this version, outside under its hash. `outside` counts its uses
+// and says who deletes it; the number of sweeps in `meta` is 8 bytes, big end first.
+const VERSION_3: &str = "
+ALTER TABLE attachments ADD COLUMN outside INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE outside (
+    content BLOB NOT NULL PRIMARY KEY,
+    uses INTEGER NOT NULL,
+    worker BLOB,
+    since INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX outside_left ON outside (content) WHERE uses = 0;
+
+INSERT INTO meta (name, value) VALUES ('sweeps', x'0000000000000000');
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

@@ -5,7 +5,7 @@ use crate::machine::{HandWriter, Machine};
 use crate::queue::Queue;
 use crate::reader::Readers;
 use crate::schema;
-use crate::tables::{Tables, has_leases};
+use crate::tables::{Tables, has_duties};
 use crate::workers::Workers;
 use crate::writer::{Job, Pending, Writer};
 use outlast_ports::BoxFuture;
@@ -164,7 +164,7 @@ fn workers(conn: &mut Connection, path: &Path, own: Option<WorkerId>) -> Result<
     let Some(own) = own else { return Ok(Workers::watched(path)) };
     // Nothing is written; the write lock keeps other processes from joining at the same time.
     let alone = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failure)?;
-    Workers::joined(path, own, |worker| has_leases(&alone, worker))
+    Workers::joined(path, own, |worker| has_duties(&alone, worker))
 }
 
 impl Writing {

@@ -2,8 +2,8 @@
 //! stopped or not; the system lets go of it when the process is gone, however it went.
 //!
 //! What counts as evidence: the file is there and its lock is free. A file that is not there proves nothing (the worker
-//! never made one), so a file stays as long as a session is leased to its worker. It is removed by its worker when that
-//! ends without leases, or by the next worker that starts.
+//! never made one), so a file stays as long as a session is leased to its worker or content is deleted by it. It is removed
+//! by its worker when that ends without either, or by the next worker that starts.
 use crate::connect::{beside, refusal};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::fs::{self, File, TryLockError};
@@ -46,13 +46,13 @@ impl Workers {
         Self { evidence: Evidence::Told(is_dead), own }
     }
 
-    /// Those of the database at `path`, joined by a worker. Files of workers that are dead and hold no lease are removed.
+    /// Those of the database at `path`, joined by a worker. Files of workers whose death nobody will ask for are removed.
     ///
     /// Call it under the database's write lock: between making a file and locking it, nobody may take it for a dead one's.
     pub(crate) fn joined(
         path: &Path,
         worker: WorkerId,
-        has_leases: impl Fn(WorkerId) -> Result<bool, Error>,
+        has_duties: impl Fn(WorkerId) -> Result<bool, Error>,
     ) -> Result<Self, Error> {
         let workers = Self::watched(path);
         let folder = beside(path, "-workers");
@@ -61,7 +61,7 @@ impl Workers {
         for found in fs::read_dir(&folder).map_err(failed)? {
             let name = found.map_err(failed)?.file_name();
             let Some(other) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            if workers.is_dead(other) && !has_leases(other)? {
+            if workers.is_dead(other) && !has_duties(other)? {
                 workers.remove(other);
             }
         }

@@ -7,7 +7,7 @@ use crate::connect;
 use crate::error::{caught, failure, stopped};
 use crate::queue::Queued;
 use crate::sqlite::Shared;
-use crate::tables::{Held, Tables, has_leases};
+use crate::tables::{Held, Tables, has_duties};
 use crate::wal::{self, Wal};
 use outlast_vocab::{Error, Failure, Kind};
 use rusqlite::Connection;
@@ -269,7 +269,7 @@ impl Writer {
     pub(crate) fn close(mut self) {
         // A file of ours that stays is evidence of our death for those who find our leases.
         if let Some(worker) = self.shared.workers.own()
-            && let Ok(false) = has_leases(&self.conn, worker)
+            && let Ok(false) = has_duties(&self.conn, worker)
         {
             self.shared.workers.leave();
         }

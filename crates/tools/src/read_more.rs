@@ -1,5 +1,6 @@
 //! `read_more`: reads on in an attachment, such as a result that was too large to be shown whole (R6.14).
 use outlast_ports::service::Attachments;
+use outlast_ports::store::AttachmentView;
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
 use outlast_vocab::Error;
 use outlast_vocab::id::AttachmentId;
@@ -22,7 +23,7 @@ pub struct ReadArgs {
     /// The attachment's id, like `att_…`.
     attachment: String,
     /// How many bytes to skip; 0 when absent.
-    offset: Option<usize>,
+    offset: Option<u64>,
     /// How many bytes to read; 8192 when absent, 24576 at most.
     bytes: Option<usize>,
 }
@@ -39,25 +40,34 @@ impl Tool for ReadMore {
 
     async fn run(&self, attachments: Attachments, _: Call, args: ReadArgs) -> Result<Ran, Error> {
         let id: AttachmentId = args.attachment.parse()?;
-        let file = attachments.get(id).await?;
-        let Ok(text) = std::str::from_utf8(&file.bytes) else {
-            let media_type = file.attachment.media_type.as_str();
-            return Err(failed(format!("{id} is {media_type} and no text")));
-        };
+        let AttachmentView { attachment, bytes, .. } = attachments.info(id).await?;
         let offset = args.offset.unwrap_or(0);
-        if offset > text.len() {
+        if offset > bytes {
             return Err(failed(format!(
-                "offset {offset} is behind the end of {id}, which has {} bytes",
-                text.len()
+                "offset {offset} is behind the end of {id}, which has {bytes} bytes"
             )));
         }
-        let start = text.floor_char_boundary(offset);
         let wanted = args.bytes.unwrap_or(BYTES).clamp(1, READ_BYTES);
-        // At least one character, however wide it is.
-        let end = text.ceil_char_boundary(start + 1).max(text.floor_char_boundary(start + wanted));
-        let next = (end < text.len()).then_some(end);
-        done(json!({"text": &text[start..end], "offset": start, "next_offset": next, "bytes": text.len()}))
+        // What is read may begin and end inside a character, which has four bytes at most.
+        let before = offset.saturating_sub(3);
+        let read = attachments.read(id, before..offset + wanted as u64 + 4).await?;
+        let Some((start, text)) = piece(&read, usize::try_from(offset - before).unwrap_or(0), wanted) else {
+            return Err(failed(format!("{id} is {} and no text", attachment.media_type.as_str())));
+        };
+        let start = before + start as u64;
+        let next = Some(start + text.len() as u64).filter(|next| *next < bytes);
+        done(json!({"text": text, "offset": start, "next_offset": next, "bytes": bytes}))
     }
+}
+
+/// The characters from the one at `offset` on, as many as fit into `wanted` bytes but at least one, and where they begin.
+/// Bytes that are no text have none.
+fn piece(bytes: &[u8], offset: usize, wanted: usize) -> Option<(usize, &str)> {
+    let begins = |at: &usize| bytes.get(*at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000);
+    let start = (0..=offset).rev().take(4).find(begins)?;
+    let first = (start + 1..=bytes.len()).find(begins).unwrap_or(bytes.len());
+    let end = (first..=(start + wanted).min(bytes.len())).rev().find(begins).unwrap_or(first);
+    Some((start, std::str::from_utf8(&bytes[start..end]).ok()?))
 }
 
 #[cfg(test)]

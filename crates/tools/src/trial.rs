@@ -1,8 +1,10 @@
 //! Where tests call a tool as the runtime does, with values and steps in memory.
 use crate::{FileRoot, WallClock};
 use outlast_ports::clock::VirtualClock;
+use outlast_ports::contents::cut;
+use outlast_ports::filed::Lies;
 use outlast_ports::service::{CallScope, Services};
-use outlast_ports::store::Upload;
+use outlast_ports::store::{AttachmentView, Upload};
 use outlast_ports::tool::{Call, Ran, ToolProvider, Toolbox};
 use outlast_ports::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Reply};
@@ -14,6 +16,7 @@ use outlast_vocab::{CallId, Error, Kind, Millis, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -146,6 +149,17 @@ impl CallScope for Scope {
         let found = self.files.lock().unwrap().get(&id).cloned();
         let missing = || Error::new(Kind::AttachmentNotFound, format!("no attachment {id}"));
         Box::pin(ready(found.ok_or_else(missing)))
+    }
+
+    fn attachment_info(&self, id: AttachmentId) -> Answer<'_, AttachmentView> {
+        Box::pin(async move {
+            let Upload { attachment, bytes } = self.attachment(id).await?;
+            Ok(AttachmentView { attachment, bytes: bytes.len() as u64, lies: Lies::Here })
+        })
+    }
+
+    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>> {
+        Box::pin(async move { Ok(cut(&self.attachment(id).await?.bytes, range).to_vec()) })
     }
 
     fn model(&self) -> Result<ModelName, Error> {

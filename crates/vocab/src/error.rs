@@ -205,6 +205,12 @@ kinds! {
     AttachmentEmpty = "attachment.empty", Reject, 400;
     /// An attachment's media type cannot be stored.
     AttachmentMediaType = "attachment.media_type", Reject, 415;
+    /// The place where contents of attachments lie does not answer.
+    AttachmentUnavailable = "attachment.unavailable", Retry, 503;
+    /// Content was deleted as unused while it was being attached.
+    AttachmentSwept = "attachment.swept", Retry, 409;
+    /// The content of an attachment does not fit its hash.
+    AttachmentCorrupt = "attachment.corrupt", Park, 500;
 
     /// An invariant of Outlast does not hold.
     Internal = "internal", Bug, 500;

@@ -46,6 +46,22 @@ impl Hash {
     }
 }
 
+/// Hashes bytes as they come: the same as [`Hash::of`] of all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Hashing(blake3::Hasher);
+
+impl Hashing {
+    /// Takes the next bytes in.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of everything that was taken in.
+    pub fn hash(&self) -> Hash {
+        Hash(self.0.finalize().into())
+    }
+}
+
 fn absorb<'a>(hasher: &mut blake3::Hasher, purpose: &str, parts: impl IntoIterator<Item = &'a [u8]>) {
     frame(hasher, purpose.as_bytes());
     for part in parts {
@@ -106,6 +122,13 @@ mod tests {
         let hash = Hash::of(b"outlast");
         assert_eq!(hash.to_string().parse::<Hash>().unwrap(), hash);
         assert_eq!("zz".parse::<Hash>().unwrap_err().kind(), crate::Kind::IdInvalid);
+    }
+
+    #[test]
+    fn bytes_that_come_in_pieces_have_the_hash_of_the_whole() {
+        let mut hashing = Hashing::default();
+        [b"out".as_slice(), b"", b"last"].into_iter().for_each(|piece| hashing.update(piece));
+        assert_eq!(hashing.hash(), Hash::of(b"outlast"));
     }
 
     #[test]

@@ -19,8 +19,16 @@ pub struct Limits {
     pub input_bytes: usize,
     /// Attachments of one input.
     pub attachments_per_input: usize,
-    /// Bytes of one attachment.
+    /// Bytes of one attachment whose content lies in the database, or is held in memory.
     pub attachment_bytes: usize,
+    /// Bytes of one attachment whose content lies outside the database.
+    pub outside_bytes: usize,
+    /// How old content outside the database must be before it is deleted because nothing refers to it.
+    pub content_grace: Duration,
+    /// How often a worker looks for content outside the database that nothing refers to.
+    pub sweep_every: Duration,
+    /// How long a process that died may have left the deletion of content under way.
+    pub deletion_lasts: Duration,
     /// Bytes of attachments that a model is shown in one call; older ones stay out.
     pub shown_file_bytes: usize,
     /// Bytes of attachments that the arguments of one call may stand for.
@@ -105,6 +113,10 @@ impl Default for Limits {
             input_bytes: 1 << 20,
             attachments_per_input: 16,
             attachment_bytes: 32 << 20,
+            outside_bytes: 1 << 30,
+            content_grace: Duration::from_hours(24),
+            sweep_every: Duration::from_hours(1),
+            deletion_lasts: Duration::from_mins(5),
             shown_file_bytes: 64 << 20,
             projected_bytes: 16 << 20,
             recent_file_bytes: 32 << 20,

@@ -1,6 +1,7 @@
 //! Content by hash, large bodies, attachments, and the values of a session (R3.7, R3.12, R3.15, R6.4, R12.4).
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
+use crate::filed::Lies;
 use crate::store::{
     Accept, AttachmentView, Commit, Fork, ForkTo, Lease, Partial, Said, Then, Upload, ValueWrite,
 };
@@ -103,11 +104,14 @@ fn upload(text: &str) -> Result<Upload, Error> {
 pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s: &Scene<'_>) -> Rule {
     let [first, second] = [upload("first")?, upload("second")?];
     let session = s.fresh_session().await?;
-    let lease = s.begin_as(Accept { files: vec![first.clone()], ..s.driven(session, "see") }).await?.lease;
-    let files = vec![second.clone(), first.clone()];
+    let lease =
+        s.begin_as(Accept { files: vec![first.clone().into()], ..s.driven(session, "see") }).await?.lease;
+    let files = vec![second.clone().into(), first.clone().into()];
     s.commit(Commit { files, ..values(&lease, Vec::new()) }).await?;
-    let mut expected = [first, second]
-        .map(|Upload { attachment, bytes }| AttachmentView { attachment, bytes: bytes.len() as u64 });
+    let mut expected = [first, second].map(|Upload { attachment, bytes }| {
+        let bytes = bytes.len() as u64;
+        AttachmentView { attachment, bytes, lies: Lies::Here }
+    });
     for view in &expected {
         assert_eq!(s.attachment(session, view.attachment.id).await?, *view);
         assert_eq!(Hash::of(&s.blob(view.attachment.content).await?), view.attachment.content);
@@ -119,10 +123,23 @@ pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s
     Ok(())
 }
 
+pub(super) async fn a_range_of_content_is_read_alone(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let blobs = vec![b"0123456789".to_vec()];
+    s.commit(Commit { blobs, ..values(&lease, Vec::new()) }).await?;
+    let hash = Hash::of(b"0123456789");
+    for (range, expected) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..11, ""), (5..5, "")] {
+        assert_eq!(s.blob_range(hash, range).await?, expected.as_bytes());
+    }
+    refused(s.blob_range(Hash::of(b"never stored"), 0..1).await, Kind::BlobNotFound);
+    Ok(())
+}
+
 pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &Scene<'_>) -> Rule {
     let file = upload("shared by a fork")?;
     let parent = s.fresh_session().await?;
-    let lease = s.begin_as(Accept { files: vec![file.clone()], ..s.driven(parent, "see") }).await?.lease;
+    let lease =
+        s.begin_as(Accept { files: vec![file.clone().into()], ..s.driven(parent, "see") }).await?.lease;
     s.commit(Commit::new(
         lease,
         NOW,
@@ -143,7 +160,7 @@ pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Sc
     let mut sessions = Vec::new();
     for _ in 0..2 {
         let session = s.fresh_session().await?;
-        let files = vec![file.clone(), file.clone()];
+        let files = vec![file.clone().into(), file.clone().into()];
         let lease = s.begin_as(Accept { files, ..s.driven(session, "see") }).await?.lease;
         s.commit(Commit::new(lease, NOW, Vec::new(), Then::End(End::Answered { text: String::new() })))
             .await?;
@@ -159,7 +176,8 @@ pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Sc
 pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(s: &Scene<'_>) -> Rule {
     let file = upload("a package, and a file")?;
     let session = s.fresh_session().await?;
-    let lease = s.begin_as(Accept { files: vec![file.clone()], ..s.driven(session, "see") }).await?.lease;
+    let lease =
+        s.begin_as(Accept { files: vec![file.clone().into()], ..s.driven(session, "see") }).await?.lease;
     let blobs = vec![file.bytes.to_vec()];
     let end = Then::End(End::Answered { text: String::new() });
     s.commit(Commit { blobs, ..Commit::new(lease, NOW, Vec::new(), end) }).await?;

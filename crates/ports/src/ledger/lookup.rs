@@ -14,6 +14,7 @@ use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Records of a session after a cursor.
 pub fn records(
@@ -304,8 +305,8 @@ pub fn attachment(
 ) -> Result<AttachmentView, Error> {
     let mut row = session_row(rows, session)?;
     loop {
-        if let Some(AttachmentRow { attachment, bytes, .. }) = rows.attachment(row.no, id)? {
-            return Ok(AttachmentView { attachment, bytes });
+        if let Some(found) = rows.attachment(row.no, id)? {
+            return Ok(attachment_view(found));
         }
         let Some(parent) = row.forked_from else {
             let detail = format!("session {session} has no attachment {id}");
@@ -322,8 +323,12 @@ pub fn attachments(
     limit: usize,
 ) -> Result<Vec<AttachmentView>, Error> {
     let row = session_row(rows, session)?;
-    let view = |AttachmentRow { attachment, bytes, .. }| AttachmentView { attachment, bytes };
-    Ok(rows.attachments(row.no, limit)?.into_iter().map(view).collect())
+    Ok(rows.attachments(row.no, limit)?.into_iter().map(attachment_view).collect())
+}
+
+fn attachment_view(row: AttachmentRow) -> AttachmentView {
+    let AttachmentRow { attachment, bytes, lies, .. } = row;
+    AttachmentView { attachment, bytes, lies }
 }
 
 /// What was kept of the reply that a turn was getting: the pieces that follow each other, as one.
@@ -349,6 +354,12 @@ pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
         return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not fit its hash")));
     }
     Ok(bytes)
+}
+
+/// Some of the bytes with this hash, which are not held against it.
+pub fn blob_range(rows: &dyn ReadRows, hash: Hash, range: Range<u64>) -> Result<Vec<u8>, Error> {
+    rows.blob_range(hash, range)?
+        .ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}")))
 }
 
 /// A value of a session.

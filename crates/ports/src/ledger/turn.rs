@@ -1,12 +1,14 @@
 //! Writes that take inputs in and move turns on.
+use super::outside::use_outside;
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
+use crate::filed::{Filed, Lies};
 use crate::rows::{
     AttachmentRow, ClaimRow, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow,
     TurnNo, TurnRow,
 };
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
-    SessionState, Taker, Target, Then, TurnState, Upload, Work,
+    SessionState, Taker, Target, Then, TurnState, Work,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
 use outlast_vocab::message::Part;
@@ -102,14 +104,24 @@ fn put_blobs(rows: &mut dyn Rows, blobs: &[Vec<u8>]) -> Result<(), Error> {
     blobs.iter().try_for_each(|blob| rows.pin_blob(Hash::of(blob), blob))
 }
 
-/// Keeps the bytes of attachments, counted once for each session that uses them (R12.4).
-fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Upload>) -> Result<(), Error> {
-    for Upload { attachment, bytes } in files {
-        if rows.attachment(session, attachment.id)?.is_some() {
+/// Keeps attachments, counted once for each session that uses them (R12.4).
+fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Filed>) -> Result<(), Error> {
+    for file in files {
+        if rows.attachment(session, file.attachment().id)?.is_some() {
             continue;
         }
-        rows.put_blob(attachment.content, &bytes)?;
-        rows.insert_attachment(&AttachmentRow { session, attachment, bytes: bytes.len() as u64 })?;
+        let (attachment, bytes) = (file.attachment().clone(), file.bytes());
+        let lies = match file {
+            Filed::Here(upload) => {
+                rows.put_blob(attachment.content, &upload.bytes)?;
+                Lies::Here
+            }
+            Filed::Outside(outside) => {
+                use_outside(rows, &outside)?;
+                Lies::Outside
+            }
+        };
+        rows.insert_attachment(&AttachmentRow { session, attachment, bytes, lies })?;
     }
     Ok(())
 }

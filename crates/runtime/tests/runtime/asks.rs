@@ -58,7 +58,7 @@ fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut Config), Arc<Mutex<Vec<String>
     (change, heard)
 }
 
-fn answered(text: &str) -> End {
+pub(crate) fn answered(text: &str) -> End {
     End::Answered { text: text.to_owned() }
 }
 
@@ -116,7 +116,7 @@ async fn a_reply_that_was_being_said_when_the_process_died_goes_on_behind_what_w
     assert!(went_on >= 2 && finished_early >= 1, "{went_on} went on, {finished_early} were done");
 }
 
-async fn life_end(life: &Life, input: Input) -> End {
+pub(crate) async fn life_end(life: &Life, input: Input) -> End {
     let turn = life.runtime.submit(input).await.unwrap().turn;
     life.end(turn).await
 }
@@ -183,9 +183,9 @@ async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
 
 /// What was shown of attachments: how many bytes each had, or that it was missing.
 #[derive(Default)]
-struct Viewer(Mutex<Vec<Option<usize>>>);
+pub(crate) struct Viewer(pub(crate) Mutex<Vec<Option<usize>>>);
 
-struct Views(Arc<Viewer>);
+pub(crate) struct Views(pub(crate) Arc<Viewer>);
 
 impl ModelProvider for Views {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
@@ -206,7 +206,7 @@ impl ModelProvider for Views {
     }
 }
 
-fn picture(bytes: &[u8]) -> Upload {
+pub(crate) fn picture(bytes: &[u8]) -> Upload {
     Upload::new("image/png".to_owned().try_into().unwrap(), Some("p.png".into()), bytes).unwrap()
 }
 
@@ -216,7 +216,7 @@ async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_kno
     let shown = viewer.clone();
     let change = move |config: &mut Config| config.models = vec![Arc::new(Views(viewer))];
     let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
-    let files = vec![picture(b"a picture"), picture(b"another")];
+    let files = vec![picture(b"a picture").into(), picture(b"another").into()];
     assert_eq!(life_end(&life, Input { files, ..input("what is this?") }).await, answered("seen"));
     assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7)]);
     // The next turn is shown it too. A reference whose bytes nobody has is shown as missing.
@@ -235,9 +235,9 @@ async fn an_attachment_over_its_limit_is_refused_with_both_numbers() {
     };
     let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let send = |files| life.runtime.submit(Input { files, ..input("see") });
-    let large = send(vec![picture(b"four")]).await.unwrap_err();
+    let large = send(vec![picture(b"four").into()]).await.unwrap_err();
     assert_eq!(large.to_string(), "limit.exceeded: attachment_bytes is limited to 3, but this needs 4");
-    let many = send(vec![picture(b"1"), picture(b"2")]).await.unwrap_err();
+    let many = send(vec![picture(b"1").into(), picture(b"2").into()]).await.unwrap_err();
     assert_eq!(many.to_string(), "limit.exceeded: attachments_per_input is limited to 1, but this needs 2");
     assert_eq!(
         Upload::new("text/plain".to_owned().try_into().unwrap(), None, *b"").unwrap_err().kind(),
@@ -323,7 +323,7 @@ impl Tool for ReadMore {
     }
 }
 
-fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+pub(crate) fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
     let witness = witness.clone();
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());

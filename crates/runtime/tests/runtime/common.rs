@@ -373,6 +373,7 @@ pub(crate) async fn live_with(
     let package = package(&toolbox);
     let worker = WorkerId::from_u128(number);
     let mut config = Config {
+        contents: None,
         store,
         models: vec![Arc::new(Played(script.clone()))],
         tools: vec![Arc::new(toolbox)],

@@ -4,6 +4,7 @@ mod common;
 mod crash;
 mod full;
 mod inline;
+mod outside;
 mod ownership;
 mod pinned;
 mod projection;

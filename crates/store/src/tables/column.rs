@@ -1,6 +1,8 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
+use outlast_ports::filed::Lies;
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Node, PartialRow, RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, Condemned, Node, OutsideRow, PartialRow, RecordRow, SessionNo, SessionRow,
+    TurnNo, TurnRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
@@ -98,7 +100,7 @@ macro_rules! claim {
 /// The columns of an attachment, in the order that [`read_attachment`] takes them.
 macro_rules! attachment {
     ($rest:literal) => {
-        concat!("SELECT session, id, content, media_type, name, bytes FROM attachments ", $rest)
+        concat!("SELECT session, id, content, media_type, name, bytes, outside FROM attachments ", $rest)
     };
 }
 
@@ -184,7 +186,19 @@ pub(super) fn read_attachment(row: &Row<'_>) -> Result<AttachmentRow> {
             .map_err(|cause: Error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, cause.into()))?,
         name: row.get(4)?,
     };
-    Ok(AttachmentRow { session: SessionNo(row.get(0)?), attachment, bytes: read_whole(row, 5)? })
+    let lies = if row.get(6)? { Lies::Outside } else { Lies::Here };
+    Ok(AttachmentRow { session: SessionNo(row.get(0)?), attachment, bytes: read_whole(row, 5)?, lies })
+}
+
+pub(super) fn read_outside(row: &Row<'_>) -> Result<OutsideRow> {
+    let condemned = match row.get::<_, Option<i64>>(3)? {
+        Some(_) => Some(Condemned {
+            worker: WorkerId::from_u128(read_id(row, 2)?),
+            since: Millis(read_whole(row, 3)?),
+        }),
+        None => None,
+    };
+    Ok(OutsideRow { content: read_hash(row, 0)?, uses: read_whole(row, 1)?, condemned })
 }
 
 pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {
@@ -210,7 +224,7 @@ pub(super) fn read_perhaps(row: &Row<'_>, column: usize) -> Result<Option<u64>> 
     found.map(|number| u64::try_from(number).map_err(|_| odd(column, number))).transpose()
 }
 
-fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
+pub(super) fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
     row.get(column).map(Hash::from_bytes)
 }
 

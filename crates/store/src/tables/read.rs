@@ -2,9 +2,10 @@
 use super::column::{self, id, limit, whole};
 use super::{Held, Tables};
 use crate::error::failure;
+use outlast_ports::filed::Sweeps;
 use outlast_ports::rows::{
-    AttachmentRow, ClaimRow, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
-    TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, Node, OutsideRow, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo,
+    SessionRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -12,7 +13,8 @@ use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Hash, Millis};
-use rusqlite::params;
+use rusqlite::{MAIN_DB, params};
+use std::ops::Range;
 
 // A state stands in its statement, because only then SQLite sees that an index over that state serves it.
 const IDLE: &str = column::session!("WHERE state = 0 AND no > ?1 ORDER BY no LIMIT ?2");
@@ -184,6 +186,33 @@ impl ReadRows for Tables<'_> {
 
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
         self.one("SELECT bytes FROM blobs WHERE hash = ?1", [hash.as_bytes()], |row| row.get(0))
+    }
+
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        let sql = "SELECT rowid FROM blobs WHERE hash = ?1";
+        let Some(row) = self.one(sql, [hash.as_bytes()], |row| row.get(0))? else { return Ok(None) };
+        // `substr` would read the whole value first.
+        let blob = self.conn.blob_open(MAIN_DB, "blobs", "bytes", row, true).map_err(failure)?;
+        let inside = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());
+        let (start, end) = (inside(range.start), inside(range.end));
+        let mut bytes = vec![0; end.saturating_sub(start)];
+        blob.read_at_exact(&mut bytes, start).map_err(failure)?;
+        Ok(Some(bytes))
+    }
+
+    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+        let sql = "SELECT content, uses, worker, since FROM outside WHERE content = ?1";
+        self.one(sql, [content.as_bytes()], column::read_outside)
+    }
+
+    fn left(&self, most: usize) -> Result<Vec<Hash>, Error> {
+        let sql = "SELECT content FROM outside WHERE uses = 0 ORDER BY content LIMIT ?1";
+        self.all(sql, [limit(most)], |row| column::read_hash(row, 0))
+    }
+
+    fn sweeps(&self) -> Result<Sweeps, Error> {
+        let number = self.one("SELECT value FROM meta WHERE name = 'sweeps'", [], |row| row.get(0))?;
+        Ok(Sweeps(number.map_or(0, u64::from_be_bytes)))
     }
 
     fn secret(&self) -> Result<[u8; 32], Error> {

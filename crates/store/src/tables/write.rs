@@ -1,9 +1,10 @@
 //! Writes rows. What never changes in a session or a turn is written once, when it is added.
 use super::column::{self, id, whole};
 use super::{Held, Tables};
+use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Node, PINNED, PartialRow, RecordRow, ResolutionRow, Rows, SessionNo,
-    SessionRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, Node, OutsideRow, PINNED, PartialRow, RecordRow, ResolutionRow, Rows,
+    SessionNo, SessionRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{SessionId, WorkerId};
@@ -76,13 +77,17 @@ impl Rows for Tables<'_> {
             "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM partials WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM turns WHERE session = ?1",
-            "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments WHERE session = ?1 AND content = blobs.hash)
-             WHERE hash IN (SELECT content FROM attachments WHERE session = ?1)",
+            "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments
+             WHERE session = ?1 AND outside = 0 AND content = blobs.hash)
+             WHERE hash IN (SELECT content FROM attachments WHERE session = ?1 AND outside = 0)",
+            "UPDATE outside SET uses = uses - (SELECT count(*) FROM attachments
+             WHERE session = ?1 AND outside = 1 AND attachments.content = outside.content)
+             WHERE content IN (SELECT content FROM attachments WHERE session = ?1 AND outside = 1)",
             "UPDATE blobs SET uses = uses - (SELECT count(*) FROM records WHERE session = ?1 AND blob = blobs.hash)
              WHERE hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)",
             "DELETE FROM blobs WHERE uses = 0
              AND (hash IN (SELECT blob FROM records WHERE session = ?1 AND blob IS NOT NULL)
-                  OR hash IN (SELECT content FROM attachments WHERE session = ?1))",
+                  OR hash IN (SELECT content FROM attachments WHERE session = ?1 AND outside = 0))",
             "DELETE FROM attachments WHERE session = ?1",
             "DELETE FROM records WHERE session = ?1",
             "DELETE FROM claims WHERE session = ?1",
@@ -268,16 +273,42 @@ impl Rows for Tables<'_> {
     fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error> {
         let Attachment { id: attachment, content, media_type, name } = &row.attachment;
         self.run(
-            "INSERT INTO attachments (session, id, content, media_type, name, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO attachments (session, id, content, media_type, name, bytes, outside)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![
                 row.session.0,
                 id(attachment.to_u128()),
                 content.as_bytes(),
                 media_type.as_str(),
                 name,
-                whole(row.bytes)
+                whole(row.bytes),
+                row.lies == Lies::Outside,
             ],
         )?;
+        Ok(())
+    }
+
+    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO outside (content, uses, worker, since) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (content) DO UPDATE SET uses = ?2, worker = ?3, since = ?4",
+            params![
+                row.content.as_bytes(),
+                whole(row.uses),
+                row.condemned.map(|condemned| id(condemned.worker.to_u128())),
+                row.condemned.map(|condemned| whole(condemned.since.0)),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
+        self.run("DELETE FROM outside WHERE content = ?1", [content.as_bytes()])?;
+        Ok(())
+    }
+
+    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
+        self.run("UPDATE meta SET value = ?1 WHERE name = 'sweeps'", [sweeps.0.to_be_bytes()])?;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What a store is asked, as data, and what it says.
 use crate::conformance::Fixture;
+use crate::filed::Condemn;
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -50,6 +51,11 @@ pub(super) enum Ask {
     Attachment(SessionId, AttachmentId),
     Attachments(SessionId, usize),
     Said(TurnId),
+    Sweeps,
+    Left(usize),
+    Condemn(Condemn),
+    Acquit(Condemn),
+    Forget(Vec<Hash>, WorkerId),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
     /// Whether the secret is the same when it is asked for again; it is another one in every store.
@@ -198,6 +204,11 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Attachments(session, limit) => {
             Answer::of("attachments", store.attachments(session, limit).await)
         }
+        Ask::Sweeps => Answer::of("sweeps", store.sweeps().await),
+        Ask::Left(limit) => Answer::of("left", store.left(limit).await),
+        Ask::Condemn(condemn) => Answer::of("condemn", store.condemn(condemn).await),
+        Ask::Acquit(condemn) => Answer::of("acquit", store.acquit(condemn).await),
+        Ask::Forget(contents, worker) => Answer::of("forget", store.forget(contents, worker).await),
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
         Ask::ValueNames(session, prefix, limit) => {

@@ -1,7 +1,7 @@
 //! Draws the writes of a worker: what a turn would write, what a worker that lost its lease would write, and nonsense.
 use super::dice::Dice;
 use super::known::{Claim, Known};
-use super::things::{blob, later, resolution, text, turn, upload, value_name, wait_key, worker};
+use super::things::{blob, filed, later, resolution, text, turn, value_name, wait_key, worker};
 use crate::conformance::scene::{
     answered, asked, call, joined, model_call, performed, reclaimed, reply, started,
 };
@@ -29,7 +29,7 @@ pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
         facts,
         values: if dice.percent(25) { dice.some(3, |dice| value(known, dice)) } else { Vec::new() },
         blobs: if dice.percent(10) { vec![blob(dice)] } else { Vec::new() },
-        files: if dice.percent(10) { vec![upload(dice)] } else { Vec::new() },
+        files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },
         partial: partial(dice),
         then,
     })

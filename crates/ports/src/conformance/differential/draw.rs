@@ -4,16 +4,18 @@ use super::commit;
 use super::dice::Dice;
 use super::known::Known;
 use super::things::{
-    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, head, node, resolution, seq, session,
-    taker, text, turn, upload, value_name, verdict, wait_key, worker,
+    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, contents, filed, head, node, resolution,
+    seq, session, taker, text, turn, upload, value_name, verdict, wait_key, worker,
 };
 use crate::conformance::scene::ALL;
+use crate::filed::Condemn;
 use crate::store::{Accept, Fork, ForkTo, Taker, Target};
 use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, NodeRef};
 use outlast_vocab::{Hash, Millis};
 use serde_json::json;
+use std::time::Duration;
 
 /// The next operation: one ask, or several writes at the same moment.
 pub(super) fn asks(known: &mut Known, dice: &mut Dice) -> Vec<Ask> {
@@ -60,6 +62,8 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
     (5, |known, dice| Ask::Fork(fork(known, dice))),
     (3, rewind),
     (1, |known, dice| Ask::Delete(session(known, dice))),
+    (1, condemn),
+    (1, |known, dice| Ask::Forget(contents(dice), worker(known, dice))),
     (4, |known, dice| Ask::Delete(node(known, dice).session)),
     (5, |known, dice| Ask::Settle(call(known, dice), verdict(known, dice), known.now)),
 ];
@@ -82,6 +86,12 @@ fn renew(known: &mut Known, dice: &mut Dice) -> Ask {
     Ask::Renew(Taker { worker: holder.unwrap_or(taker.worker), ..taker })
 }
 
+fn condemn(known: &mut Known, dice: &mut Dice) -> Ask {
+    let (contents, worker, now) = (contents(dice), worker(known, dice), known.now);
+    let condemn = Condemn { contents, worker, now, lasts: Duration::from_millis(50) };
+    if dice.percent(20) { Ask::Acquit(condemn) } else { Ask::Condemn(condemn) }
+}
+
 fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
     let NodeRef { session, seq } = node(known, dice);
     let to = dice.percent(80).then_some(seq);
@@ -90,7 +100,7 @@ fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
 
 fn look(known: &mut Known, dice: &mut Dice) -> Ask {
     let limit = dice.one_of(LIMITS);
-    match dice.below(23) {
+    match dice.below(25) {
         0 => Ask::Records(session(known, dice), seq(known, dice), limit),
         1 => Ask::TurnRecords(turn(known, dice)),
         2 => Ask::Feed(usize::try_from(dice.below(40)).unwrap_or(0), limit),
@@ -111,6 +121,8 @@ fn look(known: &mut Known, dice: &mut Dice) -> Ask {
         17 => Ask::Value(session(known, dice), value_name(dice)),
         19 => Ask::Attachment(session(known, dice), upload(dice).attachment.id),
         20 => Ask::Attachments(session(known, dice), limit),
+        22 => Ask::Sweeps,
+        23 => Ask::Left(limit),
         21 => Ask::Said(turn(known, dice)),
         18 => Ask::ValueNames(session(known, dice), dice.one_of(PREFIXES).to_owned(), limit),
         _ => Ask::Secret,
@@ -130,7 +142,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         output: dice.percent(10).then(|| json!({ "type": "object" })),
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
-        files: if dice.percent(10) { vec![upload(dice)] } else { Vec::new() },
+        files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },
         now: known.now,
         taker: dice.percent(60).then(|| taker(known, dice)),
         queued_most: dice.one_of(&[0, 2, 100, 100, 100]),

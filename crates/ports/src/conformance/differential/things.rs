@@ -2,12 +2,13 @@
 use super::dice::Dice;
 use super::known::Known;
 use crate::conformance::scene::{ALL, place};
+use crate::filed::{Filed, Outside, Sweeps};
 use crate::store::{MAIN, Taker, Upload};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::{MediaType, ToolResult};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
+use outlast_vocab::{Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 
 pub(super) const SESSION_KEYS: &[&str] = &["me", "you", "ünï", "", "a\0b"];
@@ -118,6 +119,24 @@ pub(super) fn abridged(text: &str) -> String {
 pub(super) fn upload(dice: &mut Dice) -> Upload {
     let media_type = MediaType::try_from("text/plain".to_owned()).expect("a media type");
     Upload::new(media_type, None, dice.one_of(&BLOBS[..2])).expect("it has bytes")
+}
+
+/// An attachment on its way; one outside was put before the first sweep, or after the first few.
+pub(super) fn filed(dice: &mut Dice) -> Filed {
+    let Upload { attachment, bytes } = upload(dice);
+    match dice.below(3) {
+        0 => Filed::Here(Upload { attachment, bytes }),
+        _ => Filed::Outside(Outside {
+            attachment,
+            bytes: bytes.len() as u64,
+            sweeps: Sweeps(dice.one_of(&[0, 0, 1, 2])),
+        }),
+    }
+}
+
+/// Contents that may lie outside.
+pub(super) fn contents(dice: &mut Dice) -> Vec<Hash> {
+    dice.some(2, |dice| upload(dice).attachment.content)
 }
 
 pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {

@@ -1,0 +1,264 @@
+//! Contents of attachments in a folder (`file:///path`) or in a bucket that speaks S3 (`s3://bucket/prefix`) (R12.4).
+//!
+//! Below the address every database has a place of its own, so that none takes the contents of another for unused. In it,
+//! content lies at `contents/ab/abcd…`, under its hash. What is small is written there at once. What is large is written to
+//! `incoming/` while it is hashed, and then moved: nobody ever sees half of it. In a folder, the file and its folder are
+//! synced before a put is answered.
+//!
+//! This crate knows no sessions and no counts; [`outlast_ports::filed`] says in which order all this is used.
+mod address;
+mod folder;
+
+use address::Address;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+pub use object_store;
+use object_store::path::Path;
+use object_store::{
+    Error as Cause, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart,
+};
+use outlast_ports::Answer;
+use outlast_ports::contents::{Contents, Found, Listing, Pieces, Stored, absent};
+use outlast_vocab::hash::Hashing;
+use outlast_vocab::{Error, Hash, Kind, Millis, limits};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes that are sent at once. Content up to this size is one request.
+const PART: usize = 8 << 20;
+
+/// Parts that are under way at the same time.
+const PARTS_AT_ONCE: usize = 2;
+
+/// A folder or a bucket.
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    place: String,
+    /// The place of one database.
+    root: Path,
+    /// The same as a path, if it is a folder.
+    folder: Option<PathBuf>,
+}
+
+impl Objects {
+    /// The contents of one database at an address. A folder is made if its parent is there; a bucket must be there. Keys
+    /// and region of a bucket come from the usual `AWS_…` variables, its endpoint too, unless the address says
+    /// `?endpoint=https://…`.
+    pub fn open(address: &str, database: &str) -> Result<Self, Error> {
+        match address.parse()? {
+            Address::Folder(path) => {
+                let folder = path.join(database);
+                let store = Arc::new(folder::open(&path, &folder)?);
+                Ok(Self { store, place: address.to_owned(), root: Path::default(), folder: Some(folder) })
+            }
+            Address::Bucket(bucket) => {
+                let root = bucket.prefix.clone().join(database);
+                let (store, place) = bucket.open()?;
+                Ok(Self::over(store, place, root))
+            }
+        }
+    }
+
+    /// The contents of one database anywhere that `object_store` reaches, below a name that no other database uses. What
+    /// is put there must be durable when it is answered.
+    pub fn over(store: Arc<dyn ObjectStore>, place: String, root: Path) -> Self {
+        Self { store, place, root, folder: None }
+    }
+
+    fn name(&self, content: Hash) -> Path {
+        let hex = content.to_string();
+        self.root.clone().join("contents").join(&hex[..2]).join(hex)
+    }
+
+    fn incoming(&self) -> Path {
+        self.root.clone().join("incoming")
+    }
+
+    fn failed(&self, cause: Cause) -> Error {
+        let detail = format!("{} does not keep or give contents: {cause}", self.place);
+        Error::new(Kind::AttachmentUnavailable, detail).because(cause)
+    }
+
+    async fn put_whole(&self, mut pieces: Pieces<'_>, most: usize) -> Result<Stored, Error> {
+        let mut coming = Coming::new(most);
+        let mut first = Vec::new();
+        let mut size = 0;
+        while size <= PART {
+            let Some(piece) = pieces.next().await else {
+                let stored = coming.stored();
+                let payload: PutPayload = first.into_iter().collect();
+                self.store
+                    .put(&self.name(stored.content), payload)
+                    .await
+                    .map_err(|cause| self.failed(cause))?;
+                return Ok(stored);
+            };
+            let piece = coming.take(piece)?;
+            size += piece.len();
+            first.push(piece);
+        }
+        self.put_large(first, pieces, coming).await
+    }
+
+    /// Writes content that comes in parts to a name of its own first, because its hash is known only at its end.
+    async fn put_large(
+        &self,
+        first: Vec<Bytes>,
+        pieces: Pieces<'_>,
+        mut coming: Coming,
+    ) -> Result<Stored, Error> {
+        let name = self.incoming().join(random_name()?);
+        let upload = self.store.put_multipart(&name).await.map_err(|cause| self.failed(cause))?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART);
+        for piece in first {
+            upload.put(piece);
+        }
+        if let Err(error) = self.send(&mut upload, pieces, &mut coming).await {
+            // What an abort leaves behind is found by `tidy`, or by the lifecycle of the bucket.
+            let _aborted = upload.abort().await;
+            return Err(error);
+        }
+        upload.finish().await.map_err(|cause| self.failed(cause))?;
+        let stored = coming.stored();
+        let moved = self.store.copy(&name, &self.name(stored.content)).await;
+        // One that stays is found by `tidy`.
+        let _deleted = self.store.delete(&name).await;
+        moved.map_err(|cause| self.failed(cause))?;
+        Ok(stored)
+    }
+
+    async fn send(
+        &self,
+        upload: &mut WriteMultipart,
+        mut pieces: Pieces<'_>,
+        coming: &mut Coming,
+    ) -> Result<(), Error> {
+        while let Some(piece) = pieces.next().await {
+            upload.put(coming.take(piece)?);
+            upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(|cause| self.failed(cause))?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, content: Hash, range: Range<u64>) -> Result<Pieces<'_>, Error> {
+        let name = self.name(content);
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(range.clone())));
+        match self.store.get_opts(&name, options).await {
+            Ok(found) => Ok(Box::pin(found.into_stream().map_err(|cause| self.failed(cause)))),
+            Err(Cause::NotFound { .. }) => Err(absent(content)),
+            Err(cause) => match self.store.head(&name).await {
+                Ok(ObjectMeta { size, .. }) if size <= range.start => {
+                    let detail = format!("the content {content} has only {size} bytes left");
+                    Err(Error::new(Kind::AttachmentCorrupt, detail).because(cause))
+                }
+                _ => Err(self.failed(cause)),
+            },
+        }
+    }
+
+    async fn head(&self, content: Hash) -> Result<Option<Found>, Error> {
+        match self.store.head(&self.name(content)).await {
+            Ok(meta) => Ok(Some(found(content, &meta))),
+            Err(Cause::NotFound { .. }) => Ok(None),
+            Err(cause) => Err(self.failed(cause)),
+        }
+    }
+
+    async fn remove(&self, name: &Path) -> Result<(), Error> {
+        match self.store.delete(name).await {
+            Ok(()) | Err(Cause::NotFound { .. }) => Ok(()),
+            Err(cause) => Err(self.failed(cause)),
+        }
+    }
+
+    async fn remove_leavings(&self, before: Millis) -> Result<(), Error> {
+        let mut left = self.store.list(Some(&self.incoming()));
+        while let Some(meta) = left.try_next().await.map_err(|cause| self.failed(cause))? {
+            if written(&meta) < before {
+                self.remove(&meta.location).await?;
+            }
+        }
+        match self.folder.clone() {
+            Some(folder) => folder::remove_staged(folder, before).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Contents for Objects {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn put<'a>(&'a self, pieces: Pieces<'a>, most: usize) -> Answer<'a, Stored> {
+        Box::pin(self.put_whole(pieces, most))
+    }
+
+    fn get(&self, content: Hash, range: Range<u64>) -> Answer<'_, Pieces<'_>> {
+        Box::pin(self.read(content, range))
+    }
+
+    fn info(&self, content: Hash) -> Answer<'_, Option<Found>> {
+        Box::pin(self.head(content))
+    }
+
+    fn delete(&self, content: Hash) -> Answer<'_, ()> {
+        Box::pin(async move { self.remove(&self.name(content)).await })
+    }
+
+    fn list(&self) -> Listing<'_> {
+        let all = self.store.list(Some(&self.root.clone().join("contents")));
+        // What is not called like content is not ours.
+        let ours = all.map_err(|cause| self.failed(cause)).try_filter_map(|meta| async move {
+            let content = meta.location.filename().and_then(|name| name.parse().ok());
+            Ok(content.map(|content| found(content, &meta)))
+        });
+        Box::pin(ours)
+    }
+
+    fn tidy(&self, before: Millis) -> Answer<'_, ()> {
+        Box::pin(self.remove_leavings(before))
+    }
+}
+
+/// Content on its way in.
+struct Coming {
+    hashing: Hashing,
+    bytes: usize,
+    most: usize,
+}
+
+impl Coming {
+    fn new(most: usize) -> Self {
+        Self { hashing: Hashing::default(), bytes: 0, most }
+    }
+
+    fn take(&mut self, piece: Result<Bytes, Error>) -> Result<Bytes, Error> {
+        let piece = piece?;
+        self.bytes += piece.len();
+        limits::check("outside_bytes", self.bytes, self.most)?;
+        self.hashing.update(&piece);
+        Ok(piece)
+    }
+
+    fn stored(&self) -> Stored {
+        Stored { content: self.hashing.hash(), bytes: self.bytes as u64 }
+    }
+}
+
+fn found(content: Hash, meta: &ObjectMeta) -> Found {
+    Found { content, bytes: meta.size, written: written(meta) }
+}
+
+fn written(meta: &ObjectMeta) -> Millis {
+    Millis(u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0))
+}
+
+fn random_name() -> Result<String, Error> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the system gave no random bytes for a name: {cause}"))
+    })?;
+    Ok(format!("{:032x}", u128::from_be_bytes(random)))
+}

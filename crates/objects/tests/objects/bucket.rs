@@ -1,0 +1,158 @@
+//! A bucket of a real server that speaks S3: moto's, which `cargo xtask test` installs.
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path as Name;
+use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
+use outlast_objects::Objects;
+use outlast_ports::conformance::{ContentsFixture, Running};
+use outlast_ports::contents::{Contents, one_piece};
+use outlast_vocab::{Hash, Kind, Millis};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const DATABASE: &str = "0123456789abcdef";
+
+/// How long the server may take to start.
+const STARTS: Duration = Duration::from_mins(1);
+
+/// A server with a bucket called `files`. It ends with the test.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Self {
+        let needs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs/moto/bin/moto_server");
+        assert!(needs.exists(), "moto's server is not installed; `cargo xtask test` does that");
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let process = Command::new(needs)
+            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { process, port };
+        let began = Instant::now();
+        while !server.makes_bucket() {
+            assert!(began.elapsed() < STARTS, "the server does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    fn makes_bucket(&self) -> bool {
+        let Ok(mut socket) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) else { return false };
+        let request = format!(
+            "PUT /files HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            self.port
+        );
+        let mut answer = String::new();
+        socket.write_all(request.as_bytes()).unwrap();
+        socket.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+struct Bucket {
+    objects: Objects,
+    /// The same bucket without its port.
+    behind: Arc<dyn ObjectStore>,
+    server: Server,
+}
+
+fn fresh() -> Bucket {
+    let server = Server::start();
+    let behind = reach(&server, "files");
+    let root = Name::from(format!("some/prefix/{DATABASE}"));
+    let objects = Objects::over(behind.clone(), "the bucket".to_owned(), root);
+    Bucket { objects, behind, server }
+}
+
+fn reach(server: &Server, bucket: &str) -> Arc<dyn ObjectStore> {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let retry = RetryConfig { max_retries: 2, ..RetryConfig::default() };
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name(bucket)
+        .with_endpoint(server.endpoint())
+        .with_allow_http(true)
+        .with_access_key_id("test")
+        .with_secret_access_key("test")
+        .with_retry(retry);
+    Arc::new(builder.build().unwrap())
+}
+
+impl ContentsFixture for Bucket {
+    fn contents(&self) -> &dyn Contents {
+        &self.objects
+    }
+
+    fn now(&self) -> Millis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Millis(u64::try_from(since.as_millis()).unwrap())
+    }
+
+    fn spoil(&self, content: Hash, bytes: &[u8]) {
+        let hex = content.to_string();
+        let name = format!("some/prefix/{DATABASE}/contents/{}/{hex}", &hex[..2]);
+        let put = async { drop(self.behind.put(&Name::from(name), bytes.to_vec().into()).await.unwrap()) };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put));
+    }
+
+    fn run(&self, rule: Running<'_>) {
+        crate::run(rule);
+    }
+}
+
+outlast_ports::contents_conformance!(fresh);
+
+#[tokio::test]
+async fn a_large_put_leaves_only_its_content_in_the_bucket() {
+    let bucket = fresh();
+    let stored = bucket.objects.put(one_piece(vec![7; 20 << 20]), 32 << 20).await.unwrap();
+    let all: Vec<_> = bucket.behind.list(None).try_collect().await.unwrap();
+    let hex = stored.content.to_string();
+    let names: Vec<String> = all.into_iter().map(|meta| meta.location.to_string()).collect();
+    assert_eq!(names, [format!("some/prefix/{DATABASE}/contents/{}/{hex}", &hex[..2])]);
+}
+
+#[tokio::test]
+async fn a_bucket_that_does_not_answer_is_said_to_be_unavailable() {
+    let Bucket { objects, server, .. } = fresh();
+    let stored = objects.put(one_piece("hello"), 100).await.unwrap();
+    drop(server);
+    for error in [
+        objects.put(one_piece("again"), 100).await.unwrap_err(),
+        objects.info(stored.content).await.unwrap_err(),
+        objects.get(stored.content, 0..5).await.err().unwrap(),
+    ] {
+        assert_eq!(error.kind(), Kind::AttachmentUnavailable);
+        assert!(error.detail().starts_with("the bucket does not keep or give contents: "), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_not_there_is_said_so() {
+    let server = Server::start();
+    let objects = Objects::over(reach(&server, "absent"), "the bucket".to_owned(), Name::from(DATABASE));
+    let error = objects.put(one_piece("hello"), 100).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::AttachmentUnavailable);
+    assert!(error.detail().contains("NoSuchBucket"), "{error}");
+}

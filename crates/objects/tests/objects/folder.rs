@@ -1,0 +1,128 @@
+//! A folder.
+use outlast_objects::Objects;
+use outlast_ports::conformance::{ContentsFixture, Running};
+use outlast_ports::contents::{Contents, one_piece};
+use outlast_vocab::{Hash, Kind, Millis};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const DATABASE: &str = "0123456789abcdef";
+
+struct Folder {
+    folder: tempfile::TempDir,
+    objects: Objects,
+}
+
+fn open(folder: &Path) -> Objects {
+    Objects::open(&format!("file://{}", folder.display()), DATABASE).unwrap()
+}
+
+fn fresh() -> Folder {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = open(&folder.path().join("files"));
+    Folder { folder, objects }
+}
+
+impl Folder {
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("files").join(DATABASE)
+    }
+
+    fn path(&self, content: Hash) -> PathBuf {
+        let hex = content.to_string();
+        self.root().join("contents").join(&hex[..2]).join(hex)
+    }
+}
+
+impl ContentsFixture for Folder {
+    fn contents(&self) -> &dyn Contents {
+        &self.objects
+    }
+
+    fn now(&self) -> Millis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Millis(u64::try_from(since.as_millis()).unwrap())
+    }
+
+    fn spoil(&self, content: Hash, bytes: &[u8]) {
+        fs::write(self.path(content), bytes).unwrap();
+    }
+
+    fn run(&self, rule: Running<'_>) {
+        crate::run(rule);
+    }
+}
+
+outlast_ports::contents_conformance!(fresh);
+
+#[tokio::test]
+async fn content_is_found_by_another_process_and_not_by_another_database() {
+    let folder = fresh();
+    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let again = open(&folder.folder.path().join("files"));
+    assert!(again.info(stored.content).await.unwrap().is_some());
+    let address = format!("file://{}", folder.folder.path().join("files").display());
+    let other = Objects::open(&address, "another").unwrap();
+    assert_eq!(other.info(stored.content).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn content_is_written_again_when_it_is_put_again_so_that_it_is_young() {
+    let folder = fresh();
+    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000);
+    fs::File::options()
+        .write(true)
+        .open(folder.path(stored.content))
+        .unwrap()
+        .set_modified(long_ago)
+        .unwrap();
+    assert_eq!(folder.objects.info(stored.content).await.unwrap().unwrap().written, Millis(1_000_000));
+    folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    assert!(folder.objects.info(stored.content).await.unwrap().unwrap().written > Millis(1_000_000));
+}
+
+#[tokio::test]
+async fn what_a_dead_process_was_writing_is_removed_once_it_is_old() {
+    let folder = fresh();
+    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let beside = PathBuf::from(format!("{}#1", folder.path(stored.content).display()));
+    let incoming = folder.root().join("incoming");
+    fs::create_dir(&incoming).unwrap();
+    let left = [beside, incoming.join("00ff"), incoming.join("00ff#1")];
+    for path in &left {
+        fs::write(path, "half").unwrap();
+    }
+    folder.objects.tidy(Millis(1_000)).await.unwrap();
+    assert!(left.iter().all(|path| path.exists()));
+    folder.objects.tidy(Millis(folder.now().0 + 60_000)).await.unwrap();
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(folder.objects.info(stored.content).await.unwrap().is_some());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn other_users_cannot_read_a_folder_that_was_made() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = fresh();
+    for made in [folder.folder.path().join("files"), folder.root()] {
+        assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
+fn a_folder_whose_parent_is_not_there_is_refused_with_its_path() {
+    let error = Objects::open("file:///no/such/folder", DATABASE).err().unwrap();
+    assert_eq!(error.kind(), Kind::AttachmentUnavailable);
+    assert!(error.detail().starts_with("/no/such/folder cannot be used for attachments: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_folder_that_goes_away_does_not_answer() {
+    let folder = fresh();
+    fs::remove_dir_all(folder.root()).unwrap();
+    fs::write(folder.root(), "no folder").unwrap();
+    let error = folder.objects.put(one_piece("hello"), 100).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::AttachmentUnavailable);
+}

@@ -1,0 +1,292 @@
+//! Attachments: where their contents go and come from, the database or outside (R12.4), and the sweep of what is unused.
+//!
+//! Content first, row after: what lies outside is put before the commit that refers to it, with the number of sweeps
+//! that was read before that. Why no content is lost between the two: [`outlast_ports::filed`].
+use bytes::BytesMut;
+use futures_util::{TryStreamExt, stream};
+use outlast_ports::contents::{Contents, Pieces, Stored, gathered, one_piece, verified};
+use outlast_ports::filed::{Condemn, Filed, Lies, Outside};
+use outlast_ports::store::{AttachmentView, Store, Upload};
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::message::MediaType;
+use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId, WorkerId, limits};
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of content in the database that are read at once.
+const PIECE: u64 = 256 << 10;
+
+/// Bytes that are read at once from what comes as a stream.
+const READ: usize = 64 << 10;
+
+/// Contents that are condemned in one write.
+const BATCH: usize = 100;
+
+/// The attachments of a database.
+#[derive(Clone)]
+pub struct Attachments {
+    store: Arc<dyn Store>,
+    contents: Option<Arc<dyn Contents>>,
+    limits: Limits,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Contents outside that were looked at.
+    pub looked_at: u64,
+    /// Contents that were deleted.
+    pub deleted: u64,
+}
+
+/// Bytes as they are read from a file, a socket or a pipe.
+pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> Pieces<'a> {
+    let reader = Box::pin(reader);
+    Box::pin(stream::try_unfold(reader, |mut reader| async move {
+        let mut piece = BytesMut::with_capacity(READ);
+        let read = reader.read_buf(&mut piece).await.map_err(|cause| {
+            let detail = format!("what was to be attached cannot be read: {cause}");
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        Ok((read > 0).then(|| (piece.freeze(), reader)))
+    }))
+}
+
+/// The name of a database where its contents lie. It is made of the secret that the database was made with.
+pub async fn name_of(store: &dyn Store) -> Result<String, Error> {
+    let secret = store.secret().await?;
+    let name = Hash::of_parts("outlast.contents.v1", [secret.as_slice()]).to_string();
+    Ok(name[..16].to_owned())
+}
+
+impl Attachments {
+    /// Those of a database, whose contents lie in it, or outside if there is a place for them.
+    pub fn new(store: Arc<dyn Store>, contents: Option<Arc<dyn Contents>>, limits: Limits) -> Self {
+        Self { store, contents, limits }
+    }
+
+    /// Bytes that one attachment may have.
+    pub fn most(&self) -> (&'static str, usize) {
+        match self.contents {
+            Some(_) => ("outside_bytes", self.limits.outside_bytes),
+            None => ("attachment_bytes", self.limits.attachment_bytes),
+        }
+    }
+
+    /// Puts content that comes as a stream where contents lie, or gathers it for the database.
+    pub async fn keep(
+        &self,
+        media_type: MediaType,
+        name: Option<String>,
+        pieces: Pieces<'_>,
+    ) -> Result<Filed, Error> {
+        let (limit, most) = self.most();
+        let Some(contents) = &self.contents else {
+            let bytes = gathered(pieces, limit, most).await?;
+            return Upload::new(media_type, name, bytes).map(Filed::Here);
+        };
+        let sweeps = self.store.sweeps().await?;
+        let put = contents.put(pieces, most).await?;
+        Outside::new(media_type, name, put, sweeps).map(Filed::Outside)
+    }
+
+    /// Puts the bytes of these where contents lie, before a commit refers to them.
+    pub(crate) async fn place(&self, files: Vec<Filed>) -> Result<Vec<Filed>, Error> {
+        let Some(contents) = &self.contents else { return Ok(files) };
+        let mut placed = Vec::new();
+        for file in files {
+            placed.push(match file {
+                Filed::Outside(_) => file,
+                Filed::Here(Upload { attachment, bytes }) => {
+                    let sweeps = self.store.sweeps().await?;
+                    let put = contents.put(one_piece(bytes.to_vec()), self.most().1).await?;
+                    Filed::Outside(Outside { attachment, bytes: put.bytes, sweeps })
+                }
+            });
+        }
+        Ok(placed)
+    }
+
+    /// Makes sure that content is there which a commit was refused for, and says so with the sweeps of now.
+    pub(crate) async fn confirm(
+        &self,
+        files: Vec<Filed>,
+        by: WorkerId,
+        now: Millis,
+    ) -> Result<Vec<Filed>, Error> {
+        let Some(contents) = &self.contents else { return Ok(files) };
+        // What somebody was deleting when they died stays condemned until somebody takes that back.
+        let all = files.iter().map(|file| file.attachment().content).collect();
+        let lasts = self.limits.deletion_lasts;
+        self.store.acquit(Condemn { contents: all, worker: by, now, lasts }).await?;
+        let mut confirmed = Vec::new();
+        for file in files {
+            confirmed.push(match file {
+                Filed::Here(_) => file,
+                Filed::Outside(outside) => {
+                    let sweeps = self.store.sweeps().await?;
+                    let Outside { attachment, bytes, .. } = outside;
+                    if contents.info(attachment.content).await?.is_none() {
+                        let which = attachment.name.as_deref().unwrap_or("an attachment");
+                        let detail =
+                            format!("{which} was deleted as unused while it was attached; send it again");
+                        return Err(Error::new(Kind::AttachmentSwept, detail));
+                    }
+                    Filed::Outside(Outside { attachment, bytes, sweeps })
+                }
+            });
+        }
+        Ok(confirmed)
+    }
+
+    /// What is known of an attachment without its bytes.
+    pub async fn info(&self, session: SessionId, id: AttachmentId) -> Result<AttachmentView, Error> {
+        self.store.attachment(session, id).await
+    }
+
+    /// An attachment with its bytes as they are read. Content that is not what its name says fails at its end.
+    pub async fn open(
+        &self,
+        session: SessionId,
+        id: AttachmentId,
+    ) -> Result<(AttachmentView, Pieces<'_>), Error> {
+        let view = self.info(session, id).await?;
+        let stored = Stored { content: view.attachment.content, bytes: view.bytes };
+        let pieces = match view.lies {
+            Lies::Outside => self.outside()?.get(stored.content, 0..stored.bytes).await?,
+            Lies::Here => self.pieces(stored),
+        };
+        Ok((view, verified(stored, pieces)))
+    }
+
+    /// Some bytes of an attachment; what lies behind its end is left away.
+    pub async fn read(
+        &self,
+        session: SessionId,
+        id: AttachmentId,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, Error> {
+        let view = self.info(session, id).await?;
+        let range = range.start..range.end.min(view.bytes);
+        let most = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        limits::check("attachment_bytes", most, self.limits.attachment_bytes)?;
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let content = view.attachment.content;
+        match view.lies {
+            Lies::Here => self.store.blob_range(content, range).await,
+            Lies::Outside => {
+                gathered(self.outside()?.get(content, range).await?, "attachment_bytes", most).await
+            }
+        }
+    }
+
+    /// An attachment with all its bytes, which must fit into memory.
+    pub(crate) async fn load(&self, session: SessionId, id: AttachmentId) -> Result<Upload, Error> {
+        let (view, pieces) = self.open(session, id).await?;
+        let size = usize::try_from(view.bytes).unwrap_or(usize::MAX);
+        limits::check("attachment_bytes", size, self.limits.attachment_bytes)?;
+        let bytes = gathered(pieces, "attachment_bytes", self.limits.attachment_bytes).await?.into();
+        Ok(Upload { attachment: view.attachment, bytes })
+    }
+
+    /// The bytes with this hash, wherever they lie, unless they are gone or more than `most`.
+    pub(crate) async fn whole(&self, content: Hash, most: usize) -> Result<Option<Vec<u8>>, Error> {
+        match self.store.blob(content).await {
+            Err(error) if error.kind() == Kind::BlobNotFound => {}
+            found => return found.map(Some),
+        }
+        let Some(contents) = &self.contents else { return Ok(None) };
+        let Some(found) = contents.info(content).await? else { return Ok(None) };
+        if found.bytes > most as u64 {
+            return Ok(None);
+        }
+        let stored = Stored { content, bytes: found.bytes };
+        let pieces = contents.get(content, 0..found.bytes.max(1)).await?;
+        gathered(verified(stored, pieces), "shown_file_bytes", most).await.map(Some)
+    }
+
+    fn outside(&self) -> Result<&dyn Contents, Error> {
+        self.contents.as_deref().ok_or_else(|| {
+            let detail =
+                "the content lies outside the database, and nobody said where; see `[attachments] store`";
+            Error::new(Kind::AttachmentUnavailable, detail)
+        })
+    }
+
+    /// Content in the database, piece by piece.
+    fn pieces(&self, stored: Stored) -> Pieces<'_> {
+        let starts = (0..stored.bytes).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
+        let pieces = stream::iter(starts.map(Ok)).and_then(move |start| async move {
+            let end = stored.bytes.min(start + PIECE);
+            self.store.blob_range(stored.content, start..end).await.map(Into::into)
+        });
+        Box::pin(pieces)
+    }
+
+    /// Deletes contents outside that nothing refers to: those whose last session is gone, and those that were put by
+    /// somebody who died before they wrote. What is younger than `content_grace` is left alone. A worker must not do this
+    /// twice at the same time.
+    pub async fn sweep(&self, by: WorkerId, now: Millis) -> Result<Swept, Error> {
+        let Some(contents) = &self.contents else { return Ok(Swept::default()) };
+        let grace = u64::try_from(self.limits.content_grace.as_millis()).unwrap_or(u64::MAX);
+        let before = Millis(now.0.saturating_sub(grace));
+        contents.tidy(before).await?;
+        let mut swept = Swept::default();
+        let mut old = Vec::new();
+        let mut listing = contents.list();
+        while let Some(found) = listing.try_next().await? {
+            swept.looked_at += 1;
+            if found.written <= before {
+                old.push(found.content);
+            }
+            if old.len() == BATCH {
+                swept.deleted += self.delete(contents.as_ref(), std::mem::take(&mut old), by, now).await?;
+            }
+        }
+        swept.deleted += self.delete(contents.as_ref(), old, by, now).await?;
+        // What is in the books and not there was deleted by somebody who died before they wrote that.
+        let mut gone = Vec::new();
+        for content in self.store.left(self.limits.page_rows).await? {
+            if contents.info(content).await?.is_none() {
+                gone.push(content);
+            }
+        }
+        self.delete(contents.as_ref(), gone, by, now).await?;
+        Ok(swept)
+    }
+
+    /// Deletes those of these contents that nothing refers to, and says how many.
+    async fn delete(
+        &self,
+        contents: &dyn Contents,
+        which: Vec<Hash>,
+        by: WorkerId,
+        now: Millis,
+    ) -> Result<u64, Error> {
+        let condemned = self.condemn(self.store.unused(which).await?, by, now).await?;
+        for content in &condemned {
+            contents.delete(*content).await?;
+        }
+        let deleted = condemned.len() as u64;
+        self.forget(condemned, by).await?;
+        Ok(deleted)
+    }
+
+    async fn condemn(&self, contents: Vec<Hash>, worker: WorkerId, now: Millis) -> Result<Vec<Hash>, Error> {
+        if contents.is_empty() {
+            return Ok(contents);
+        }
+        let lasts = self.limits.deletion_lasts;
+        self.store.condemn(Condemn { contents, worker, now, lasts }).await
+    }
+
+    async fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Result<(), Error> {
+        if contents.is_empty() {
+            return Ok(());
+        }
+        self.store.forget(contents, worker).await
+    }
+}
