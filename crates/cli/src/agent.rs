@@ -41,7 +41,7 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
-        self.build(data.builder())?.start().await
+        self.build(data.configured(&self.configuration)?)?.start().await
     }
 
     /// Adds this agent to a builder.

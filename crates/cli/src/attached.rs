@@ -1,6 +1,11 @@
-//! A file that is sent with an input: its bytes, and what kind they are.
-use outlast::{Error, Kind, Limits};
+//! A file that is sent with an input: its name, and what kind it is.
+use outlast::{Error, Kind};
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
+
+/// Bytes by which a file is told.
+const BEGINNING: u64 = 64 << 10;
 
 /// A file before it is sent.
 #[derive(Debug)]
@@ -9,21 +14,25 @@ pub(crate) struct Attached {
     pub(crate) media_type: &'static str,
     /// Its name without the directories.
     pub(crate) name: String,
-    /// Its bytes.
-    pub(crate) bytes: Vec<u8>,
+    /// How many bytes it has.
+    pub(crate) bytes: u64,
+    /// The file at its beginning.
+    pub(crate) file: File,
 }
 
 impl Attached {
-    /// Reads a file. One that is too large is refused before it is read.
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+    /// Opens a file, and reads its beginning.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let unread = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
         };
-        let size = usize::try_from(std::fs::metadata(path).map_err(unread)?.len()).unwrap_or(usize::MAX);
-        outlast::vocab::limits::check("attachment_bytes", size, Limits::default().attachment_bytes)?;
-        let bytes = std::fs::read(path).map_err(unread)?;
+        let mut file = File::open(path).map_err(unread)?;
+        let bytes = file.metadata().map_err(unread)?.len();
+        let mut beginning = Vec::new();
+        file.by_ref().take(BEGINNING).read_to_end(&mut beginning).map_err(unread)?;
+        file.rewind().map_err(unread)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { media_type: media_type(&bytes), name, bytes })
+        Ok(Self { media_type: media_type(&beginning), name, bytes, file })
     }
 }
 
@@ -40,9 +49,14 @@ fn media_type(bytes: &[u8]) -> &'static str {
     match begun {
         Some(name) => name,
         None if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") => "image/webp",
-        None if std::str::from_utf8(bytes).is_ok() => "text/plain",
+        None if is_text(bytes) => "text/plain",
         None => "application/octet-stream",
     }
+}
+
+/// Whether bytes begin a text; the last character may be cut.
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).map_or_else(|cause| cause.error_len().is_none(), |_| true)
 }
 
 #[cfg(test)]
@@ -56,5 +70,6 @@ mod tests {
         assert_eq!(told(b"RIFF\0\0\0\0WEBPVP8 "), "image/webp");
         assert_eq!(told(b"RIFF\0\0\0\0WAVE\xff"), "application/octet-stream");
         assert_eq!(told("zw\u{f6}lf".as_bytes()), "text/plain");
+        assert_eq!(told(b"zw\xc3"), "text/plain");
     }
 }

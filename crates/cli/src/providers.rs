@@ -1,27 +1,58 @@
-//! Where models come from: the environment, and `outlast.toml`.
+//! What `outlast.toml` configures: where models come from, beside the environment, and where contents of attachments lie.
 use clap::Args;
-use outlast::Error;
 use outlast::providers::Providers;
+use outlast::{Error, Kind};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// The file that is read when it is there.
 const FILE: &str = "outlast.toml";
 
-/// Which providers of models there are.
+/// Which configuration is read.
 #[derive(Args)]
 pub(crate) struct Configuration {
-    /// The file that configures providers of models, beside the environment; `./outlast.toml` if it is there
+    /// The file that configures providers of models and the store of attachments; `./outlast.toml` if it is there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+/// The tables that are read here; others are other parts' business.
+#[derive(Deserialize)]
+struct FileTable {
+    attachments: Option<AttachmentsTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttachmentsTable {
+    store: String,
 }
 
 impl Configuration {
     /// The providers of the environment and of the file.
     pub(crate) fn providers(&self) -> Result<Providers, Error> {
-        match &self.config {
+        match self.file() {
             Some(file) => Providers::from_file(file),
-            None if Path::new(FILE).exists() => Providers::from_file(Path::new(FILE)),
             None => Providers::from_env(),
         }
+    }
+
+    /// Where contents of attachments lie, if the file says so.
+    pub(crate) fn attachments(&self) -> Result<Option<String>, Error> {
+        let Some(file) = self.file() else { return Ok(None) };
+        let text = std::fs::read_to_string(file).map_err(|cause| {
+            let detail = format!("the configuration {} cannot be read: {cause}", file.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        let table: FileTable = toml::from_str(&text).map_err(|cause| {
+            let detail = format!("{}: {cause}", file.display());
+            Error::new(Kind::ConfigInvalid, detail)
+        })?;
+        Ok(table.attachments.map(|attachments| attachments.store))
+    }
+
+    fn file(&self) -> Option<&Path> {
+        let named = self.config.as_deref();
+        named.or_else(|| Some(Path::new(FILE)).filter(|file| file.exists()))
     }
 }

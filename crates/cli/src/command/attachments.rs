@@ -1,52 +1,119 @@
-//! `outlast attachments`: what a session has attached, and its bytes.
+//! `outlast attachments`: what a session has attached, its bytes, and the sweep of contents that nothing refers to.
 use crate::data::Data;
 use crate::find;
+use crate::providers::Configuration;
 use crate::terminal;
+use crate::words::count;
 use clap::Args;
-use outlast::store::Content;
+use futures_util::TryStreamExt;
+use outlast::clock::{Clock, Entropy};
+use outlast::filed::Lies;
+use outlast::runtime::attachments::Swept;
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::store::Store;
+use outlast::vocab::WorkerId;
 use outlast::vocab::id::AttachmentId;
-use outlast::{Error, Kind, Limits};
-use std::path::PathBuf;
+use outlast::{Error, Kind, Limits, SessionId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::fs::{self, File};
+use tokio::io::AsyncWriteExt;
 
-/// Lists the attachments of a session, or saves one.
+/// Lists the attachments of a session, saves one, or deletes contents that nothing refers to.
 #[derive(Args)]
 pub(crate) struct Attachments {
     /// The session, by id or key
-    session: String,
+    #[arg(required_unless_present = "sweep")]
+    session: Option<String>,
     /// Save this one instead
     #[arg(long, value_name = "ID", requires = "to")]
     save: Option<String>,
     /// Where to save it; a file that is there is not overwritten
     #[arg(long, value_name = "FILE", requires = "save")]
     to: Option<PathBuf>,
+    /// Delete contents outside the database that nothing refers to; workers do so every hour
+    #[arg(long, conflicts_with_all = ["session", "save"])]
+    sweep: bool,
+    /// Leave contents alone that were put within so many seconds; a day without it
+    #[arg(long, value_name = "SECONDS", requires = "sweep")]
+    grace: Option<u64>,
+    #[command(flatten)]
+    configuration: Configuration,
 }
 
 impl Attachments {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?;
-        if let (Some(id), Some(to)) = (&self.save, &self.to) {
-            let id: AttachmentId = id.parse()?;
-            let bytes = store.blob(store.attachment(session.id, id).await?.attachment.content).await?;
-            let saved = std::fs::File::create_new(to)
-                .and_then(|mut file| std::io::Write::write_all(&mut file, &bytes));
-            saved.map_err(|cause| {
-                let detail = format!("{} cannot be written: {cause}", to.display());
-                Error::new(Kind::IoFailed, detail).because(cause)
-            })?;
-            terminal::note(&format!("· {} bytes saved", bytes.len()));
-            return Ok(());
+        let Some(session) = &self.session else { return self.sweep(data).await };
+        let store: Arc<dyn Store> = Arc::new(data.open()?);
+        let session = find::session(store.as_ref(), session).await?.id;
+        match (&self.save, &self.to) {
+            (Some(id), Some(to)) => self.save(data, store, (session, id.parse()?), to).await,
+            _ => list(store.as_ref(), session).await,
         }
-        let attached = store.attachments(session.id, Limits::default().page_rows).await?;
-        if attached.is_empty() {
-            terminal::note("· the session has no attachments of its own");
+    }
+
+    async fn save(
+        &self,
+        data: &Data,
+        store: Arc<dyn Store>,
+        (session, id): (SessionId, AttachmentId),
+        to: &Path,
+    ) -> Result<(), Error> {
+        let attachments = data.attachments(store, &self.configuration, Limits::default()).await?;
+        let (view, mut pieces) = attachments.open(session, id).await?;
+        let unwritten = |cause: std::io::Error| {
+            let detail = format!("{} cannot be written: {cause}", to.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        };
+        let mut file = File::create_new(to).await.map_err(unwritten)?;
+        let saved = async {
+            while let Some(piece) = pieces.try_next().await? {
+                file.write_all(&piece).await.map_err(unwritten)?;
+            }
+            file.flush().await.map_err(unwritten)
+        };
+        if let Err(error) = saved.await {
+            // Half of it, or what is not what it should be, is not left for somebody to find.
+            fs::remove_file(to).await.map_err(unwritten)?;
+            return Err(error);
         }
-        for view in attached {
-            let name = view.attachment.name.as_deref().unwrap_or("-");
-            let media_type = view.attachment.media_type.as_str();
-            terminal::say(&format!("{} {media_type} {} bytes {name}", view.attachment.id, view.bytes));
-        }
+        terminal::note(&format!("· {} bytes saved", view.bytes));
         Ok(())
     }
+
+    async fn sweep(&self, data: &Data) -> Result<(), Error> {
+        let now = SystemClock.now();
+        let worker = WorkerId::fresh(now, SystemEntropy.for_id());
+        let store: Arc<dyn Store> = Arc::new(data.open_as(Some(worker))?);
+        let content_grace = self.grace.map_or(Limits::default().content_grace, Duration::from_secs);
+        let limits = Limits { content_grace, ..Limits::default() };
+        if data.contents(store.as_ref(), &self.configuration).await?.is_none() {
+            terminal::note("· contents lie in the database, where nothing is left to sweep");
+            return Ok(());
+        }
+        let attachments = data.attachments(store, &self.configuration, limits).await?;
+        let Swept { looked_at, deleted } = attachments.sweep(worker, now).await?;
+        let looked_at = count(usize::try_from(looked_at).unwrap_or(usize::MAX), "content", "contents");
+        terminal::say(&format!("{looked_at} looked at, {deleted} deleted"));
+        Ok(())
+    }
+}
+
+async fn list(store: &dyn Store, session: SessionId) -> Result<(), Error> {
+    let attached = store.attachments(session, Limits::default().page_rows).await?;
+    if attached.is_empty() {
+        terminal::note("· the session has no attachments of its own");
+    }
+    for view in attached {
+        let name = view.attachment.name.as_deref().unwrap_or("-");
+        let media_type = view.attachment.media_type.as_str();
+        let lies = match view.lies {
+            Lies::Here => "",
+            Lies::Outside => " outside",
+        };
+        terminal::say(&format!("{} {media_type} {} bytes{lies} {name}", view.attachment.id, view.bytes));
+    }
+    Ok(())
 }

@@ -3,10 +3,12 @@ mod disk;
 mod workers;
 
 use crate::data::Data;
+use crate::providers::Configuration;
 use crate::terminal::{Ink, Line};
 use crate::words::count;
 use clap::Args;
 use disk::Disk;
+use outlast::contents::one_piece;
 use outlast::sqlite::Sqlite;
 use outlast::store::{Durability, Queries, SessionState};
 use outlast::{Error, Limits};
@@ -24,7 +26,10 @@ const LITTLE_ROOM: u64 = 64 << 20;
 
 /// Looks at everything.
 #[derive(Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    configuration: Configuration,
+}
 
 impl Doctor {
     /// Does it. The code says whether something is wrong.
@@ -34,13 +39,37 @@ impl Doctor {
         let folder = folder(&data.path);
         disk(&mut report, &folder);
         match data.open() {
-            Ok(store) => database(&mut report, data, &store).await?,
+            Ok(store) => {
+                database(&mut report, data, &store).await?;
+                self.contents(&mut report, data, &store).await?;
+            }
             Err(error) => {
                 fact("database", &data.path.display().to_string());
                 report.wrong(&error.to_string(), &format!("outlast explain {}", error.kind().code()));
             }
         }
         Ok(report.end())
+    }
+
+    /// Asks the place where contents lie to keep something.
+    async fn contents(&self, report: &mut Report, data: &Data, store: &Sqlite) -> Result<(), Error> {
+        // Nothing refers to it, so the next sweep takes it away.
+        const PROBE: &[u8] = b"outlast doctor was here";
+        let kept = match data.contents(store, &self.configuration).await {
+            Ok(None) => {
+                fact("attachments", "in the database");
+                return Ok(());
+            }
+            Ok(Some(contents)) => {
+                fact("attachments", &contents.place());
+                contents.put(one_piece(PROBE), PROBE.len()).await.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            report.wrong(&error.to_string(), &format!("outlast explain {}", error.kind().code()));
+        }
+        Ok(())
     }
 }
 

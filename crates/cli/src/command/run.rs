@@ -9,9 +9,11 @@ use crate::prose::Prose;
 use crate::terminal;
 use clap::Args;
 use outlast::store::MAIN;
+use outlast::vocab::limits;
 use outlast::{Error, Outlast};
 use serde_json::Value;
 use std::path::PathBuf;
+use tokio::fs::File;
 
 /// Sends one input and follows its turn.
 #[derive(Args)]
@@ -48,7 +50,7 @@ impl Run {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let text = input::text(&self.text)?;
         let named = self.session.as_deref().map(Named::parse).transpose()?;
-        let files = self.attach.iter().map(|path| Attached::read(path)).collect::<Result<Vec<_>, _>>()?;
+        let files = self.attach.iter().map(|path| Attached::open(path)).collect::<Result<Vec<_>, _>>()?;
         let schema = self.schema.as_deref().map(input::json_file).transpose()?;
         let outlast = self.agent.start(data).await?;
         let ran = self.turn(&outlast, named, text, (schema, files)).await;
@@ -73,8 +75,11 @@ impl Run {
             Some(schema) => sending.fitting(schema),
             None => sending,
         };
-        for Attached { media_type, name, bytes } in files {
-            sending = sending.attach(media_type, Some(name), bytes)?;
+        let (limit, most) = outlast.attachments().most();
+        for Attached { media_type, name, bytes, file } in files {
+            // One that is too large is refused before it is read.
+            limits::check(limit, usize::try_from(bytes).unwrap_or(usize::MAX), most)?;
+            sending = sending.attach_stream(media_type, Some(name), File::from_std(file)).await?;
         }
         let (turn, events) = sending.watched().await?;
         if is_new {

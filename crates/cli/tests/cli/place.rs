@@ -71,6 +71,7 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command.current_dir(self.path()).env_remove("OUTLAST_DATA").env_remove("NO_COLOR");
+        command.env_remove("OUTLAST_ATTACHMENTS");
         for name in ["OPENAI", "ANTHROPIC", "GEMINI", "LOCAL"] {
             command.env_remove(format!("{name}_API_KEY")).env_remove(format!("{name}_BASE_URL"));
         }

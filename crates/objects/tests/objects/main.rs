@@ -1,6 +1,7 @@
 //! Contents in a folder and in a bucket keep to the rules of their port, and what only these two can do wrong.
 mod bucket;
 mod folder;
+mod server;
 
 use outlast_ports::conformance::Running;
 

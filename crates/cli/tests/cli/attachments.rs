@@ -1,0 +1,166 @@
+//! Contents outside the database, in a folder and in a bucket: attached, saved, swept, and what is said when they are not there.
+#[path = "../../../objects/tests/objects/server.rs"]
+mod server;
+
+use crate::place::Place;
+use expect_test::expect;
+use server::Server;
+use std::fs;
+use std::path::PathBuf;
+
+/// A place with a folder for contents, and a file that is too large for the database.
+fn with_folder() -> Place {
+    let place = Place::with_script("any\nsay I see.");
+    let address = format!("file://{}", place.path().join("files").display());
+    place.write("outlast.toml", &format!("[attachments]\nstore = \"{address}\"\n"));
+    place.write("large.txt", &"twelve words".repeat(3 << 20));
+    place
+}
+
+/// What the doctor says of attachments, without the words of the system.
+fn told(place: &Place, doctor: &[&str]) -> String {
+    let text = place.show(&place.output(doctor));
+    let told =
+        |line: &&str| ["attachments", "wrong", "nothing", "exit"].iter().any(|name| line.starts_with(name));
+    let lines = text.lines().filter(told).map(|line| line.split(" contents: ").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The one content in the folder.
+fn content(place: &Place) -> PathBuf {
+    let mut at = place.path().join("files");
+    while at.is_dir() {
+        at = fs::read_dir(&at).unwrap().next().unwrap().unwrap().path();
+    }
+    at
+}
+
+#[test]
+fn a_large_file_is_attached_outside_saved_and_swept_with_its_session() {
+    let place = with_folder();
+    place.check(
+        "run 'what is this?' --session ann --attach large.txt --script script.txt
+         attachments ann
+         attachments --sweep --grace 0
+         attachments ann --save att_f8db813e1c1864e69e670305aae9cac3 --to copy.txt
+         sessions delete ann --yes
+         attachments --sweep
+         attachments --sweep --grace 0
+         attachments --sweep --grace 0",
+        &expect![[r#"
+            $ run 'what is this?' --session ann --attach large.txt --script script.txt
+            I see.
+            $ attachments ann
+            att_f8db813e1c1864e69e670305aae9cac3 text/plain 37748736 bytes outside large.txt
+            $ attachments --sweep --grace 0
+            1 content looked at, 0 deleted
+            $ attachments ann --save att_f8db813e1c1864e69e670305aae9cac3 --to copy.txt
+            | · 37748736 bytes saved
+            $ sessions delete ann --yes
+            ses_1 deleted
+            $ attachments --sweep
+            1 content looked at, 0 deleted
+            $ attachments --sweep --grace 0
+            1 content looked at, 1 deleted
+            $ attachments --sweep --grace 0
+            0 contents looked at, 0 deleted
+        "#]],
+    );
+    let read = |name: &str| fs::read(place.path().join(name)).unwrap();
+    assert!(read("copy.txt") == read("large.txt"));
+}
+
+#[test]
+fn content_that_was_changed_is_not_saved() {
+    let place = with_folder();
+    place.write("note.txt", "twelve words");
+    place.output(&["run", "see", "--session", "ann", "--attach", "note.txt", "--script", "script.txt"]);
+    fs::write(content(&place), "twelve wörds").unwrap();
+    place.check(
+        "attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt
+         attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt --config absent.toml",
+        &expect![[r#"
+            $ attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt
+            | error[attachment.corrupt]: the content b4badca85c64a56a29b17ffaa5c4b31660c5530a820484da3493f69f610e65cc has 12 bytes, but the 12 that were read do not fit it
+            |   read on with: outlast explain attachment.corrupt
+            exit 1
+            $ attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt --config absent.toml
+            | error[io.failed]: the configuration absent.toml cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+        "#]],
+    );
+    assert!(!place.path().join("copy.txt").exists());
+}
+
+#[test]
+fn contents_whose_place_is_not_there_are_refused_before_anything_is_written() {
+    let place = Place::with_script("any\nsay I see.");
+    place.write("note.txt", "twelve words");
+    place.check(
+        "run see --attach note.txt --script script.txt --attachments file:///no/such/folder
+         run see --attach note.txt --script script.txt --attachments files
+         sessions list",
+        &expect![[r#"
+            $ run see --attach note.txt --script script.txt --attachments file:///no/such/folder
+            | error[attachment.unavailable]: /no/such/folder cannot be used for attachments: No such file or directory (os error 2)
+            |   read on with: outlast explain attachment.unavailable
+            exit 1
+            $ run see --attach note.txt --script script.txt --attachments files
+            | error[config.invalid]: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `files`
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ sessions list
+            | · there are no sessions
+        "#]],
+    );
+    expect![[r#"
+        wrong config.invalid: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `gs://bucket`: outlast explain config.invalid
+        exit 1"#]]
+    .assert_eq(&told(&place, &["doctor", "--attachments", "gs://bucket"]));
+}
+
+#[test]
+fn a_bucket_keeps_contents_and_is_missed_when_it_does_not_answer() {
+    let server = Server::start();
+    let place = Place::with_script("any\nsay I see.");
+    place.write("note.txt", "twelve words");
+    place.hide(&server.endpoint(), "ENDPOINT");
+    for (name, value) in [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_ENDPOINT_URL", &server.endpoint()),
+        ("OUTLAST_ATTACHMENTS", "s3://files/agents"),
+    ] {
+        place.set(name, value);
+    }
+    place.check(
+        "run 'what is this?' --session ann --attach note.txt --script script.txt
+         attachments ann
+         attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt",
+        &expect![[r#"
+            $ run 'what is this?' --session ann --attach note.txt --script script.txt
+            I see.
+            $ attachments ann
+            att_a3d047118c74ee8db807fd9513e993db text/plain 12 bytes outside note.txt
+            $ attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt
+            | · 12 bytes saved
+        "#]],
+    );
+    assert_eq!(fs::read_to_string(place.path().join("copy.txt")).unwrap(), "twelve words");
+    let doctor = || told(&place, &["doctor"]);
+    expect![[r#"
+        attachments s3://files/agents at ENDPOINT
+        nothing is wrong"#]]
+    .assert_eq(&doctor());
+    drop(server);
+    expect![[r#"
+        attachments s3://files/agents at ENDPOINT
+        wrong attachment.unavailable: s3://files/agents at ENDPOINT does not keep or give
+        exit 1"#]]
+    .assert_eq(&doctor());
+    let refused =
+        place.output(&["run", "see", "--session", "bob", "--attach", "note.txt", "--script", "script.txt"]);
+    assert!(place.show(&refused).contains("error[attachment.unavailable]: s3://files/agents at ENDPOINT "));
+    assert!(!place.output(&["sessions", "show", "bob"]).status.success());
+}
