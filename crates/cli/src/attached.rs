@@ -1,8 +1,9 @@
 //! A file that is sent with an input: its name, and what kind it is.
 use outlast::{Error, Kind};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::path::Path;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes by which a file is told.
 const BEGINNING: u64 = 64 << 10;
@@ -14,10 +15,12 @@ pub(crate) struct Attached {
     pub(crate) media_type: &'static str,
     /// Its name without the directories.
     pub(crate) name: String,
-    /// How many bytes it has.
+    /// How many bytes it has; none are known of a pipe.
     pub(crate) bytes: u64,
-    /// The file at its beginning.
-    pub(crate) file: File,
+    /// Its first bytes.
+    beginning: Vec<u8>,
+    /// What comes behind them.
+    rest: File,
 }
 
 impl Attached {
@@ -26,13 +29,18 @@ impl Attached {
         let unread = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
         };
-        let mut file = File::open(path).map_err(unread)?;
-        let bytes = file.metadata().map_err(unread)?.len();
+        let mut rest = File::open(path).map_err(unread)?;
+        let bytes = rest.metadata().map_err(unread)?.len();
         let mut beginning = Vec::new();
-        file.by_ref().take(BEGINNING).read_to_end(&mut beginning).map_err(unread)?;
-        file.rewind().map_err(unread)?;
+        rest.by_ref().take(BEGINNING).read_to_end(&mut beginning).map_err(unread)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { media_type: media_type(&beginning), name, bytes, file })
+        Ok(Self { media_type: media_type(&beginning), name, bytes, beginning, rest })
+    }
+
+    /// All its bytes.
+    pub(crate) fn reader(self) -> impl AsyncRead + Send {
+        let beginning = std::io::Cursor::new(self.beginning);
+        AsyncReadExt::chain(beginning, tokio::fs::File::from_std(self.rest))
     }
 }
 

@@ -13,7 +13,6 @@ use outlast::vocab::limits;
 use outlast::{Error, Outlast};
 use serde_json::Value;
 use std::path::PathBuf;
-use tokio::fs::File;
 
 /// Sends one input and follows its turn.
 #[derive(Args)]
@@ -76,10 +75,10 @@ impl Run {
             None => sending,
         };
         let (limit, most) = outlast.attachments().most();
-        for Attached { media_type, name, bytes, file } in files {
+        for file in files {
             // One that is too large is refused before it is read.
-            limits::check(limit, usize::try_from(bytes).unwrap_or(usize::MAX), most)?;
-            sending = sending.attach_stream(media_type, Some(name), File::from_std(file)).await?;
+            limits::check(limit, usize::try_from(file.bytes).unwrap_or(usize::MAX), most)?;
+            sending = sending.attach_stream(file.media_type, Some(file.name.clone()), file.reader()).await?;
         }
         let (turn, events) = sending.watched().await?;
         if is_new {

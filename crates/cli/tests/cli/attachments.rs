@@ -6,7 +6,9 @@ use crate::place::Place;
 use expect_test::expect;
 use server::Server;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// A place with a folder for contents, and a file that is too large for the database.
 fn with_folder() -> Place {
@@ -68,6 +70,35 @@ fn a_large_file_is_attached_outside_saved_and_swept_with_its_session() {
     );
     let read = |name: &str| fs::read(place.path().join(name)).unwrap();
     assert!(read("copy.txt") == read("large.txt"));
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_attaches_leaves_nothing_that_a_sweep_does_not_take() {
+    let place = with_folder();
+    assert!(Command::new("mkfifo").arg(place.path().join("pipe")).status().unwrap().success());
+    let args = ["run", "see", "--session", "ann", "--attach", "pipe", "--script", "script.txt"];
+    let mut killed = place.command(&args).spawn().unwrap();
+    let mut pipe = fs::File::options().write(true).open(place.path().join("pipe")).unwrap();
+    // More than is put at once, so that the first of it is on the disk; the pipe itself holds the rest.
+    pipe.write_all(&vec![b'x'; 20 << 20]).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let half = content(&place);
+    assert!(half.display().to_string().contains("/incoming/"), "{}", half.display());
+    place.check(
+        "sessions list
+         attachments --sweep
+         attachments --sweep --grace 0",
+        &expect![[r#"
+            $ sessions list
+            | · there are no sessions
+            $ attachments --sweep
+            0 contents looked at, 0 deleted
+            $ attachments --sweep --grace 0
+            0 contents looked at, 0 deleted
+        "#]],
+    );
+    assert!(!half.exists());
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The façade as a program uses it: sessions, the rehearsal agent, models over HTTP, several holders of one file, typed answers.
+//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, several holders of one file, typed answers.
 mod agent;
+mod attachments;
 mod models;
 mod sessions;
 mod shared;

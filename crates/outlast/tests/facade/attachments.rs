@@ -1,0 +1,55 @@
+//! Attachments that come and go as streams, in the database and outside.
+use outlast::contents::{Contents, MemoryContents, gathered};
+use outlast::filed::Lies;
+use outlast::runtime::system::SystemClock;
+use outlast::{Error, Outlast};
+use std::sync::Arc;
+
+async fn streamed(outlast: Outlast) -> Result<Lies, Error> {
+    let bytes = b"twelve words".repeat(100_000);
+    let sending = outlast.session("ann").send("what is this?");
+    let turn =
+        sending.attach_stream("text/plain", Some("long.txt".to_owned()), bytes.as_slice()).await?.await?;
+    turn.answer().await?;
+    let id = outlast.store().attachments(turn.session(), 10).await?.remove(0).attachment.id;
+    let attachments = outlast.attachments();
+    let (about, pieces) = attachments.open(turn.session(), id).await?;
+    assert_eq!((about.attachment.name.as_deref(), about.bytes), (Some("long.txt"), 1_200_000));
+    assert!(gathered(pieces, "test", 1_200_000).await? == bytes);
+    assert_eq!(attachments.read(turn.session(), id, 7..12).await?, b"words");
+    let lies = attachments.info(turn.session(), id).await?.lies;
+    drop(attachments);
+    outlast.shut_down().await;
+    Ok(lies)
+}
+
+#[tokio::test]
+async fn a_stream_is_attached_and_read_back_wherever_contents_lie() -> Result<(), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Outlast::at(folder.path().join("inside.db")).start().await?;
+    assert_eq!(streamed(inside).await?, Lies::Here);
+
+    let contents: Arc<dyn Contents> = Arc::new(MemoryContents::new(Arc::new(SystemClock)));
+    let outside =
+        Outlast::at(folder.path().join("outside.db")).contents(move |_| Ok(contents)).start().await?;
+    assert_eq!(streamed(outside).await?, Lies::Outside);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_database_has_a_name_of_its_own_where_contents_lie() -> Result<(), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut names = Vec::new();
+    for file in ["one.db", "other.db", "one.db"] {
+        let (told, name) = std::sync::mpsc::channel();
+        let open = move |name: &str| {
+            told.send(name.to_owned()).expect("somebody listens");
+            Ok(Arc::new(MemoryContents::new(Arc::new(SystemClock))) as Arc<dyn Contents>)
+        };
+        Outlast::at(folder.path().join(file)).contents(open).start().await?.shut_down().await;
+        names.push(name.recv().expect("it was told"));
+    }
+    assert_eq!(names[0], names[2]);
+    assert_ne!(names[0], names[1]);
+    Ok(())
+}
