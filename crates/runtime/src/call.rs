@@ -33,7 +33,7 @@ pub(crate) async fn perform(
     scope: Arc<Scope>,
 ) -> Result<Came, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
-    let prepared = match whole(turn, &prepared, scope.held()).await {
+    let prepared = match whole(turn, &prepared, &scope.held()).await {
         Ok(prepared) => prepared,
         Err(error) if error.class() == Class::Retry => return Err(error.at(turn.at())),
         Err(error) => {

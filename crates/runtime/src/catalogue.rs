@@ -75,7 +75,7 @@ impl Catalogue {
     pub(crate) async fn prepare(
         &self,
         caller: Caller,
-        held: Held<'_>,
+        held: &Held,
         key: &ReplayKey,
         ask: &ToolUse,
         visible: &[Contract],
@@ -107,7 +107,7 @@ impl Catalogue {
 
     async fn check<'a>(
         &self,
-        held: Held<'_>,
+        held: &Held,
         ask: &ToolUse,
         visible: &'a [Contract],
         limits: &Limits,

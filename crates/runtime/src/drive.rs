@@ -40,9 +40,10 @@ impl Turn<'_> {
     }
 
     /// What arguments of its calls may refer to.
-    pub(crate) fn held<'h, H: Host>(&self, host: &'h H) -> Held<'h> {
+    pub(crate) fn held<H: Host>(&self, host: &H) -> Held {
         let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
-        Held { store: host.store(), session, bytes }
+        let attachments = host.store().map(|store| self.world.attachments(store));
+        Held { attachments, session, bytes }
     }
 
     /// Tells those who watch the session.

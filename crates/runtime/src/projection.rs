@@ -4,19 +4,18 @@
 //! The journal keeps the reference; what it stands for is read when the arguments are checked and when the tool runs. It is
 //! named by its content, so it is the same both times. Where the schema of an argument says `"format": "attachment"`, the tool
 //! wants the reference itself.
-use outlast_ports::store::Store;
+use crate::attachments::Attachments;
+use outlast_ports::contents::gathered;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, Kind, SessionId, limits};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// What a session holds that arguments may refer to.
-#[derive(Clone, Copy)]
-pub(crate) struct Held<'a> {
-    /// Where it is; nothing where nothing is kept.
-    pub(crate) store: Option<&'a Arc<dyn Store>>,
+pub(crate) struct Held {
+    /// Its attachments; none where nothing is kept.
+    pub(crate) attachments: Option<Attachments>,
     /// Whose it is.
     pub(crate) session: SessionId,
     /// How many bytes the arguments of one call may refer to.
@@ -32,7 +31,7 @@ struct Reference {
     text: bool,
 }
 
-impl Held<'_> {
+impl Held {
     /// The arguments with everything in place of what refers to it.
     pub(crate) async fn project<'v>(
         &self,
@@ -71,11 +70,11 @@ impl Held<'_> {
     async fn read(&self, reference: &Reference) -> Result<(Value, usize), Error> {
         let (id, place) = (reference.to, &reference.place);
         let invalid = |why: String| Error::new(Kind::ToolArgsInvalid, format!("at {place}: {id} {why}"));
-        let store = self.store.ok_or_else(|| invalid("is not here: this host keeps nothing".to_owned()))?;
-        let view = store.attachment(self.session, id).await?;
-        limits::check("projected_bytes", usize::try_from(view.bytes).unwrap_or(usize::MAX), self.bytes)?;
+        let nothing = || invalid("is not here: this host keeps nothing".to_owned());
+        let attachments = self.attachments.as_ref().ok_or_else(nothing)?;
+        let (view, pieces) = attachments.open(self.session, id).await?;
         let media_type = view.attachment.media_type;
-        let bytes = store.blob(view.attachment.content).await?;
+        let bytes = gathered(pieces, "projected_bytes", self.bytes).await?;
         let size = bytes.len();
         let text = String::from_utf8(bytes).map_err(|_| {
             invalid(format!("is {} and no text; this tool cannot be passed it", media_type.as_str()))

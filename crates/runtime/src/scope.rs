@@ -110,9 +110,10 @@ impl Scope {
     }
 
     /// What arguments of calls may refer to.
-    pub(crate) fn held(&self) -> Held<'_> {
+    pub(crate) fn held(&self) -> Held {
         let bytes = self.world.limits.projected_bytes;
-        Held { store: self.store.as_ref(), session: self.session, bytes }
+        let attachments = self.store.as_ref().map(|store| self.world.attachments(store));
+        Held { attachments, session: self.session, bytes }
     }
 
     /// Whether the call waits for something outside; its deadline does not count then.

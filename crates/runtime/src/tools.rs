@@ -94,7 +94,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
         let (tools, limits) = (&turn.world.tools, &turn.world.limits);
-        let held = turn.held(host);
+        let held = &turn.held(host);
         calls.push(match refused.cloned() {
             Some(failure) => {
                 BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
@@ -169,7 +169,7 @@ async fn rule<H: Host>(
             host.note(Fact::Reclaimed(Reclaimed { claim, attempt }));
             return Ok(State::Run(call.clone(), attempt));
         }
-        Interrupted::Probe => probe(turn, call, turn.held(host)).await,
+        Interrupted::Probe => probe(turn, call, &turn.held(host)).await,
     };
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &outcome {
@@ -180,7 +180,7 @@ async fn rule<H: Host>(
 }
 
 /// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
-async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: Held<'_>) -> ToolOutcome {
+async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome {
     let asked = match (turn.world.tools.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
         (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
@@ -300,7 +300,7 @@ pub(crate) fn contract<'a>(turn: &'a Turn<'_>, call: &PreparedCall) -> Option<&'
 pub(crate) async fn whole<'c>(
     turn: &Turn<'_>,
     call: &'c PreparedCall,
-    held: Held<'_>,
+    held: &Held,
 ) -> Result<Cow<'c, PreparedCall>, Error> {
     let schema = contract(turn, call).map_or(&Value::Null, |contract| &contract.input);
     held.call(call, schema).await

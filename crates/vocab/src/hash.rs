@@ -127,7 +127,9 @@ mod tests {
     #[test]
     fn bytes_that_come_in_pieces_have_the_hash_of_the_whole() {
         let mut hashing = Hashing::default();
-        [b"out".as_slice(), b"", b"last"].into_iter().for_each(|piece| hashing.update(piece));
+        for piece in [b"out".as_slice(), b"", b"last"] {
+            hashing.update(piece);
+        }
         assert_eq!(hashing.hash(), Hash::of(b"outlast"));
     }
 

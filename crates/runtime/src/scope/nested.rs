@@ -65,7 +65,7 @@ impl Scope {
         let limits = &self.world.limits;
         let contracts = &self.outfit.contracts;
         let prepared =
-            match self.world.tools.prepare(caller, self.held(), &key, &ask, contracts, limits).await {
+            match self.world.tools.prepare(caller, &self.held(), &key, &ask, contracts, limits).await {
                 BatchCall::Run(prepared) => prepared,
                 BatchCall::Refused(refused) => return Err(refused.failure.into()),
             };

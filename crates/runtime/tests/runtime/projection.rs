@@ -92,7 +92,12 @@ async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<Str
     };
     let lines = vec![Line::Call(calls), Line::Say("done")];
     let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
-    let turn = life.runtime.submit(Input { files, ..input("go") }).await.unwrap().turn;
+    let turn = life
+        .runtime
+        .submit(Input { files: files.into_iter().map(Into::into).collect(), ..input("go") })
+        .await
+        .unwrap()
+        .turn;
     assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
     let results = life.last_shown().split_off(2);
     let seen = seen.lock().unwrap().clone();
