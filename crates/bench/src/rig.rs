@@ -7,6 +7,7 @@ use outlast::service::{Completion, Services};
 use outlast::store::{Store, Target};
 use outlast::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast::vocab::package::Package;
+use outlast::vocab::policy::Policy;
 use outlast::vocab::record::End;
 use outlast::vocab::{Millis, WorkerId};
 use outlast::{Error, Limits, SessionId};
@@ -122,6 +123,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
         system: "Be quick.".to_owned(),
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
+        policy: Policy::default(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Who answers: the model, what it is told to play, its tools. [`file`] reads an agent from a file.
 pub(crate) mod file;
 pub(crate) mod program;
+mod rules;
 
 use crate::data::Data;
 use crate::providers::Configuration;

@@ -1,4 +1,5 @@
 //! The commands, one file each.
+mod approvals;
 mod attachments;
 mod cancel;
 mod chat;
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Resolve(resolve::Resolve),
     /// Ask a turn to stop
     Cancel(cancel::Cancel),
+    Approvals(approvals::Approvals),
     /// Let a stuck turn try again
     Retry(retry::Retry),
     /// Drive whatever is unfinished
@@ -89,6 +91,7 @@ impl Command {
             Self::Attachments(attachments) => done(attachments.run(data)),
             Self::Resolve(resolve) => done(resolve.run(data)),
             Self::Cancel(cancel) => done(cancel.run(data)),
+            Self::Approvals(approvals) => done(approvals.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),

@@ -1,9 +1,11 @@
 //! How things are said to a person: times, facts, waits, ends.
 use crate::terminal::one_line;
 use outlast::TurnId;
+use outlast::runtime::approvals;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
+use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::record::{End, Fact, NodeRef, Record, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -41,7 +43,9 @@ pub(crate) fn call(ask: &ToolUse) -> String {
 pub(crate) fn claimed(call: &BatchCall) -> String {
     match call {
         BatchCall::Run(call) => {
-            format!("{} {}", call.tool, one_line(&call.arguments.to_string(), TEXT_LETTERS))
+            let rule = call.ruling.as_ref().map(|ruling| format!(" (rule `{}`)", ruling.rule));
+            let arguments = one_line(&call.arguments.to_string(), TEXT_LETTERS);
+            format!("{} {arguments}{}", call.tool, rule.unwrap_or_default())
         }
         BatchCall::Refused(refused) => format!("{} refused: {}", refused.tool, refused.failure),
     }
@@ -68,6 +72,18 @@ pub(crate) fn resolution(resolution: &Resolution) -> String {
         Resolution::Err(failure) => format!("error {failure}"),
         Resolution::Timeout => "timeout".to_owned(),
         Resolution::Cancelled => "cancelled".to_owned(),
+    }
+}
+
+/// What somebody said to a question for approval.
+pub(crate) fn approval(approval: &Approval) -> String {
+    let by = &approval.by;
+    match &approval.verdict {
+        policy::Verdict::Approve => format!("{by} approved it"),
+        policy::Verdict::Deny { reason } => format!("{by} denied it: {}", one_line(reason, TEXT_LETTERS)),
+        policy::Verdict::Edit { arguments } => {
+            format!("{by} approved it as {}", one_line(&arguments.to_string(), TEXT_LETTERS))
+        }
     }
 }
 
@@ -98,6 +114,10 @@ pub(crate) fn wait(secret: &[u8; 32], turn: TurnId, wait: &Wait) -> String {
     let until = wait.deadline.map(|deadline| format!(" until {}", when(deadline))).unwrap_or_default();
     if wait.kind == WaitKind::Sleep {
         return format!("sleeps{until}");
+    }
+    if wait.kind == WaitKind::Approval {
+        let id = approvals::id_of(turn, wait);
+        return format!("waits for an approval{until}\n  outlast approvals approve {id}");
     }
     let key = CompletionKey::sign(secret, turn, wait.key.clone());
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)

@@ -39,7 +39,7 @@ pub(crate) fn history(data: &[u8]) {
     if let Ok(history) = History::of(records.clone()) {
         let last = records.iter().rfind(|record| record.fact.is_node()).map(Record::place);
         assert_eq!(history.last_node(), last);
-        assert!(history.open_calls().all(|(_, call)| call.outcome.is_none()));
+        assert!(history.open_calls().all(|(_, _, call)| call.outcome.is_none()));
     }
 }
 

@@ -185,17 +185,23 @@ impl History {
         self.performed.contains_key(model_call)
     }
 
+    /// Whether a call has not begun, because what must happen first has not.
+    pub fn is_held(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
+        call.is_held() && !self.performed.keys().any(|performed| performed.admits(key))
+    }
+
     /// Whether missing results were put into the transcript before.
     pub fn was_repaired(&self) -> bool {
         self.repaired
     }
 
-    /// Calls that were claimed and have no outcome, with their claims.
-    pub fn open_calls(&self) -> impl Iterator<Item = (ClaimRef, &RecordedCall)> {
-        self.batches.values().flat_map(|batch| {
-            (0..).zip(&batch.calls).filter_map(|(child, call)| {
+    /// Calls that were claimed and have no outcome, with their claims and places.
+    pub fn open_calls(&self) -> impl Iterator<Item = (ClaimRef, ReplayKey, &RecordedCall)> {
+        self.batches.iter().flat_map(|(key, batch)| {
+            (0..).zip(&batch.calls).filter_map(move |(child, call)| {
                 let open = call.outcome.is_none() && matches!(call.call, BatchCall::Run(_));
-                open.then_some((ClaimRef { asked: batch.asked, child }, call))
+                let claim = ClaimRef { asked: batch.asked, child };
+                open.then(|| (claim, key.child(child as usize, call.call.model_id().as_str()), call))
             })
         })
     }
@@ -415,6 +421,7 @@ mod tests {
             class,
             arguments: json!({}),
             payload: None,
+            ruling: None,
         }
     }
 

@@ -256,6 +256,11 @@ impl RunTools {
         Step::Wait(Waiting { waits })
     }
 
+    /// Ends the turn because of what its calls ask for.
+    pub fn fail(self, failure: Failure) -> Step {
+        Step::Done(End::Failed { failure }.into())
+    }
+
     /// Ends the turn after its calls were settled as far as they go.
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())

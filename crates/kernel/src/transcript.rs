@@ -241,6 +241,7 @@ mod tests {
                 class: EffectClass::AtMostOnce,
                 arguments: json!({}),
                 payload: None,
+                ruling: None,
             }),
         };
         let command = ToolBatch { calls: calls.iter().map(call).collect() }.into();

@@ -15,6 +15,7 @@ use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
 use outlast_vocab::package::Package;
+use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId, WorkerId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub struct Builder {
     agent: String,
     model: String,
     system: String,
+    policy: Policy,
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -123,6 +125,7 @@ impl Builder {
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
             system: SYSTEM.to_owned(),
+            policy: Policy::default(),
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -155,6 +158,13 @@ impl Builder {
     #[must_use]
     pub fn system(mut self, prompt: impl Into<String>) -> Self {
         self.system = prompt.into();
+        self
+    }
+
+    /// What the agent's calls may do: the first rule that fits a call decides.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -316,6 +326,7 @@ impl Builder {
             system: self.system,
             tools: names,
             model_calls: self.limits.model_calls,
+            policy: self.policy,
         };
         Ok(Config {
             contents: None,

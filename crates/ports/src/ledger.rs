@@ -11,6 +11,7 @@ mod turn;
 pub use lookup::{
     attachment, attachments, blob, blob_range, cancel_reason, feed, history, joinable, records, said,
     session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
+    waiting,
 };
 pub use outside::{acquit, condemn, forget, unused};
 pub use tree::{delete, fork, rewind, settle};

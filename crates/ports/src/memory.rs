@@ -12,7 +12,7 @@ use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
-use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -403,6 +403,12 @@ impl ReadRows for Tables {
 
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
         Ok(self.waits.get(&turn).cloned().unwrap_or_default())
+    }
+
+    fn waiting(&self, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+        let all =
+            self.waits.iter().flat_map(|(turn, waits)| waits.iter().map(move |wait| (*turn, wait.clone())));
+        Ok(all.filter(|(_, wait)| wait.kind == kind).take(limit).collect())
     }
 
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {

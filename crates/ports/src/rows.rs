@@ -9,7 +9,7 @@ use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
-use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
 use std::ops::Range;
@@ -294,6 +294,8 @@ pub trait ReadRows {
 
     /// What a turn waits for.
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
+    /// Waits of this kind over all turns, the oldest turn first.
+    fn waiting(&self, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
     /// How a wait was resolved.
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error>;
 

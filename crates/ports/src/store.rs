@@ -12,7 +12,7 @@ use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
-use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Millis};
 use serde_json::Value;
 use std::ops::Range;
@@ -406,6 +406,17 @@ pub struct UnknownCall {
     pub since: Millis,
 }
 
+/// A turn that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingTurn {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// What it waits for.
+    pub wait: Wait,
+}
+
 /// A piece of history: the records of one turn that make its transcript, up to and with `cut`.
 #[derive(Debug)]
 pub struct HistoryTurn {
@@ -536,6 +547,9 @@ pub trait Queries: Send + Sync {
 
     /// Calls whose outcome nobody knows, oldest first.
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
+
+    /// Turns that wait for something of this kind, the oldest first.
+    fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>>;
 
     /// Why a turn is to stop, if somebody asked for it. Cheap.
     fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>>;
@@ -760,6 +774,10 @@ impl<B: Backend> Queries for B {
 
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>> {
         self.read(move |rows| ledger::unknown(rows, limit))
+    }
+
+    fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>> {
+        self.read(move |rows| ledger::waiting(rows, kind, limit))
     }
 
     fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>> {

@@ -33,7 +33,12 @@ pub(crate) async fn perform(
     scope: Arc<Scope>,
 ) -> Result<Came, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
-    let prepared = match whole(turn, &prepared, &scope.held()).await {
+    let admitted = scope.admit(prepared).await;
+    let prepared = match &admitted {
+        Ok(prepared) => whole(turn, prepared, &scope.held()).await,
+        Err(error) => Err(Error::new(error.kind(), error.detail())),
+    };
+    let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) if error.class() == Class::Retry => return Err(error.at(turn.at())),
         Err(error) => {

@@ -1,11 +1,13 @@
 //! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+use crate::outfit::Outfit;
 use crate::projection::Held;
 use jsonschema::Validator;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
 use outlast_vocab::limits::{self, Limits};
 use outlast_vocab::message::{Arguments, ToolName, ToolUse};
-use outlast_vocab::tool::{Contract, PreparedCall};
+use outlast_vocab::policy::{Decision, Ruling};
+use outlast_vocab::tool::{Contract, EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,6 +24,14 @@ pub struct Catalogue {
 struct Entry {
     provider: Arc<dyn ToolProvider>,
     validator: Validator,
+}
+
+/// A call that may be made.
+struct Checked {
+    arguments: Value,
+    class: EffectClass,
+    payload: Option<Value>,
+    ruling: Option<Ruling>,
 }
 
 /// Where a call is made.
@@ -78,17 +88,18 @@ impl Catalogue {
         held: &Held,
         key: &ReplayKey,
         ask: &ToolUse,
-        visible: &[Contract],
+        outfit: &Outfit,
         limits: &Limits,
     ) -> BatchCall {
-        match self.check(held, ask, visible, limits).await {
-            Ok((arguments, contract, payload)) => BatchCall::Run(PreparedCall {
+        match self.check(held, ask, outfit, limits).await {
+            Ok(Checked { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
                 tool: ask.tool.clone(),
-                class: contract.class,
+                class,
                 arguments,
                 payload,
+                ruling,
             }),
             Err(error) => BatchCall::Refused(RefusedCall {
                 model_id: ask.id.clone(),
@@ -105,13 +116,14 @@ impl Catalogue {
         entry.provider.preview(tool, arguments).await
     }
 
-    async fn check<'a>(
+    async fn check(
         &self,
         held: &Held,
         ask: &ToolUse,
-        visible: &'a [Contract],
+        outfit: &Outfit,
         limits: &Limits,
-    ) -> Result<(Value, &'a Contract, Option<Value>), Error> {
+    ) -> Result<Checked, Error> {
+        let visible = outfit.contracts.as_slice();
         let Some(contract) = visible.iter().find(|contract| contract.name == ask.tool) else {
             return Err(unknown(&ask.tool, visible));
         };
@@ -122,9 +134,37 @@ impl Catalogue {
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
         let whole = held.project(arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
+        let ruling = outfit.judge(&ask.tool, &whole)?;
+        let arguments = match ruling.as_ref().map(|ruling| &ruling.decision) {
+            Some(Decision::Modify { set }) => changed(arguments, set),
+            _ => arguments.clone(),
+        };
+        let whole = held.project(&arguments, &contract.input).await?;
+        fits(&entry.validator, &whole)?;
         let payload = entry.provider.prepare(held.session, &ask.tool, &whole).await?;
-        Ok((arguments.clone(), contract, payload))
+        Ok(Checked { arguments, class: contract.class, payload, ruling })
     }
+
+    /// Whether these arguments of a tool may be passed to it.
+    pub(crate) fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
+        let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
+        fits(&entry.validator, arguments)
+    }
+}
+
+/// The arguments with some of them set by a rule, each by its pointer; a place that is not there is made if its parent is.
+fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
+    let mut changed = arguments.clone();
+    for (pointer, value) in set {
+        if let Some(place) = changed.pointer_mut(pointer) {
+            *place = value.clone();
+        } else if let Some((parent, name)) = pointer.rsplit_once('/')
+            && let Some(Value::Object(members)) = changed.pointer_mut(parent)
+        {
+            members.insert(name.replace("~1", "/").replace("~0", "~"), value.clone());
+        }
+    }
+    changed
 }
 
 /// Errors with their path and reason, so that the model can do better.

@@ -130,11 +130,11 @@ impl Journaled {
     /// Ends the turn from outside its steps: every open call gets an outcome first.
     pub async fn close(&mut self, end: End) -> Result<Driven, Error> {
         let history = self.history.clone();
-        for (claim, call) in history.open_calls() {
+        for (claim, key, call) in history.open_calls() {
             let BatchCall::Run(prepared) = &call.call else { continue };
             let outcome = match interrupted(prepared, call.attempts) {
-                Interrupted::Probe => ToolOutcome::Unknown,
-                Interrupted::Again { .. } => {
+                Interrupted::Probe if !history.is_held(&key, prepared) => ToolOutcome::Unknown,
+                Interrupted::Probe | Interrupted::Again { .. } => {
                     let failure =
                         Failure::new(Kind::ToolInterrupted, "the turn ended before the call was done");
                     ToolOutcome::Done(ToolResult::Err(failure))

@@ -5,6 +5,7 @@
 //! [`inline`] nowhere), [`attachments`] are kept where
 //! their contents lie, [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
 
+pub mod approvals;
 mod asking;
 pub mod attachments;
 mod call;

@@ -4,14 +4,17 @@ use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
 use crate::governor::Governor;
 use crate::live::Hub;
+use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_ports::store::Store;
-use outlast_vocab::message::ModelName;
+use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::tool::Contract;
+use outlast_vocab::policy::{Decision, Rule, Ruling, approved_form};
+use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, canon};
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,6 +78,8 @@ pub struct Outfit {
     pub contracts: Vec<Contract>,
     /// The fingerprint of those.
     pub tools: Hash,
+    /// The version of its policy.
+    pub policy: Hash,
     /// What is stored: what a turn is pinned to.
     blob: Vec<u8>,
     /// Whether this process has stored it.
@@ -126,8 +131,32 @@ impl Outfit {
         let tools = canon::fingerprint(&contracts);
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
         let blob = canon::to_string(&pinned).into_bytes();
-        let fingerprint = Hash::of(&blob);
-        Self { package, fingerprint, contracts, tools, blob, stored: AtomicBool::new(false) }
+        let (fingerprint, policy) = (Hash::of(&blob), package.policy.version());
+        Self { package, fingerprint, contracts, tools, policy, blob, stored: AtomicBool::new(false) }
+    }
+
+    /// What the policy decides of a call: nothing where no rule fits, an error where a rule forbids it. The only way to a call
+    /// leads through here (R11.1).
+    pub(crate) fn judge(&self, tool: &ToolName, arguments: &Value) -> Result<Option<Ruling>, Error> {
+        let Some(Rule { id, then, .. }) = judge(&self.package.policy, tool, arguments) else {
+            return Ok(None);
+        };
+        match then {
+            Decision::Deny { reason } => {
+                Err(Error::new(Kind::PolicyDenied, format!("the rule `{id}` forbids it: {reason}")))
+            }
+            Decision::Interrupt { reason } => {
+                Err(Error::new(Kind::PolicyInterrupted, format!("the rule `{id}` ends the turn: {reason}")))
+            }
+            Decision::Allow | Decision::Ask(_) | Decision::Modify { .. } | Decision::Defer { .. } => {
+                Ok(Some(Ruling { rule: id.clone(), policy: self.policy, decision: then.clone() }))
+            }
+        }
+    }
+
+    /// The form in which somebody approves a call: what runs later must have it too.
+    pub(crate) fn form(&self, call: &PreparedCall, definition: &Contract) -> Hash {
+        approved_form(&call.tool, canon::fingerprint(definition), &call.arguments, self.policy)
     }
 
     /// What is to be stored, unless this process has stored it before.

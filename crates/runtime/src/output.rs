@@ -18,6 +18,16 @@ fn validator(schema: &Value) -> Result<Validator, Error> {
     })
 }
 
+/// Refuses a value that does not fit a schema.
+pub(crate) fn fits_schema(schema: &Value, value: &Value) -> Result<(), Error> {
+    let errors = errors_of(&validator(schema)?, value);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
+    Err(Error::new(Kind::ToolArgsInvalid, detail))
+}
+
 /// What the model is told of an answer that does not fit; nothing if it fits.
 pub(crate) fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
     let errors = match value_of(answer) {

@@ -1,8 +1,9 @@
 //! What one running call may do: steps, sleeps, waits, values, attachments, progress; questions to models
-//! (`direct`) and calls of other tools (`nested`) (R6.8).
+//! (`direct`) and calls of other tools (`nested`) (R6.8), and what it waits for before it begins (`admit`).
 //!
 //! A call never writes to the journal itself. It sends what it did to the driver, which owns the journal, and waits
 //! until that is durable where it has to be.
+mod admit;
 mod direct;
 mod nested;
 
@@ -33,6 +34,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+
+use admit::Awaited;
 
 /// What a call tells the driver.
 pub(crate) enum FromCall {
@@ -242,23 +245,34 @@ impl Scope {
         kind: WaitKind,
         within: Option<Duration>,
     ) -> Result<Resolution, Error> {
+        match self.awaited(key.clone(), kind, within)? {
+            Awaited::Answered(resolution) => Ok(resolution),
+            Awaited::Resolved(effect, resolution) => {
+                self.note(self.performed(key, effect, resolution.clone())).await;
+                Ok(resolution)
+            }
+            Awaited::Open(wait) => self.hold_still(wait).await,
+        }
+    }
+
+    /// How far the wait at this place has come. Its deadline is fixed when the turn first parks on it.
+    fn awaited(&self, key: ReplayKey, kind: WaitKind, within: Option<Duration>) -> Result<Awaited, Error> {
         let now = self.world.clock.now();
-        let pinned = self.history.wait(&key);
-        let deadline = match pinned {
+        let deadline = match self.history.wait(&key) {
             Some(wait) => wait.deadline,
             None => within.map(|within| now.after(within)),
         };
         let effect = AwaitEvent { key: key.clone(), deadline };
         if let Some(resolution) = self.answered(&key, &effect)? {
-            return Ok(resolution);
+            return Ok(Awaited::Answered(resolution));
         }
-        let resolution = match self.history.resolution(&key) {
-            Some(resolution) => resolution.clone(),
-            None if deadline.is_some_and(|deadline| deadline <= now) => Resolution::Timeout,
-            None => return self.hold_still(Wait { key, kind, deadline }).await,
-        };
-        self.note(self.performed(key, effect, resolution.clone())).await;
-        Ok(resolution)
+        Ok(match self.history.resolution(&key) {
+            Some(resolution) => Awaited::Resolved(effect, resolution.clone()),
+            None if deadline.is_some_and(|deadline| deadline <= now) => {
+                Awaited::Resolved(effect, Resolution::Timeout)
+            }
+            None => Awaited::Open(Wait { key, kind, deadline }),
+        })
     }
 
     fn count_nested(&self) -> Result<u32, Error> {

@@ -59,6 +59,9 @@ pub(crate) enum Came {
 /// Runs the batch until every call has a result or the turn holds still.
 pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
     let mut slots = claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
+    if let Some(failure) = interrupts(&slots) {
+        return Ok(batch.fail(failure));
+    }
     let waits = loop {
         match work(turn, &mut slots, batch.takes_back(), host).await? {
             Worked::Settled => break Vec::new(),
@@ -84,6 +87,33 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
     Ok(step)
 }
 
+/// A rule that ends the turn because of one call lets none of its neighbours run.
+fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
+    let interrupts = |call: &BatchCall| match call {
+        BatchCall::Refused(refused) if refused.failure.code == Kind::PolicyInterrupted => {
+            Some(refused.failure.clone())
+        }
+        _ => None,
+    };
+    let Some(failure) = calls.iter().find_map(interrupts) else { return };
+    for call in calls {
+        if let BatchCall::Run(PreparedCall { model_id, tool, .. }) = call {
+            let (model_id, tool) = (model_id.clone(), tool.clone());
+            *call = BatchCall::Refused(RefusedCall { model_id, tool, failure: failure.clone() });
+        }
+    }
+}
+
+/// Why a rule ends the turn because of one of these calls, if one does.
+fn interrupts(slots: &[Slot]) -> Option<Failure> {
+    slots.iter().find_map(|slot| match &slot.state {
+        State::Settled(ToolResult::Err(failure)) if failure.code == Kind::PolicyInterrupted => {
+            Some(failure.clone())
+        }
+        _ => None,
+    })
+}
+
 /// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
 async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Vec<Slot>, Error> {
     let history = host.history().clone();
@@ -99,9 +129,10 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
             Some(failure) => {
                 BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
             }
-            None => tools.prepare(turn.caller, held, &key, ask, &turn.outfit.contracts, limits).await,
+            None => tools.prepare(turn.caller, held, &key, ask, turn.outfit, limits).await,
         });
     }
+    refuse_all_if_interrupted(&mut calls);
     let command = ToolBatch { calls: calls.clone() }.into();
     host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
     let asked = host.flush().await?;
@@ -127,6 +158,7 @@ async fn take_over<H: Host>(
     recorded: &RecordedBatch,
     host: &mut H,
 ) -> Result<Vec<Slot>, Error> {
+    let history = host.history().clone();
     let mut slots = Vec::new();
     for (index, call) in recorded.calls.iter().enumerate() {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
@@ -141,7 +173,7 @@ async fn take_over<H: Host>(
                 let pending = || State::Pending(prepared.clone());
                 (prepared.class, result_of(outcome).map_or_else(pending, State::Settled))
             }
-            (BatchCall::Run(prepared), None) if call.parked => {
+            (BatchCall::Run(prepared), None) if call.parked || history.is_held(&key, prepared) => {
                 host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
                 (prepared.class, State::Run(prepared.clone(), call.attempts))
             }

@@ -1,4 +1,5 @@
 //! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
+use crate::approvals::Approvals;
 use crate::asking::backoff;
 use crate::attachments::{Attachments, Swept};
 use crate::cancel::{Canceller, cancel};
@@ -22,8 +23,10 @@ use outlast_ports::store::{
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
+use outlast_vocab::id::ApprovalId;
 use outlast_vocab::message::Part;
 use outlast_vocab::package::{Package, Pinned};
+use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Delivery, End, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
@@ -346,6 +349,18 @@ impl Runtime {
     pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<Resolved, Error> {
         key.check(&self.inner.secret)?;
         let resolved = self.inner.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
+        self.inner.wake.notify_one();
+        Ok(resolved)
+    }
+
+    /// Questions for approval, over all sessions.
+    pub fn approvals(&self) -> Approvals {
+        Approvals::new(self.inner.store.clone())
+    }
+
+    /// Says yes, no, or yes with a change to one of them.
+    pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<Resolved, Error> {
+        let resolved = self.approvals().decide(id, approval, self.now()).await?;
         self.inner.wake.notify_one();
         Ok(resolved)
     }

@@ -12,6 +12,7 @@ use outlast_ports::tool::ToolProvider;
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{HandWriter, Machine, Options, Sqlite};
 use outlast_vocab::package::Package;
+use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Limits, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,6 +121,7 @@ impl Life {
                 system: "Play.".into(),
                 tools: manifests.map(|manifest| manifest.name).collect(),
                 model_calls: origin.limits.model_calls,
+                policy: Policy::default(),
             },
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),

@@ -102,6 +102,7 @@ fn asked() -> Fact {
         class: EffectClass::AtMostOnce,
         arguments: json!({ "to": "you" }),
         payload: None,
+        ruling: None,
     };
     let batch = ToolBatch { calls: vec![BatchCall::Run(call)] };
     Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command: batch.into() })

@@ -62,7 +62,7 @@ impl Trial {
         let tool = tool.parse().unwrap();
         let class = self.toolbox.contract(&tool).unwrap().class;
         let model_id = "call_0".parse().unwrap();
-        let prepared = PreparedCall { id, model_id, tool, class, arguments, payload: None };
+        let prepared = PreparedCall { id, model_id, tool, class, arguments, payload: None, ruling: None };
         let call = Call { id, session, turn, attempt: 1, attempts: 1, payload: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.toolbox.execute(&prepared, call, self.scope.clone()))? {

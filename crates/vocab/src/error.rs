@@ -173,6 +173,16 @@ kinds! {
     ToolTimedOut = "tool.timed_out", Retry, 504;
     /// The turn was cancelled while the tool ran.
     ToolCancelled = "tool.cancelled", Reject, 409;
+    /// A rule of the agent's policy forbids a call.
+    PolicyDenied = "policy.denied", Reject, 403;
+    /// A rule of the agent's policy ends the turn.
+    PolicyInterrupted = "policy.interrupted", Reject, 403;
+    /// Somebody was asked to approve a call, and it was not approved.
+    ApprovalDenied = "approval.denied", Reject, 403;
+    /// Nothing waits for this approval.
+    ApprovalNotFound = "approval.not_found", Reject, 404;
+    /// Somebody who may not approve this tried to.
+    ApprovalForbidden = "approval.forbidden", Reject, 403;
     /// The process died while an at-most-once tool ran: nobody knows whether it happened.
     ToolOutcomeUnknown = "tool.outcome_unknown", Park, 409;
     /// A call was left without a result when its branch was forked or rewound.

@@ -124,6 +124,8 @@ ids! {
     OrgId = "org", "organisation";
     /// Bytes kept beside the messages that refer to them.
     AttachmentId = "att", "attachment";
+    /// A question for approval.
+    ApprovalId = "apr", "approval";
     /// One running copy of the runtime.
     WorkerId = "wrk", "worker";
 }

@@ -87,6 +87,25 @@ impl ReplayKey {
         self.0.ends_with("/undo")
     }
 
+    /// The wait of a call until somebody approves it in this form. Another form is another wait, so what was approved is what
+    /// runs (R11.2).
+    #[must_use]
+    pub fn approval(&self, form: &crate::Hash) -> Self {
+        self.under(format_args!("approval:{form}"))
+    }
+
+    /// The wait of a call until its time has come.
+    #[must_use]
+    pub fn deferred(&self) -> Self {
+        self.under(format_args!("deferred"))
+    }
+
+    /// Whether this is what the call at `call` waits for before it begins.
+    pub fn admits(&self, call: &Self) -> bool {
+        let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));
+        rest.is_some_and(|rest| rest == "deferred" || rest.starts_with("approval:") && !rest.contains('/'))
+    }
+
     /// The wait for the outside completion of a call.
     #[must_use]
     pub fn completion(&self) -> Self {

@@ -16,6 +16,7 @@ pub mod key;
 pub mod limits;
 pub mod message;
 pub mod package;
+pub mod policy;
 pub mod record;
 pub mod stream;
 pub mod time;

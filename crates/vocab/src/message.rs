@@ -306,6 +306,9 @@ macro_rules! names {
 names! {
     /// The id a model gives to a tool call: opaque, and only unique within its reply.
     ModelCallId: "a call id", 256 bytes, |c| !c.is_control();
+    /// What a rule of a policy is called.
+    RuleId: "a rule's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
+        |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
     /// What a tool is called.
     ToolName: "a tool name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);

@@ -3,6 +3,7 @@
 //! A turn names the fingerprint of what it is pinned to, so a later edit or deploy never changes a turn that is running or
 //! replayed.
 use crate::message::{ModelName, ToolName};
+use crate::policy::Policy;
 use crate::tool::Contract;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ pub struct Package {
     pub tools: Vec<ToolName>,
     /// Model calls in one turn.
     pub model_calls: u32,
+    /// What its calls may do.
+    #[serde(default, skip_serializing_if = "Policy::is_empty")]
+    pub policy: Policy,
 }
 
 /// What a turn is pinned to: a package, with the contracts that its tools had.

@@ -2,6 +2,7 @@
 use crate::Hash;
 use crate::id::CallId;
 use crate::message::{ModelCallId, ToolName};
+use crate::policy::{Decision, Ruling};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -166,9 +167,18 @@ pub struct PreparedCall {
     /// What `prepare` worked out beyond the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
+    /// What the policy decided of it, where a rule fits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Ruling>,
 }
 
 impl PreparedCall {
+    /// Whether it may begin only after something outside has happened.
+    pub fn is_held(&self) -> bool {
+        let decision = self.ruling.as_ref().map(|ruling| &ruling.decision);
+        matches!(decision, Some(Decision::Ask(_) | Decision::Defer { .. }))
+    }
+
     /// The fingerprint of the arguments: the same call id with another one is a determinism violation (R6.5).
     pub fn fingerprint(&self) -> Hash {
         crate::canon::fingerprint(self)

@@ -87,7 +87,12 @@ fn records_written_by_every_released_version_decode_for_ever() {
 #[test]
 fn packages_stored_by_every_released_version_decode_for_ever() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    for (name, has_contracts) in [("package-without_contracts.json", false), ("package.json", true)] {
+    let packages = [
+        ("package-without_contracts.json", false),
+        ("package.json", true),
+        ("package-with_rules.json", true),
+    ];
+    for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();
         let pinned: Pinned = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(pinned.contracts.is_some(), has_contracts);

@@ -2,6 +2,7 @@
 //!
 //! The fields are those of one agent, so that a file of several can hold the same table under a name each.
 use super::program::Words;
+use super::rules::RuleTable;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
 use outlast::tools::command::{Commands, Program};
@@ -11,6 +12,7 @@ use outlast::tools::sandbox::Walls;
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
 use outlast::vocab::message::{ModelName, ToolName};
+use outlast::vocab::policy::{Policy, Rule};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
 use outlast::{Builder, Error, Kind, Limits};
 use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
@@ -33,6 +35,7 @@ pub(crate) struct AgentFile {
     agent: AgentTable,
     commands: Vec<(Contract, Words)>,
     servers: Vec<(McpTable, String, Option<Words>)>,
+    policy: Policy,
     pins: Pins,
 }
 
@@ -52,6 +55,8 @@ struct AgentTable {
     mcp: BTreeMap<String, Spanned<McpTable>>,
     #[serde(default)]
     tools: Vec<Spanned<ToolTable>>,
+    #[serde(default)]
+    rules: Vec<Spanned<RuleTable>>,
 }
 
 /// A group of built-in tools.
@@ -273,7 +278,7 @@ impl AgentFile {
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { name, system, model_calls, builtin, files, fetch, shell, .. } = &self.agent;
-        let mut builder = builder.agent(name);
+        let mut builder = builder.agent(name).policy(self.policy.clone());
         if let Some(system) = system {
             builder = builder.system(system);
         }
@@ -366,7 +371,20 @@ impl Source<'_> {
         let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
         let servers = agent.mcp.iter().map(|(name, table)| self.server(name, table, home));
         let servers = servers.collect::<Result<_, Error>>()?;
-        Ok(AgentFile { agent, commands, servers, pins: Pins::default() })
+        let rule = |table: &Spanned<RuleTable>| {
+            table.get_ref().rule().map_err(|what| self.invalid(table.span().start, &what))
+        };
+        let rules: Vec<Rule> = agent.rules.iter().map(rule).collect::<Result<_, Error>>()?;
+        if let Some(twice) = rules
+            .iter()
+            .enumerate()
+            .position(|(at, rule)| rules[..at].iter().any(|other| other.id == rule.id))
+        {
+            let what = format!("two rules are called `{}`; names must be unique", rules[twice].id);
+            return Err(self.invalid(agent.rules[twice].span().start, &what));
+        }
+        let policy = Policy { rules };
+        Ok(AgentFile { agent, commands, servers, policy, pins: Pins::default() })
     }
 
     fn server(

@@ -2,6 +2,7 @@
 #![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a program")]
 
 mod agent;
+mod approvals;
 mod attachments;
 mod bad_input;
 mod builtin;

@@ -144,7 +144,15 @@ pub(super) mod tests {
             ],
             values: BTreeMap::from([("paid".to_owned(), Value::from(5))]),
             claimed: vec![Claimed {
-                call: PreparedCall { id: CALL, model_id, tool, class, arguments: Value::Null, payload: None },
+                call: PreparedCall {
+                    id: CALL,
+                    model_id,
+                    tool,
+                    class,
+                    arguments: Value::Null,
+                    payload: None,
+                    ruling: None,
+                },
                 parked: 0,
             }],
             unknown: unknown.then_some(CALL).into_iter().collect(),

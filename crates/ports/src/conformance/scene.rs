@@ -303,6 +303,7 @@ pub(super) fn call(tool: &str) -> PreparedCall {
         class: EffectClass::AtMostOnce,
         arguments: json!({ "to": "you" }),
         payload: None,
+        ruling: None,
     }
 }
 

@@ -6,11 +6,13 @@ use crate::rows::{
 };
 use crate::store::{
     AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Said, SessionView, TurnState, TurnView, UnknownCall,
+    WaitingTurn,
 };
 use outlast_vocab::effect::{BatchCall, Command, Place};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
+use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -295,6 +297,16 @@ pub fn unknown(rows: &dyn ReadRows, limit: usize) -> Result<Vec<UnknownCall>, Er
         }
     }
     Ok(calls)
+}
+
+/// Turns that wait for something of this kind.
+pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<WaitingTurn>, Error> {
+    let waiting = |(turn, wait)| {
+        let turn = turn_by_no(rows, turn)?;
+        let session = referred("session", rows.session(turn.session)?)?;
+        Ok(WaitingTurn { session: session.id, turn: turn.id, wait })
+    };
+    rows.waiting(kind, limit)?.into_iter().map(waiting).collect()
 }
 
 /// An attachment of a session, or of the sessions it was forked from: their messages are its own.

@@ -63,12 +63,17 @@ impl Scope {
             return outcome.into();
         }
         let limits = &self.world.limits;
-        let contracts = &self.outfit.contracts;
         let prepared =
-            match self.world.tools.prepare(caller, &self.held(), &key, &ask, contracts, limits).await {
+            match self.world.tools.prepare(caller, &self.held(), &key, &ask, &self.outfit, limits).await {
                 BatchCall::Run(prepared) => prepared,
                 BatchCall::Refused(refused) => return Err(refused.failure.into()),
             };
+        if prepared.is_held() {
+            let rule = prepared.ruling.as_ref().map(|ruling| ruling.rule.to_string()).unwrap_or_default();
+            let detail =
+                format!("the rule `{rule}` holds `{tool}` up, which only a model's own call can wait for");
+            return Err(Error::new(Kind::PolicyDenied, detail));
+        }
         if self.class.may_repeat() && !prepared.class.may_repeat() {
             let detail = format!(
                 "a tool that is {} may run again, so it cannot run `{tool}`, which is {}",
@@ -77,7 +82,7 @@ impl Scope {
             );
             return Err(Error::new(Kind::ToolFailed, detail));
         }
-        let schema = contracts.iter().find(|contract| contract.name == *tool);
+        let schema = self.outfit.contracts.iter().find(|contract| contract.name == *tool);
         let schema = schema.map_or(&Value::Null, |contract| &contract.input);
         let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), prepared.class));

@@ -13,6 +13,7 @@ use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
 use outlast_vocab::package::Package;
+use outlast_vocab::policy::Policy;
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::CompletionKey;
@@ -358,6 +359,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Package {
         system: "Test.".into(),
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
+        policy: Policy::default(),
     }
 }
 

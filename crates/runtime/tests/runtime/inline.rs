@@ -10,6 +10,7 @@ use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::{Outfit, World};
 use outlast_vocab::package::Package;
+use outlast_vocab::policy::Policy;
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Limits, TurnId};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         system: String::new(),
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
+        policy: Policy::default(),
     };
     let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();

@@ -7,6 +7,7 @@ mod inline;
 mod outside;
 mod ownership;
 mod pinned;
+mod policy;
 mod projection;
 mod room;
 mod turns;

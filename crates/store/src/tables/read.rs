@@ -11,7 +11,7 @@ use outlast_ports::store::SessionState;
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
-use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::{MAIN_DB, params};
 use std::ops::Range;
@@ -143,6 +143,14 @@ impl ReadRows for Tables<'_> {
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
         let sql = "SELECT wait FROM waits WHERE turn = ?1 ORDER BY no";
         self.all(sql, [turn.0], |row| column::read_json(row, 0))
+    }
+
+    fn waiting(&self, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+        let sql =
+            "SELECT turn, wait FROM waits WHERE json_extract(wait, '$.kind') = ?1 ORDER BY turn, no LIMIT ?2";
+        let kind = serde_json::to_value(kind).unwrap_or_default();
+        let params = params![kind.as_str(), limit(most)];
+        self.all(sql, params, |row| Ok((TurnNo(row.get(0)?), column::read_json(row, 1)?)))
     }
 
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {

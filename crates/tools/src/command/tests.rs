@@ -30,8 +30,15 @@ async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
     let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
     let tool = commands.manifests()[0].name.clone();
     let model_id = "call_0".parse().unwrap();
-    let prepared =
-        PreparedCall { id, model_id, tool, class: EffectClass::AtMostOnce, arguments, payload: None };
+    let prepared = PreparedCall {
+        id,
+        model_id,
+        tool,
+        class: EffectClass::AtMostOnce,
+        arguments,
+        payload: None,
+        ruling: None,
+    };
     let call = Call { id, session, turn, attempt: 2, attempts: 3, payload: None };
     let ran = commands.execute(&prepared, call, Arc::new(Scope::default())).await?;
     let Ran::Done(value) = ran else { panic!("a program does not answer later") };

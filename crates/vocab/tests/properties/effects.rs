@@ -115,7 +115,7 @@ fn prepared() -> impl Strategy<Value = PreparedCall> {
     let run = (any::<u128>(), tool_use(), class, json_value(), perhaps_json());
     run.prop_map(|(id, ToolUse { id: model_id, tool, .. }, class, arguments, payload)| {
         let id = CallId::from_u128(id);
-        PreparedCall { id, model_id, tool, class, arguments, payload }
+        PreparedCall { id, model_id, tool, class, arguments, payload, ruling: None }
     })
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
-use outlast_vocab::wait::Resolution;
+use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -43,6 +43,7 @@ pub(super) enum Ask {
     Turn(TurnId),
     Turns(SessionId, u32, usize),
     Unknown(usize),
+    Waiting(WaitKind, usize),
     CancelReason(TurnId),
     HasWork(WorkerId, Millis),
     NextWake,
@@ -195,6 +196,7 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Turn(id) => Answer::of("turn", store.turn(id).await),
         Ask::Turns(session, from, limit) => Answer::of("turns", store.turns(session, from, limit).await),
         Ask::Unknown(limit) => Answer::of("unknown", store.unknown(limit).await),
+        Ask::Waiting(kind, limit) => Answer::of("waiting", store.waiting(kind, limit).await),
         Ask::CancelReason(turn) => Answer::of("cancel_reason", store.cancel_reason(turn).await),
         Ask::HasWork(worker, now) => Answer::of("has_work", store.has_work(worker, now).await),
         Ask::NextWake => Answer::of("next_wake", store.next_wake().await),

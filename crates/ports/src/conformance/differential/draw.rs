@@ -13,6 +13,7 @@ use crate::store::{Accept, Fork, ForkTo, Taker, Target};
 use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, NodeRef};
+use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Hash, Millis};
 use serde_json::json;
 use std::time::Duration;
@@ -112,6 +113,7 @@ fn look(known: &mut Known, dice: &mut Dice) -> Ask {
         8 => Ask::SessionByKey(dice.one_of(SESSION_KEYS).to_owned()),
         9 => Ask::Turn(turn(known, dice)),
         10 => Ask::Turns(session(known, dice), dice.one_of(&[0, 1, 3, u32::MAX]), limit),
+        11 if dice.percent(50) => Ask::Waiting(dice.one_of(&[WaitKind::Event, WaitKind::Sleep]), limit),
         11 => Ask::Unknown(limit),
         12 => Ask::CancelReason(turn(known, dice)),
         13 => Ask::HasWork(worker(known, dice), known.now),

@@ -109,6 +109,7 @@ pub(super) fn call(number: u128, tool: &str, class: EffectClass) -> PreparedCall
         class,
         arguments: json!({"what": tool}),
         payload: None,
+        ruling: None,
     }
 }
 

@@ -1,0 +1,195 @@
+//! Rules in an agent file, and the inbox of calls that wait for somebody.
+use crate::place::Place;
+use expect_test::{Expect, expect};
+
+const AGENT: &str = r#"
+name = "clerk"
+
+[[tools]]
+name = "pay"
+description = "Pays somebody."
+command = ["tee", "-a", "paid"]
+
+[[rules]]
+name = "never-eve"
+tool = "pay"
+where = [{ path = "/to", is = "eve" }]
+then = "deny"
+reason = "she is on the list"
+
+[[rules]]
+name = "large"
+tool = "pay"
+where = [{ path = "/euros", over = 100 }]
+then = "ask"
+who = ["ann", "bob"]
+expires_s = 3600
+"#;
+
+fn clerk(script: &str) -> Place {
+    let place = Place::with_script(script);
+    place.write("clerk.toml", AGENT);
+    place
+}
+
+fn paid(place: &Place) -> String {
+    std::fs::read_to_string(place.path().join("paid")).unwrap_or_default()
+}
+
+#[test]
+fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
+    let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt
+         approvals
+         sessions show s
+         approvals approve apr_1 --by eve
+         approvals approve apr_1 --by ann
+         approvals
+         approvals deny apr_1 --by bob --reason no
+         work --agent clerk.toml --script script.txt
+         approvals approve apr_1 --by ann",
+        &expect![[r#"
+            $ run pay --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_1 waits for an approval until TIME
+            |   outlast approvals approve apr_1
+            $ approvals
+            apr_1
+              pay {"euros":500,"to":"joe"}
+              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+            | · then: outlast approvals approve ID [--arguments JSON] | deny ID --reason WHY
+            $ sessions show s
+            ses_1 `s` parked, 1 turn, updated TIME
+            head main at the beginning
+            trn_1 waits for an approval until TIME
+              outlast approvals approve apr_1
+            trn_1 under way
+            #2    user pay
+            #4    assistant [pay {"euros":500,"to":"joe"}]
+            $ approvals approve apr_1 --by eve
+            | error[approval.forbidden]: `eve` may not approve this; it takes one of: ann, bob
+            |   read on with: outlast explain approval.forbidden
+            exit 1
+            $ approvals approve apr_1 --by ann
+            decided: ann approved it
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ approvals
+            | · nothing waits for an approval
+            $ approvals deny apr_1 --by bob --reason no
+            too late: ann approved it
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #12 turn.ended answered: "{"euros":500,"to":"joe"}"
+            | · nothing is left that could be driven now
+            $ approvals approve apr_1 --by ann
+            | error[approval.not_found]: nothing waits for the approval apr_1
+            |   read on with: outlast explain approval.not_found
+            exit 1
+        "#]],
+    );
+    assert_eq!(paid(&place), "{\"euros\":500,\"to\":\"joe\"}");
+}
+
+#[test]
+fn an_approval_may_change_what_is_paid_and_a_denial_is_told_to_the_model() {
+    let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt
+         approvals approve apr_1 --by bob --arguments '{\"to\": \"joe\", \"euros\": 50}'
+         work --agent clerk.toml --script script.txt
+         run pay --session t --agent clerk.toml --script script.txt
+         approvals deny apr_2 --by bob --reason 'not this month'
+         work --agent clerk.toml --script script.txt
+         sessions show t",
+        &expect![[r#"
+            $ run pay --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_1 waits for an approval until TIME
+            |   outlast approvals approve apr_1
+            $ approvals approve apr_1 --by bob --arguments '{"to": "joe", "euros": 50}'
+            decided: bob approved it as {"euros":50,"to":"joe"}
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #12 turn.ended answered: "{"euros":50,"to":"joe"}"
+            | · nothing is left that could be driven now
+            $ run pay --session t --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_2 waits for an approval until TIME
+            |   outlast approvals approve apr_2
+            $ approvals deny apr_2 --by bob --reason 'not this month'
+            decided: bob denied it: not this month
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_2 #12 turn.ended answered: "error approval.denied: bob said no: not this month"
+            | · nothing is left that could be driven now
+            $ sessions show t
+            ses_2 `t` idle, 1 turn, updated TIME
+            head main at #11 of ses_2
+            trn_2 answered
+            #2    user pay
+            #4    assistant [pay {"euros":500,"to":"joe"}]
+            #10   pay error approval.denied: bob said no: not this month
+            #11   assistant error approval.denied: bob said no: not this month
+        "#]],
+    );
+    assert_eq!(paid(&place), "{\"euros\":50,\"to\":\"joe\"}");
+}
+
+#[test]
+fn a_rule_that_denies_needs_nobody() {
+    let place = clerk("call pay {\"to\": \"eve\", \"euros\": 5}\n---\nsay {{result pay}}");
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt",
+        &expect![[r#"
+        $ run pay --session s --agent clerk.toml --script script.txt
+        error policy.denied: the rule `never-eve` forbids it: she is on the list
+        | · pay refused: policy.denied: the rule `never-eve` forbids it: she is on the list
+    "#]],
+    );
+    assert_eq!(paid(&place), "");
+}
+
+#[track_caller]
+fn refused(rules: &[&str], want: &Expect) {
+    let place = Place::with_script("say hi");
+    let said = rules.iter().map(|rule| {
+        place.write("agent.toml", &format!("name = \"a\"\n[[rules]]\nname = \"r\"\n{rule}"));
+        place.show(&place.output(&["run", "hi", "--agent", "agent.toml", "--script", "script.txt"]))
+    });
+    want.assert_eq(
+        &said.map(|said| said.lines().next().unwrap_or_default().to_owned() + "\n").collect::<String>(),
+    );
+}
+
+#[test]
+fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
+    refused(
+        &[
+            "then = \"forbid\"",
+            "then = \"deny\"",
+            "then = \"allow\"\nwho = [\"ann\"]",
+            "then = \"modify\"",
+            "then = \"modify\"\nset = { euros = 1 }",
+            "then = \"defer\"",
+            "then = \"allow\"\nwhere = [{ path = \"euros\", over = 1 }]",
+            "then = \"allow\"\nwhere = [{ path = \"/euros\" }]",
+            "then = \"allow\"\nwhere = [{ path = \"/euros\", over = 1, under = 2 }]",
+            "then = \"allow\"\n[[rules]]\nname = \"r\"\nthen = \"allow\"",
+            "thn = \"allow\"",
+        ],
+        &expect![[r#"
+            | error[config.invalid]: agent.toml:4: unknown variant `forbid`, expected one of `allow`, `deny`, `ask`, `modify`, `interrupt`, `defer`
+            | error[config.invalid]: agent.toml:2: rule `r`: `deny` needs a `reason`
+            | error[config.invalid]: agent.toml:2: rule `r`: `who` means nothing where `then` is `allow`
+            | error[config.invalid]: agent.toml:2: rule `r`: `modify` needs `set`, like `set = { "/euros" = 100 }`
+            | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`
+            | error[config.invalid]: agent.toml:2: rule `r`: `defer` needs `pause_s`
+            | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`
+            | error[config.invalid]: agent.toml:2: rule `r`: `/euros` takes exactly one of `is`, `one_of`, `none_of`, `over`, `under`, `like`, `unlike`
+            | error[config.invalid]: agent.toml:2: rule `r`: `/euros` takes exactly one of `is`, `one_of`, `none_of`, `over`, `under`, `like`, `unlike`
+            | error[config.invalid]: agent.toml:5: two rules are called `r`; names must be unique
+            | error[config.invalid]: agent.toml:4: unknown field `thn`, expected one of `name`, `tool`, `where`, `then`, `reason`, `who`, `expires_s`, `set`, `pause_s`
+        "#]],
+    );
+}

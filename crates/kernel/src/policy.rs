@@ -1,0 +1,125 @@
+//! Finds the rule that decides a call. Pure: the same rules and the same call give the same decision.
+use outlast_vocab::message::ToolName;
+use outlast_vocab::policy::{Comparison, Decision, Policy, Rule, Test};
+use serde_json::{Number, Value};
+use std::cmp::Ordering;
+
+/// The first rule that fits, if one does.
+pub fn judge<'p>(policy: &'p Policy, tool: &ToolName, arguments: &Value) -> Option<&'p Rule> {
+    policy.rules.iter().find(|rule| fits(rule, tool, arguments))
+}
+
+fn fits(rule: &Rule, tool: &ToolName, arguments: &Value) -> bool {
+    // What cannot be compared is taken for the worse: it does not open what a rule allows, and falls under what it forbids.
+    let unclear = !matches!(rule.then, Decision::Allow);
+    like(&rule.tool, tool.as_str()) && rule.tests.iter().all(|test| holds(test, arguments).unwrap_or(unclear))
+}
+
+/// Whether something is true of the arguments; nothing if it cannot be told.
+fn holds(test: &Test, arguments: &Value) -> Option<bool> {
+    let value = arguments.pointer(&test.path);
+    match &test.is {
+        Comparison::OneOf(values) => Some(value.is_some_and(|value| values.contains(value))),
+        Comparison::NoneOf(values) => Some(value.is_none_or(|value| !values.contains(value))),
+        Comparison::Over(bound) => Some(compare(value?, bound)? == Ordering::Greater),
+        Comparison::Under(bound) => Some(compare(value?, bound)? == Ordering::Less),
+        Comparison::Like(pattern) => Some(like(pattern, value?.as_str()?)),
+        Comparison::Unlike(pattern) => Some(!like(pattern, value?.as_str()?)),
+    }
+}
+
+fn compare(value: &Value, bound: &Number) -> Option<Ordering> {
+    let whole = |number: &Number| number.as_i128();
+    let number = value.as_number()?;
+    match (whole(number), whole(bound)) {
+        (Some(value), Some(bound)) => Some(value.cmp(&bound)),
+        _ => number.as_f64()?.partial_cmp(&bound.as_f64()?),
+    }
+}
+
+/// Whether a text is like a pattern in which `*` stands for anything. Linear in the text for every star.
+fn like(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: Decision) -> Rule {
+        let tests = tests.into_iter().map(|(path, is)| Test { path: path.to_owned(), is }).collect();
+        Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests, then }
+    }
+
+    fn deny() -> Decision {
+        Decision::Deny { reason: "no".to_owned() }
+    }
+
+    #[track_caller]
+    fn check(policy: &Policy, tool: &str, arguments: &Value, want: Option<&str>) {
+        let found = judge(policy, &tool.parse().unwrap(), arguments).map(|rule| rule.id.as_str());
+        assert_eq!(found, want, "{tool} {arguments}");
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let policy = Policy {
+            rules: vec![
+                rule("small", "pay", vec![("/euros", Comparison::Under(10.into()))], Decision::Allow),
+                rule("large", "pay", vec![("/euros", Comparison::Over(100.into()))], deny()),
+                rule("files", "file_*", vec![("/path", Comparison::Unlike("notes/*".into()))], deny()),
+                rule("rest", "*", vec![("/to", Comparison::OneOf(vec![json!("eve")]))], deny()),
+            ],
+        };
+        check(&policy, "pay", &json!({ "euros": 5 }), Some("small"));
+        check(&policy, "pay", &json!({ "euros": 9.5 }), Some("small"));
+        check(&policy, "pay", &json!({ "euros": 101 }), Some("large"));
+        check(&policy, "pay", &json!({ "euros": 50 }), None);
+        check(&policy, "pay", &json!({ "euros": 50, "to": "eve" }), Some("rest"));
+        check(&policy, "file_write", &json!({ "path": "notes/a" }), None);
+        check(&policy, "file_write", &json!({ "path": "etc/a" }), Some("files"));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_taken_for_the_worse() {
+        let over = |then| Policy {
+            rules: vec![rule("r", "pay", vec![("/euros", Comparison::Over(100.into()))], then)],
+        };
+        for arguments in [json!({}), json!({ "euros": "1000" }), json!({ "euros": null }), json!([])] {
+            check(&over(deny()), "pay", &arguments, Some("r"));
+            check(&over(Decision::Allow), "pay", &arguments, None);
+        }
+        // Numbers beyond what a float holds are compared exactly.
+        let bound = Number::from(9_007_199_254_740_993_u64);
+        let exact = Policy { rules: vec![rule("r", "pay", vec![("/n", Comparison::Over(bound))], deny())] };
+        check(&exact, "pay", &json!({ "n": 9_007_199_254_740_993_u64 }), None);
+        check(&exact, "pay", &json!({ "n": 9_007_199_254_740_994_u64 }), Some("r"));
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("a*c", "abc", true),
+            ("a*b*c", "a b c", true),
+            ("a*a", "a", false),
+            ("*ab*", "aab", true),
+            ("abc", "abcd", false),
+            ("a**c", "ac", true),
+            ("*b*b", "ab", false),
+        ] {
+            assert_eq!(like(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+}
