@@ -1,9 +1,17 @@
-//! Every file of the corpus, replayed: what was found once stays mended, without libFuzzer.
+//! Every file of the corpus, replayed and then changed at random for a moment: what was found once stays mended, and every run of
+//! the tests looks a little further, without libFuzzer.
 use outlast_fuzz::TARGETS;
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long each target is fed inputs that nobody thought of.
+const MOMENT: Duration = Duration::from_millis(1_500);
+
+/// Bytes of a changed input.
+const LONGEST: usize = 16 << 10;
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -41,4 +49,81 @@ fn every_target_has_its_program_and_its_corpus_and_there_are_no_others() {
 fn the_planted_fault_is_there_to_be_found() {
     outlast_fuzz::run("planted", b"\xf0utl\x00st?");
     catch_unwind(|| outlast_fuzz::run("planted", b"\xf0utl\x00st! and more")).expect_err("it is a finding");
+}
+
+/// Small random numbers from a seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end.max(1) as u64).expect("it is below a usize")
+    }
+
+    fn byte(&mut self) -> u8 {
+        const TELLING: &[u8] = b"\0\n\r\t \"\\{}[]:,.-_/0129aefnt\x7f\x80\xc3\xe2\xff";
+        let any = self.next().to_le_bytes()[0];
+        if any & 1 == 0 { any } else { TELLING[self.below(TELLING.len())] }
+    }
+
+    /// One input of the corpus, changed in a few places, perhaps with a piece of another.
+    fn changed(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let mut input = corpus[self.below(corpus.len())].clone();
+        for _ in 0..=self.below(6) {
+            let at = self.below(input.len() + 1);
+            match self.below(6) {
+                0 => input.insert(at, self.byte()),
+                1 if at < input.len() => input[at] = self.byte(),
+                2 if at < input.len() => input[at] ^= 1 << self.below(8),
+                3 => {
+                    let end = at + self.below(input.len() - at + 1).min(64);
+                    input.drain(at..end);
+                }
+                4 => {
+                    let end = at + self.below(input.len() - at + 1).min(256);
+                    let piece = input[at..end].to_vec();
+                    let to = self.below(input.len() + 1);
+                    input.splice(to..to, piece);
+                }
+                _ => {
+                    let other = &corpus[self.below(corpus.len())];
+                    let from = self.below(other.len() + 1);
+                    let to = from + self.below(other.len() - from + 1).min(256);
+                    input.splice(at..at, other[from..to].iter().copied());
+                }
+            }
+        }
+        input.truncate(LONGEST);
+        input
+    }
+}
+
+#[test]
+fn inputs_that_nobody_thought_of_are_no_finding_either() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    let seed = u64::from(now.subsec_nanos()) ^ now.as_secs();
+    let mut inputs = 0_u64;
+    for target in TARGETS.iter().filter(|target| target.name != "planted") {
+        let files = fs::read_dir(fuzz().join("corpus").join(target.name)).unwrap();
+        let corpus: Vec<Vec<u8>> = files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
+        let (mut dice, begun) = (Dice(seed), Instant::now());
+        while begun.elapsed() < MOMENT {
+            let input = dice.changed(&corpus);
+            inputs += 1;
+            if catch_unwind(|| (target.run)(&input)).is_err() {
+                let kept = fuzz().join("crashes").join(format!("{}-{seed}", target.name));
+                fs::create_dir_all(fuzz().join("crashes")).unwrap();
+                fs::write(&kept, &input).unwrap();
+                panic!("{} found something; its input is {}", target.name, kept.display());
+            }
+        }
+    }
+    assert!(inputs > 1_000, "only {inputs} inputs in all");
+    println!("{inputs} inputs with seed {seed}");
 }
