@@ -51,7 +51,7 @@ fn the_planted_fault_is_there_to_be_found() {
     catch_unwind(|| outlast_fuzz::run("planted", b"\xf0utl\x00st! and more")).expect_err("it is a finding");
 }
 
-/// Small random numbers from a seed (SplitMix64).
+/// Small random numbers from a seed (`SplitMix64`).
 struct Dice(u64);
 
 impl Dice {

@@ -8,6 +8,7 @@ use outlast_runtime::{Input, Runtime};
 use outlast_vocab::effect::Place;
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Part, ToolResult};
+use outlast_vocab::policy;
 use outlast_vocab::record::{Delivery, Fact, Seq, Verdict};
 use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, SessionId, TurnId};
@@ -244,6 +245,7 @@ impl Client {
                     if ok { Resolution::Ok(json!("resolved")) } else { Resolution::Err(denied()) };
                 Request::Resolve(key, resolution)
             }
+            What::Approve(yes) => Request::Approve(session, yes),
             What::Cancel(other) => Request::Cancel(turn_of(other)?),
             What::Abort(other) => Request::Abort(turn_of(other)?),
             What::Fork(text) => {
@@ -261,6 +263,7 @@ impl Client {
 enum Request {
     Say(Input),
     Resolve(CompletionKey, Resolution),
+    Approve(SessionId, bool),
     Cancel(TurnId),
     Abort(TurnId),
     Fork { session: SessionId, fresh: SessionId, text: &'static str },
@@ -280,6 +283,15 @@ impl Request {
             }
             Self::Resolve(key, resolution) => {
                 runtime.resolve(&key, resolution).await?;
+            }
+            Self::Approve(session, yes) => {
+                let no = policy::Verdict::Deny { reason: "no".to_owned() };
+                let verdict = || if yes { policy::Verdict::Approve } else { no.clone() };
+                let pending = runtime.approvals().pending(usize::MAX).await?;
+                for question in pending.into_iter().filter(|question| question.session == session) {
+                    let word = policy::Approval { by: "ann".to_owned(), verdict: verdict() };
+                    runtime.approve(question.id, word).await?;
+                }
             }
             Self::Cancel(turn) => {
                 runtime.cancel(turn, "enough").await?;

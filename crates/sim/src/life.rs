@@ -121,7 +121,7 @@ impl Life {
                 system: "Play.".into(),
                 tools: manifests.map(|manifest| manifest.name).collect(),
                 model_calls: origin.limits.model_calls,
-                policy: Policy::default(),
+                policy: Policy { rules: vec![tools::guard()?] },
             },
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),

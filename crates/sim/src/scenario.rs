@@ -69,6 +69,8 @@ pub(crate) enum What {
     SayOn(&'static str, &'static str),
     /// Somebody completes what a tool waits for under this name; `false` is a refusal.
     Resolve(&'static str, bool),
+    /// Somebody decides what waits for an approval; `false` is a no.
+    Approve(bool),
     /// Somebody wants the turn of that act to stop.
     Cancel(usize),
     /// Somebody wants the turn of that act to stop and what it did to be taken back.
@@ -241,6 +243,12 @@ fn outside() -> Vec<Scenario> {
             .then(When::Parked, What::Say("never mind"))
             .then(When::Acked(1), What::Cancel(1))
             .then(When::Acked(2), What::Resolve("k", true)),
+        Scenario::new("approval", vec![Call(&[("guarded", "a"), ("put", "b")]), Say("done")])
+            .then(When::Parked, What::Approve(true)),
+        Scenario::new("denial", vec![Call(&[("guarded", "a")]), Say("done")])
+            .then(When::Parked, What::Approve(false)),
+        Scenario::new("cancel instead of an approval", vec![Call(&[("guarded", "a")]), Say("done")])
+            .then(When::Parked, What::Cancel(0)),
         Scenario::new("abort", vec![Call(&[("rent", "a")]), Call(&[("rent", "b"), ("put", "c")]), WAIT])
             .then(When::Parked, What::Abort(0)),
         Scenario::new("abort at any time", vec![Call(&[("rent", "a")]), Call(&[("rent", "b")]), Say("done")])

@@ -7,6 +7,7 @@ use outlast_ports::clock::Clock;
 use outlast_ports::service::{Cancellation, Completion, Events, Services, Steps, Timer, Values};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
 use outlast_vocab::message::ToolResult;
+use outlast_vocab::policy::{Decision, Rule};
 use outlast_vocab::{CallId, Error, Kind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -110,6 +111,10 @@ tools! {
         around.act("return", &call).await;
         done(format!("gave {} back", args.text))
     };
+    Guarded(()) = About::new("guarded", "Puts, once somebody approves.").idempotent(), |around, (), call, args| {
+        around.act("guarded", &call).await;
+        done(format!("put {} with leave", args.text))
+    };
     Lost(()) = About::new("lost", "Pays, and takes its process down with it."), |around, (), call, _| {
         around.act("lost", &call).await;
         around.witness.takes_down(around.life);
@@ -182,6 +187,12 @@ tools! {
         around.clock.sleep_until(around.clock.now().after(Duration::from_mins(1))).await;
         done("too late")
     };
+}
+
+/// The rule that somebody is asked before the guarded tool runs.
+pub(crate) fn guard() -> Result<Rule, Error> {
+    let then = Decision::Ask(outlast_vocab::policy::Ask::default());
+    Ok(Rule { id: "guard".parse()?, tool: "guarded".to_owned(), tests: Vec::new(), then })
 }
 
 /// An at-most-once tool that can tell whether a call happened.
