@@ -14,6 +14,8 @@ const LENGTHS: [u32; 3] = [10, 1_000, 20_000];
 const REPEATS: u32 = 60;
 /// How often a session is opened; reading is quick and its time scatters.
 const OPENINGS: u32 = 500;
+/// Window of the model in the content measurement.
+const WINDOW: usize = 256 << 10;
 /// Text of one input of the content measurement; the reply has as much, so a turn has 2.7 KB.
 const CONTENT: usize = 1_350;
 
@@ -94,7 +96,9 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
     let worker = rig::worker();
     let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
     let script = format!("any\nsay {text}");
-    let runtime = rig::runtime(store.clone(), worker, &script, Tools::Echo).await?;
+    // A window like that of a real model: with a tiny one every turn would pay for a summary.
+    let model = rig::model(&script)?.with_window(WINDOW);
+    let runtime = rig::runtime_with(store.clone(), worker, model, Tools::Echo).await?;
     let session = rig::session(&runtime).await?;
     for _ in 0..turns {
         rig::turn(&runtime, session, &text).await?;

@@ -134,11 +134,21 @@ pub(crate) async fn runtime(
     script: &str,
     tools: Tools,
 ) -> Result<Runtime, Error> {
+    runtime_with(store, worker, model(script)?, tools).await
+}
+
+/// The same with a model of its own.
+pub(crate) async fn runtime_with(
+    store: Arc<dyn Store>,
+    worker: WorkerId,
+    model: Rehearsal,
+    tools: Tools,
+) -> Result<Runtime, Error> {
     let toolbox = toolbox(tools)?;
     Runtime::start(Config {
         contents: None,
         store,
-        models: vec![Arc::new(model(script)?)],
+        models: vec![Arc::new(model)],
         package: package(&toolbox)?,
         tools: vec![Arc::new(toolbox)],
         clock: Arc::new(SystemClock),
