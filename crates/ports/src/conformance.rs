@@ -38,6 +38,7 @@ mod inbox;
 mod journal;
 mod leases;
 mod model;
+mod outbox;
 mod outside;
 mod queue;
 mod scene;
@@ -375,6 +376,18 @@ suite! { $
             a_deletion_is_finished_by_who_began_it,
             a_deletion_of_a_dead_worker_is_finished_by_another_one_later,
             a_deletion_of_a_dead_worker_is_taken_back_by_who_needs_the_content,
+        }
+        outbox {
+            a_new_sink_begins_with_what_ends_from_then_on,
+            an_output_says_how_its_turn_ended,
+            a_sink_gets_the_ends_it_wants_and_no_input_that_joined,
+            who_takes_a_delivery_has_it_for_a_time,
+            a_delivery_of_a_dead_worker_is_taken_by_another_at_once,
+            what_was_delivered_is_never_due_again,
+            what_was_not_taken_is_due_when_it_is_said_to_be,
+            what_was_given_up_is_listed_until_somebody_tries_it_again,
+            what_kills_its_workers_is_given_up,
+            a_delivery_goes_with_its_session,
         }
         views {
             a_session_shows_how_it_stands,

@@ -4,6 +4,7 @@
 //! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Nothing here
 //! knows SQL, threads or time; `now` is an argument.
 mod lookup;
+mod outbox;
 mod outside;
 mod tree;
 mod turn;
@@ -13,6 +14,7 @@ pub use lookup::{
     session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
     waiting,
 };
+pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
 pub use outside::{acquit, condemn, forget, unused};
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};

@@ -3,7 +3,7 @@
 //! Async begins here. Nothing in this crate knows how a turn is driven. [`model`] and [`tool`] face outwards;
 //! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
 //! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
-//! [`filed`] why none of them is lost.
+//! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
 
 pub mod clock;
 pub mod conformance;
@@ -13,8 +13,10 @@ pub mod ledger;
 pub mod memory;
 pub mod model;
 pub mod mortal;
+pub mod outbox;
 pub mod rows;
 pub mod service;
+pub mod sink;
 pub mod store;
 pub mod task;
 pub mod tool;

@@ -5,8 +5,8 @@ use crate::BoxFuture;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, Node, OutsideRow, PINNED, PartialRow, ReadRows, RecordRange, RecordRow,
-    ResolutionRow, Rows, SessionNo, SessionRow, TurnNo, TurnRow, taken,
+    AttachmentRow, Body, ClaimRow, DeliveryRow, Node, OutsideRow, PINNED, PartialRow, ReadRows, RecordRange,
+    RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -75,7 +75,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 3,
+            schema: 4,
             durability: Durability::None,
             bytes,
         };
@@ -113,6 +113,8 @@ struct Tables {
     outside: BTreeMap<Hash, OutsideRow>,
     sweeps: Sweeps,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
+    sinks: BTreeMap<String, SinkRow>,
+    deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
     dead: BTreeSet<WorkerId>,
     secret: Secret,
     last: (i64, i64, u64),
@@ -149,6 +151,8 @@ enum Undo {
     Outside(Hash, Option<OutsideRow>),
     Sweeps(Sweeps),
     Partial((TurnNo, usize), Option<PartialRow>),
+    Sink(String, Option<SinkRow>),
+    Delivery((String, TurnNo), Option<DeliveryRow>),
 }
 
 /// Sets or removes an entry and gives back what was there.
@@ -176,6 +180,8 @@ impl Tables {
                 Undo::Outside(content, row) => self.set_outside(content, row),
                 Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
                 Undo::Partial(key, row) => self.set_partial(key, row),
+                Undo::Sink(name, row) => self.set_sink(name, row),
+                Undo::Delivery(key, row) => self.set_delivery(key, row),
             }
             // Undoing is a change too; it must not be undone.
             self.undo.pop();
@@ -270,6 +276,20 @@ impl Tables {
     fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
         let old = swap(&mut self.partials, &key, row);
         self.undo.push(Undo::Partial(key, old));
+    }
+
+    fn set_sink(&mut self, name: String, row: Option<SinkRow>) {
+        let old = swap(&mut self.sinks, &name, row);
+        self.undo.push(Undo::Sink(name, old));
+    }
+
+    fn set_delivery(&mut self, key: (String, TurnNo), row: Option<DeliveryRow>) {
+        let old = swap(&mut self.deliveries, &key, row);
+        self.undo.push(Undo::Delivery(key, old));
+    }
+
+    fn deliveries_to(&self, sink: &str) -> impl Iterator<Item = &DeliveryRow> {
+        self.deliveries.values().filter(move |row| row.sink == sink)
     }
 
     /// Who used this content outside is gone; who sweeps finds it when nobody is left.
@@ -386,6 +406,14 @@ impl ReadRows for Tables {
         Ok(later.take(limit).map(|(position, row)| (*position, row.clone())).collect())
     }
 
+    fn feed_end(&self) -> Result<u64, Error> {
+        Ok(self.log.last_key_value().map_or(0, |(position, _)| *position))
+    }
+
+    fn feed_length(&self, after: u64) -> Result<u64, Error> {
+        Ok(self.log.range(after.saturating_add(1)..).count() as u64)
+    }
+
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
         Ok(self.claims.get(&(session, claim)).cloned())
     }
@@ -457,6 +485,42 @@ impl ReadRows for Tables {
         Ok(self.sweeps)
     }
 
+    fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
+        Ok(self.sinks.get(name).cloned())
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>, Error> {
+        Ok(self.sinks.values().cloned().collect())
+    }
+
+    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
+        Ok(self.deliveries.get(&(sink.to_owned(), turn)).cloned())
+    }
+
+    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        Ok(page(self.deliveries_to(sink), limit))
+    }
+
+    fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        let mut due: Vec<&DeliveryRow> =
+            self.deliveries_to(sink).filter(|row| row.due_at.is_some_and(|at| at <= now)).collect();
+        due.sort_by_key(|row| row.due_at);
+        Ok(page(due.into_iter(), limit))
+    }
+
+    fn deliveries_taken(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        Ok(page(self.deliveries_to(sink).filter(|row| row.worker.is_some()), limit))
+    }
+
+    fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error> {
+        Ok(self.deliveries_to(sink).filter_map(|row| row.due_at).min())
+    }
+
+    fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error> {
+        let dead = self.deliveries_to(sink).filter(|row| row.due_at.is_none()).count() as u64;
+        Ok((self.deliveries_to(sink).count() as u64 - dead, dead))
+    }
+
     fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.secret.0)
     }
@@ -496,6 +560,10 @@ impl Rows for Tables {
             }
             self.set_waits(turn, None);
             self.delete_partials(turn)?;
+            let sinks: Vec<String> = self.sinks.keys().cloned().collect();
+            for sink in sinks {
+                self.set_delivery((sink, turn), None);
+            }
             self.set_turn(turn, None);
         }
         let log: Vec<u64> =
@@ -627,6 +695,21 @@ impl Rows for Tables {
 
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
         self.set_sweeps(sweeps);
+        Ok(())
+    }
+
+    fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error> {
+        self.set_sink(row.name.clone(), Some(row.clone()));
+        Ok(())
+    }
+
+    fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
+        self.set_delivery((row.sink.clone(), row.turn), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
+        self.set_delivery((sink.to_owned(), turn), None);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Millis};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
 use std::fmt;
 use std::ops::Range;
 
@@ -224,6 +224,38 @@ pub struct PartialRow {
     pub text: String,
 }
 
+/// A sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkRow {
+    /// What it is called.
+    pub name: String,
+    /// Since when it is known.
+    pub since: Millis,
+    /// The last position of the feed that it has looked at.
+    pub cursor: u64,
+    /// Outputs that were delivered so far.
+    pub delivered: u64,
+}
+
+/// An output that is not delivered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryRow {
+    /// The sink.
+    pub sink: String,
+    /// The turn.
+    pub turn: TurnNo,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// How many of these do not count any more, because somebody gave it all attempts anew.
+    pub forgiven: u32,
+    /// When it may be taken; none means that it was given up.
+    pub due_at: Option<Millis>,
+    /// Who has it, until it is due.
+    pub worker: Option<WorkerId>,
+    /// Why it was not taken the last time.
+    pub failure: Option<Failure>,
+}
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
@@ -285,6 +317,11 @@ pub trait ReadRows {
     /// Records of all sessions in the order they became durable, after a position.
     fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
 
+    /// The position of the last record of the feed.
+    fn feed_end(&self) -> Result<u64, Error>;
+    /// How many records are in the feed after a position.
+    fn feed_length(&self, after: u64) -> Result<u64, Error>;
+
     /// One claim.
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error>;
     /// The claims of a turn.
@@ -319,6 +356,22 @@ pub trait ReadRows {
     fn left(&self, limit: usize) -> Result<Vec<Hash>, Error>;
     /// How often contents were condemned or forgotten.
     fn sweeps(&self) -> Result<Sweeps, Error>;
+    /// One sink.
+    fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error>;
+    /// All sinks by rising name.
+    fn sinks(&self) -> Result<Vec<SinkRow>, Error>;
+    /// The delivery of a turn's output to a sink.
+    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error>;
+    /// The deliveries to a sink by rising turn.
+    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+    /// Those that are due, those that were due first before the others.
+    fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+    /// Those that a worker has, by rising turn.
+    fn deliveries_taken(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+    /// When the next delivery to a sink is due.
+    fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error>;
+    /// How many deliveries to a sink will be due, and how many were given up.
+    fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
@@ -331,7 +384,7 @@ pub trait Rows: ReadRows {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
-    /// Removes a session with all its turns, records, claims, waits, values, attachments and heads. Content outside that
+    /// Removes a session with all its turns, records, claims, waits, values, attachments, deliveries and heads. Content outside that
     /// only it used stays in the books with no use.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
     /// Extends every lease of a worker and lists them.
@@ -368,6 +421,12 @@ pub trait Rows: ReadRows {
     fn delete_outside(&mut self, content: Hash) -> Result<(), Error>;
     /// Sets how often contents were condemned or forgotten.
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error>;
+    /// Adds or replaces a sink.
+    fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error>;
+    /// Adds or replaces a delivery.
+    fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error>;
+    /// Removes a delivery.
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

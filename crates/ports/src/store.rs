@@ -5,15 +5,16 @@
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
+use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
 use crate::rows::{ReadRows, Rows};
 use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::Place;
-use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Millis};
+use outlast_vocab::{Error, Failure, Hash, Millis};
 use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
@@ -652,8 +653,8 @@ impl Durability {
 }
 
 /// All facets.
-pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep {}
-impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep> Store for S {}
+pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox {}
+impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox> Store for S {}
 
 /// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
 ///
@@ -882,5 +883,39 @@ impl<B: Backend> Sweep for B {
 
     fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Answer<'_, ()> {
         self.write(move |rows| ledger::forget(rows, &contents, worker))
+    }
+}
+
+impl<B: Backend> Outbox for B {
+    fn subscribe(&self, subscriptions: Vec<Subscription>, now: Millis) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::subscribe(rows, &subscriptions, now))
+    }
+
+    fn outlook(&self, sink: String, now: Millis) -> Answer<'_, Outlook> {
+        self.read(move |rows| ledger::outlook(rows, &sink, now))
+    }
+
+    fn collect(&self, collect: Collect) -> Answer<'_, Vec<Due>> {
+        self.write(move |rows| ledger::collect(rows, &collect))
+    }
+
+    fn delivered(&self, attempt: Attempt) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::delivered(rows, &attempt))
+    }
+
+    fn undelivered(&self, attempt: Attempt, failure: Failure, again: Option<Millis>) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::undelivered(rows, &attempt, failure, again))
+    }
+
+    fn sinks(&self) -> Answer<'_, Vec<SinkView>> {
+        self.read(|rows| ledger::sinks(rows))
+    }
+
+    fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>> {
+        self.read(move |rows| ledger::deliveries(rows, &sink, limit))
+    }
+
+    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64> {
+        self.write(move |rows| ledger::redeliver(rows, &sink, only, now))
     }
 }

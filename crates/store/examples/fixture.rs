@@ -1,6 +1,7 @@
 //! Writes the database that `tests/fixtures` keeps of the present schema: `cargo run -p outlast-store --example fixture
 //! -- FILE`. It has a turn that ended, one that is parked and one that is in flight, each in a session of its own, whose
-//! key says which.
+//! key says which. The output of the one that ended waits to be delivered.
+use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::store::{
     Accept, Backend, Commit, Inbox, Lease, MAIN, Taker, Target, Then, Turns, ValueWrite,
 };
@@ -12,7 +13,7 @@ use outlast_vocab::message::Part;
 use outlast_vocab::record::{Asked, Delivery, End, Fact, Performed, Started};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{CallId, Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde_json::json;
 
 const NOW: Millis = Millis(1_700_000_000_000);
@@ -39,6 +40,18 @@ async fn main() -> Result<(), Error> {
 
     let lease = begin(&store, "in flight", 3).await?;
     store.commit(commit(lease, vec![started(), reply("I send it"), asked()], Then::GoOn)).await?;
+
+    let subscription = Subscription { name: "audit".to_owned(), ends: None, begins: Begins::Beginning };
+    store.subscribe(vec![subscription.clone()], NOW).await?;
+    let (worker, until) = (WorkerId::from_u128(1), Millis(NOW.0 + 60_000));
+    for due in
+        store.collect(Collect { subscription, worker, now: NOW, until, limit: 10, attempts: 3 }).await?
+    {
+        let attempt =
+            Attempt { sink: "audit".to_owned(), turn: due.output.turn, attempt: due.output.attempt };
+        let failure = Failure::new(Kind::DeliveryFailed, "it answered 500");
+        store.undelivered(attempt, failure, Some(Millis(NOW.0 + 5_000))).await?;
+    }
 
     println!("{:?}", Backend::status(&store).await?);
     Ok(())

@@ -12,10 +12,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -181,6 +181,31 @@ CREATE TABLE outside (
 CREATE INDEX outside_left ON outside (content) WHERE uses = 0;
 
 INSERT INTO meta (name, value) VALUES ('sweeps', x'0000000000000000');
+";
+
+// `cursor` is a position of the feed. A delivery without `due_at` was given up; one with a worker is under way until it is
+// due. What was delivered has no row.
+const VERSION_4: &str = "
+CREATE TABLE sinks (
+    name TEXT NOT NULL PRIMARY KEY,
+    since INTEGER NOT NULL,
+    cursor INTEGER NOT NULL,
+    delivered INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE deliveries (
+    sink TEXT NOT NULL REFERENCES sinks (name),
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    attempts INTEGER NOT NULL,
+    forgiven INTEGER NOT NULL,
+    due_at INTEGER,
+    worker BLOB,
+    failure TEXT,
+    PRIMARY KEY (sink, turn)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deliveries_turn ON deliveries (turn);
+CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn) WHERE due_at IS NOT NULL;
+CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NULL;
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

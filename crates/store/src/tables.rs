@@ -105,10 +105,11 @@ fn is_taken(cause: &rusqlite::Error) -> bool {
     matches!(column, Some("sessions.id" | "turns.id"))
 }
 
-/// Whether anybody may want to know if a worker is dead: a session is leased to it, or it deletes content.
+/// Whether anybody may want to know if a worker is dead: a session is leased to it, it deletes content, or it delivers.
 pub(crate) fn has_duties(conn: &Connection, worker: WorkerId) -> Result<bool, Error> {
     let sql = "SELECT 1 FROM sessions WHERE state = 2 AND worker = ?1
-               UNION ALL SELECT 1 FROM outside WHERE uses = 0 AND worker = ?1 LIMIT 1";
+               UNION ALL SELECT 1 FROM outside WHERE uses = 0 AND worker = ?1
+               UNION ALL SELECT 1 FROM deliveries WHERE worker = ?1 LIMIT 1";
     let found =
         conn.query_row(sql, [column::id(worker.to_u128())], |_| Ok(())).optional().map_err(failure)?;
     Ok(found.is_some())

@@ -222,6 +222,13 @@ kinds! {
     /// The content of an attachment does not fit its hash.
     AttachmentCorrupt = "attachment.corrupt", Park, 500;
 
+    /// A sink did not take an output.
+    DeliveryFailed = "delivery.failed", Retry, 502;
+    /// A sink says that it takes no outputs any more.
+    DeliveryGone = "delivery.gone", Reject, 410;
+    /// No sink has this name, or it has no such delivery.
+    DeliveryNotFound = "delivery.not_found", Reject, 404;
+
     /// An invariant of Outlast does not hold.
     Internal = "internal", Bug, 500;
 }

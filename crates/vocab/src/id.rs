@@ -126,6 +126,8 @@ ids! {
     AttachmentId = "att", "attachment";
     /// A question for approval.
     ApprovalId = "apr", "approval";
+    /// One finished output on its way to one sink.
+    DeliveryId = "dlv", "delivery";
     /// One running copy of the runtime.
     WorkerId = "wrk", "worker";
 }

@@ -97,6 +97,16 @@ pub struct Limits {
     pub claims_without_progress: u32,
     /// Sessions that one process drives at the same time.
     pub sessions_at_once: usize,
+    /// Attempts to deliver an output before it is given up.
+    pub delivery_attempts: u32,
+    /// How long one attempt to deliver an output may take.
+    pub delivery_deadline: Duration,
+    /// First pause before an output is delivered again; doubled each time.
+    pub delivery_first: Duration,
+    /// Longest pause before an output is delivered again, whatever the other side asks for.
+    pub delivery_most: Duration,
+    /// Outputs that one process delivers to one sink at the same time.
+    pub deliveries_at_once: usize,
     /// Live frames kept for a slow reader before it is told that it missed some.
     pub live_frames: usize,
     /// Rows in one page of a listing.
@@ -151,6 +161,11 @@ impl Default for Limits {
             lease: Duration::from_secs(15),
             claims_without_progress: 10,
             sessions_at_once: 1_024,
+            delivery_attempts: 15,
+            delivery_deadline: Duration::from_secs(30),
+            delivery_first: Duration::from_secs(5),
+            delivery_most: Duration::from_hours(3),
+            deliveries_at_once: 16,
             live_frames: 1_024,
             page_rows: 1_000,
             values_per_session: 10_000,

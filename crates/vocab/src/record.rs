@@ -365,6 +365,19 @@ pub enum End {
 }
 
 impl End {
+    /// Every word that [`End::name`] says.
+    pub const NAMES: &[&str] = &[
+        "answered",
+        "refused",
+        "out_of_model_calls",
+        "out_of_budget",
+        "cancelled",
+        "aborted",
+        "failed",
+        "sealed",
+        "joined",
+    ];
+
     /// One word for tables.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,15 +1,15 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
 use outlast_ports::filed::Lies;
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Condemned, Node, OutsideRow, PartialRow, RecordRow, SessionNo, SessionRow,
-    TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, Condemned, DeliveryRow, Node, OutsideRow, PartialRow, RecordRow,
+    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::{Error, Hash, Millis};
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Result, Row};
 use serde::de::DeserializeOwned;
 
@@ -104,7 +104,21 @@ macro_rules! attachment {
     };
 }
 
-pub(super) use {attachment, claim, record, session, turn};
+/// The columns of a sink, in the order that [`read_sink`] takes them.
+macro_rules! sink {
+    ($rest:literal) => {
+        concat!("SELECT name, since, cursor, delivered FROM sinks ", $rest)
+    };
+}
+
+/// The columns of a delivery of an output, in the order that [`read_outgoing`] takes them.
+macro_rules! outgoing {
+    ($rest:literal) => {
+        concat!("SELECT sink, turn, attempts, forgiven, due_at, worker, failure FROM deliveries ", $rest)
+    };
+}
+
+pub(super) use {attachment, claim, outgoing, record, session, sink, turn};
 
 pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
     Ok(SessionRow {
@@ -199,6 +213,31 @@ pub(super) fn read_outside(row: &Row<'_>) -> Result<OutsideRow> {
         None => None,
     };
     Ok(OutsideRow { content: read_hash(row, 0)?, uses: read_whole(row, 1)?, condemned })
+}
+
+pub(super) fn read_sink(row: &Row<'_>) -> Result<SinkRow> {
+    Ok(SinkRow {
+        name: row.get(0)?,
+        since: Millis(read_whole(row, 1)?),
+        cursor: read_whole(row, 2)?,
+        delivered: read_whole(row, 3)?,
+    })
+}
+
+pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
+    let failure = match row.get_ref(6)? {
+        ValueRef::Null => None,
+        _ => Some(read_json(row, 6)?),
+    };
+    Ok(DeliveryRow {
+        sink: row.get(0)?,
+        turn: TurnNo(row.get(1)?),
+        attempts: row.get(2)?,
+        forgiven: row.get(3)?,
+        due_at: read_perhaps(row, 4)?.map(Millis),
+        worker: row.get::<_, Option<[u8; 16]>>(5)?.map(|raw| WorkerId::from_u128(u128::from_be_bytes(raw))),
+        failure,
+    })
 }
 
 pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {

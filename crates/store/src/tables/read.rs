@@ -4,8 +4,8 @@ use super::{Held, Tables};
 use crate::error::failure;
 use outlast_ports::filed::Sweeps;
 use outlast_ports::rows::{
-    AttachmentRow, ClaimRow, Node, OutsideRow, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo,
-    SessionRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, DeliveryRow, Node, OutsideRow, PartialRow, ReadRows, RecordRange, RecordRow,
+    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -25,6 +25,13 @@ pub(super) const DUE: &str = column::session!("WHERE wake_at <= ?1 ORDER BY wake
 pub(super) const NEXT_WAKE: &str =
     "SELECT wake_at FROM sessions WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
 pub(super) const QUEUED: &str = column::turn!("WHERE session = ?1 AND state = 0 ORDER BY place LIMIT ?2");
+pub(super) const DELIVERIES_DUE: &str =
+    column::outgoing!("WHERE sink = ?1 AND due_at <= ?2 ORDER BY due_at, turn LIMIT ?3");
+pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
+    "INDEXED BY deliveries_taken WHERE sink = ?1 AND worker IS NOT NULL ORDER BY turn LIMIT ?2"
+);
+pub(super) const NEXT_DELIVERY: &str =
+    "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
 
 impl ReadRows for Tables<'_> {
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
@@ -125,6 +132,16 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params![whole(after), limit(most)], column::read_record)
     }
 
+    fn feed_end(&self) -> Result<u64, Error> {
+        let end = self.one("SELECT max(pos) FROM records", [], |row| column::read_perhaps(row, 0))?;
+        Ok(end.flatten().unwrap_or(0))
+    }
+
+    fn feed_length(&self, after: u64) -> Result<u64, Error> {
+        let sql = "SELECT count(*) FROM records WHERE pos > ?1";
+        Ok(self.one(sql, [whole(after)], |row| column::read_whole(row, 0))?.unwrap_or(0))
+    }
+
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
         let sql = column::claim!("WHERE session = ?1 AND asked = ?2 AND child = ?3");
         self.one(sql, params![session.0, whole(claim.asked.0), claim.child], column::read_claim)
@@ -221,6 +238,43 @@ impl ReadRows for Tables<'_> {
     fn sweeps(&self) -> Result<Sweeps, Error> {
         let number = self.one("SELECT value FROM meta WHERE name = 'sweeps'", [], |row| row.get(0))?;
         Ok(Sweeps(number.map_or(0, u64::from_be_bytes)))
+    }
+
+    fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
+        self.one(column::sink!("WHERE name = ?1"), [name], column::read_sink)
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>, Error> {
+        self.all(column::sink!("ORDER BY name"), [], column::read_sink)
+    }
+
+    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
+        let sql = column::outgoing!("WHERE sink = ?1 AND turn = ?2");
+        self.one(sql, params![sink, turn.0], column::read_outgoing)
+    }
+
+    fn deliveries(&self, sink: &str, most: usize) -> Result<Vec<DeliveryRow>, Error> {
+        let sql = column::outgoing!("WHERE sink = ?1 ORDER BY turn LIMIT ?2");
+        self.all(sql, params![sink, limit(most)], column::read_outgoing)
+    }
+
+    fn deliveries_due(&self, sink: &str, now: Millis, most: usize) -> Result<Vec<DeliveryRow>, Error> {
+        self.all(DELIVERIES_DUE, params![sink, whole(now.0), limit(most)], column::read_outgoing)
+    }
+
+    fn deliveries_taken(&self, sink: &str, most: usize) -> Result<Vec<DeliveryRow>, Error> {
+        self.all(DELIVERIES_TAKEN, params![sink, limit(most)], column::read_outgoing)
+    }
+
+    fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error> {
+        Ok(self.one(NEXT_DELIVERY, [sink], |row| column::read_whole(row, 0))?.map(Millis))
+    }
+
+    fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error> {
+        let sql = "SELECT count(due_at), count(*) - count(due_at) FROM deliveries WHERE sink = ?1";
+        let counts =
+            self.one(sql, [sink], |row| Ok((column::read_whole(row, 0)?, column::read_whole(row, 1)?)))?;
+        Ok(counts.unwrap_or((0, 0)))
     }
 
     fn secret(&self) -> Result<[u8; 32], Error> {

@@ -185,7 +185,7 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
             let sql = format!("EXPLAIN QUERY PLAN {sql}");
             tables.all(
                 &sql,
-                rusqlite::params_from_iter([0_i64; 2].iter().take(sql.matches('?').count())),
+                rusqlite::params_from_iter([0_i64; 3].iter().take(sql.matches('?').count())),
                 |row| row.get::<_, String>(3),
             )
         })
@@ -196,6 +196,9 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
         (read::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
         (read::NEXT_WAKE, "SEARCH sessions USING COVERING INDEX sessions_wake (wake_at>?)"),
         (read::QUEUED, "SEARCH turns USING INDEX turns_queued (session=?)"),
+        (read::DELIVERIES_DUE, "SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"),
+        (read::DELIVERIES_TAKEN, "SEARCH deliveries USING INDEX deliveries_taken (sink=?)"),
+        (read::NEXT_DELIVERY, "SEARCH deliveries USING COVERING INDEX deliveries_due (sink=? AND due_at>?)"),
     ] {
         assert_eq!(plan(sql).await.unwrap(), [expected]);
     }

@@ -3,8 +3,8 @@ use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Node, OutsideRow, PINNED, PartialRow, RecordRow, ResolutionRow, Rows,
-    SessionNo, SessionRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, DeliveryRow, Node, OutsideRow, PINNED, PartialRow, RecordRow,
+    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{SessionId, WorkerId};
@@ -76,6 +76,7 @@ impl Rows for Tables<'_> {
             "DELETE FROM waits WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM partials WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM deliveries WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM turns WHERE session = ?1",
             "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments
              WHERE session = ?1 AND outside = 0 AND content = blobs.hash)
@@ -309,6 +310,41 @@ impl Rows for Tables<'_> {
 
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
         self.run("UPDATE meta SET value = ?1 WHERE name = 'sweeps'", [sweeps.0.to_be_bytes()])?;
+        Ok(())
+    }
+
+    fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error> {
+        let SinkRow { name, since, cursor, delivered } = row;
+        self.run(
+            "INSERT INTO sinks (name, since, cursor, delivered) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (name) DO UPDATE SET since = ?2, cursor = ?3, delivered = ?4",
+            params![name, whole(since.0), whole(*cursor), whole(*delivered)],
+        )?;
+        Ok(())
+    }
+
+    fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
+        let DeliveryRow { sink, turn, attempts, forgiven, due_at, worker, failure } = row;
+        self.run(
+            "INSERT INTO deliveries (sink, turn, attempts, forgiven, due_at, worker, failure)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (sink, turn)
+             DO UPDATE SET attempts = ?3, forgiven = ?4, due_at = ?5, worker = ?6, failure = ?7",
+            params![
+                sink,
+                turn.0,
+                attempts,
+                forgiven,
+                due_at.map(|at| whole(at.0)),
+                worker.map(|worker| id(worker.to_u128())),
+                failure.as_ref().map(json).transpose()?,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
+        self.run("DELETE FROM deliveries WHERE sink = ?1 AND turn = ?2", params![sink, turn.0])?;
         Ok(())
     }
 

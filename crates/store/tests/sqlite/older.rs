@@ -1,8 +1,10 @@
 //! Databases of older schemas are opened, and what they left is finished (R3.16).
 use crate::place::Place;
+use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::store::{
     After, Commit, Content, Inbox, Journal, Queries, SessionState, Taker, Then, TurnState, Turns,
 };
+use outlast_store::Sqlite;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::record::{Answered, ClaimRef, End, Fact, Reclaimed, Record, Seq};
 use outlast_vocab::wait::{Resolution, WaitKind};
@@ -50,6 +52,8 @@ async fn finish(fixture: &Path) {
     let turn = parked.active.unwrap();
     assert!(store.resolve(turn, key, Resolution::Ok(json!(1)), Millis(WRITTEN + 1)).await.unwrap().yours);
 
+    deliver(&store).await;
+
     // The lease of the turn in flight is over; both turns are claimed and ended.
     let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
     let now = Millis(WRITTEN + 20_000);
@@ -69,6 +73,21 @@ async fn finish(fixture: &Path) {
     assert_eq!(keys, ["in flight", "parked"]);
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
+}
+
+/// Delivers what waits, in databases that know sinks.
+async fn deliver(store: &Sqlite) {
+    for sink in store.sinks().await.unwrap() {
+        assert_eq!((sink.name.as_str(), sink.due, sink.dead), ("audit", 1, 0));
+        let subscription = Subscription { name: sink.name.clone(), ends: None, begins: Begins::Now };
+        let (worker, now) = (WorkerId::from_u128(2), Millis(WRITTEN + 5_000));
+        let until = Millis(now.0 + 1_000);
+        let due = store.collect(Collect { subscription, worker, now, until, limit: 9, attempts: 3 });
+        let output = due.await.unwrap().remove(0).output;
+        assert_eq!((output.end, output.attempt), (End::Answered { text: "hello".to_owned() }, 2));
+        store.delivered(Attempt { sink: sink.name, turn: output.turn, attempt: 2 }).await.unwrap();
+        assert_eq!(store.sinks().await.unwrap().remove(0).delivered, 1);
+    }
 }
 
 /// Takes over a call that was claimed by a worker that is gone, and says that nobody knows its outcome.

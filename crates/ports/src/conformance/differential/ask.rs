@@ -1,14 +1,15 @@
 //! What a store is asked, as data, and what it says.
 use crate::conformance::Fixture;
 use crate::filed::Condemn;
+use crate::outbox::{Attempt, Collect, Subscription};
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use outlast_vocab::effect::Place;
-use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::{Resolution, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 
@@ -57,6 +58,14 @@ pub(super) enum Ask {
     Condemn(Condemn),
     Acquit(Condemn),
     Forget(Vec<Hash>, WorkerId),
+    Subscribe(Subscription, Millis),
+    Collect(Collect),
+    Delivered(Attempt),
+    Undelivered(Attempt, Option<Millis>),
+    Redeliver(String, Option<DeliveryId>, Millis),
+    Outlook(String, Millis),
+    Sinks,
+    Deliveries(String, usize),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
     /// Whether the secret is the same when it is asked for again; it is another one in every store.
@@ -175,6 +184,16 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
             on.bury(worker);
             Answer::of("bury", Ok(()))
         }
+        Ask::Subscribe(subscription, now) => {
+            Answer::of("subscribe", store.subscribe(vec![subscription], now).await)
+        }
+        Ask::Collect(collect) => Answer::of("collect", store.collect(collect).await),
+        Ask::Delivered(attempt) => Answer::of("delivered", store.delivered(attempt).await),
+        Ask::Undelivered(attempt, again) => {
+            let failure = Failure::new(Kind::DeliveryFailed, "no");
+            Answer::of("undelivered", store.undelivered(attempt, failure, again).await)
+        }
+        Ask::Redeliver(sink, only, now) => Answer::of("redeliver", store.redeliver(sink, only, now).await),
         ask => look(store, ask).await,
     }
 }
@@ -211,6 +230,9 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Condemn(condemn) => Answer::of("condemn", store.condemn(condemn).await),
         Ask::Acquit(condemn) => Answer::of("acquit", store.acquit(condemn).await),
         Ask::Forget(contents, worker) => Answer::of("forget", store.forget(contents, worker).await),
+        Ask::Outlook(sink, now) => Answer::of("outlook", store.outlook(sink, now).await),
+        Ask::Sinks => Answer::of("sinks", store.sinks().await),
+        Ask::Deliveries(sink, limit) => Answer::of("deliveries", store.deliveries(sink, limit).await),
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
         Ask::ValueNames(session, prefix, limit) => {

@@ -4,11 +4,12 @@ use super::commit;
 use super::dice::Dice;
 use super::known::Known;
 use super::things::{
-    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, contents, filed, head, node, resolution,
-    seq, session, taker, text, turn, upload, value_name, verdict, wait_key, worker,
+    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, contents, filed, head, later, node,
+    resolution, seq, session, sink, taker, text, turn, upload, value_name, verdict, wait_key, worker,
 };
 use crate::conformance::scene::ALL;
 use crate::filed::Condemn;
+use crate::outbox::{Attempt, Begins, Collect, Subscription};
 use crate::store::{Accept, Fork, ForkTo, Taker, Target};
 use outlast_vocab::id::{SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
@@ -65,6 +66,7 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
     (1, |known, dice| Ask::Delete(session(known, dice))),
     (1, condemn),
     (1, |known, dice| Ask::Forget(contents(dice), worker(known, dice))),
+    (3, deliver),
     (4, |known, dice| Ask::Delete(node(known, dice).session)),
     (5, |known, dice| Ask::Settle(call(known, dice), verdict(known, dice), known.now)),
 ];
@@ -93,6 +95,41 @@ fn condemn(known: &mut Known, dice: &mut Dice) -> Ask {
     if dice.percent(20) { Ask::Acquit(condemn) } else { Ask::Condemn(condemn) }
 }
 
+/// What somebody does who delivers outputs.
+fn deliver(known: &mut Known, dice: &mut Dice) -> Ask {
+    let name = sink(dice);
+    match dice.below(10) {
+        0 => Ask::Redeliver(name, None, known.now),
+        1..=2 => Ask::Subscribe(subscription(name, dice), known.now),
+        3..=4 => Ask::Delivered(attempt(name, known, dice)),
+        5..=6 => {
+            let again = dice.percent(70).then(|| later(known, dice));
+            Ask::Undelivered(attempt(name, known, dice), again)
+        }
+        _ => {
+            let Taker { worker, until } = taker(known, dice);
+            let (now, limit) = (known.now, dice.one_of(LIMITS));
+            Ask::Collect(Collect {
+                subscription: subscription(name, dice),
+                worker,
+                now,
+                until,
+                limit,
+                attempts: 2,
+            })
+        }
+    }
+}
+
+fn subscription(name: String, dice: &mut Dice) -> Subscription {
+    let ends = dice.percent(20).then(|| vec!["answered".to_owned(), "cancelled".to_owned()]);
+    Subscription { name, ends, begins: dice.one_of(&[Begins::Now, Begins::Beginning]) }
+}
+
+fn attempt(sink: String, known: &Known, dice: &mut Dice) -> Attempt {
+    Attempt { sink, turn: turn(known, dice), attempt: dice.one_of(&[1, 1, 1, 2, 3]) }
+}
+
 fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
     let NodeRef { session, seq } = node(known, dice);
     let to = dice.percent(80).then_some(seq);
@@ -101,7 +138,7 @@ fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
 
 fn look(known: &mut Known, dice: &mut Dice) -> Ask {
     let limit = dice.one_of(LIMITS);
-    match dice.below(25) {
+    match dice.below(28) {
         0 => Ask::Records(session(known, dice), seq(known, dice), limit),
         1 => Ask::TurnRecords(turn(known, dice)),
         2 => Ask::Feed(usize::try_from(dice.below(40)).unwrap_or(0), limit),
@@ -123,6 +160,9 @@ fn look(known: &mut Known, dice: &mut Dice) -> Ask {
         17 => Ask::Value(session(known, dice), value_name(dice)),
         19 => Ask::Attachment(session(known, dice), upload(dice).attachment.id),
         20 => Ask::Attachments(session(known, dice), limit),
+        25 => Ask::Outlook(sink(dice), known.now),
+        26 => Ask::Sinks,
+        27 => Ask::Deliveries(sink(dice), limit),
         22 => Ask::Sweeps,
         23 => Ask::Left(limit),
         21 => Ask::Said(turn(known, dice)),

@@ -18,7 +18,8 @@ pub(super) fn at(on: &dyn Fixture, known: &Known) -> Result<String, String> {
         .flat_map(|turn| [Ask::Turn(turn), Ask::TurnRecords(turn), Ask::CancelReason(turn)])
         .chain(BLOBS.iter().map(|blob| Ask::Blob(Hash::of(blob))))
         .chain(known.workers.iter().map(|worker| Ask::Agenda(*worker, known.now)))
-        .chain([Ask::Feed(0, ALL), Ask::Sweeps, Ask::Left(ALL)])
+        .chain(["one", "two"].map(|sink| Ask::Deliveries(sink.to_owned(), ALL)))
+        .chain([Ask::Feed(0, ALL), Ask::Sweeps, Ask::Left(ALL), Ask::Sinks])
         .collect();
     for answer in put(on, &asks) {
         writeln!(text, "{} {}", answer.name, answer.said).expect("a String takes every write");

@@ -78,6 +78,10 @@ pub(super) fn wait_key(dice: &mut Dice) -> ReplayKey {
     place(dice.one_of(WAITS))
 }
 
+pub(super) fn sink(dice: &mut Dice) -> String {
+    dice.one_of(&["one", "one", "one", "two", "nobody"]).to_owned()
+}
+
 pub(super) fn value_name(dice: &mut Dice) -> String {
     dice.one_of(VALUES).to_owned()
 }

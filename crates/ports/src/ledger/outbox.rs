@@ -1,0 +1,210 @@
+//! Outputs that are to be delivered. Why none is lost: [`crate::outbox`].
+use super::{lookup, referred, turn_by_no};
+use crate::outbox::{Attempt, Begins, Collect, DeliveryView, Due, Outlook, SinkView, Subscription};
+use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
+use crate::sink::Output;
+use outlast_vocab::id::{DeliveryId, TurnId};
+use outlast_vocab::{Error, Failure, Kind, Millis};
+
+/// Records that are looked at in one transaction.
+const SCANNED: usize = 500;
+
+/// Deliveries under way among which those of dead workers are looked for.
+const LOOKED_AT: usize = 1_000;
+
+/// Notes sinks that are new.
+pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Millis) -> Result<(), Error> {
+    for Subscription { name, begins, .. } in subscriptions {
+        if rows.sink(name)?.is_none() {
+            let cursor = match begins {
+                Begins::Now => rows.feed_end()?,
+                Begins::Beginning => 0,
+            };
+            rows.put_sink(&SinkRow { name: name.clone(), since: now, cursor, delivered: 0 })?;
+        }
+    }
+    Ok(())
+}
+
+/// What there is to deliver to a sink.
+pub fn outlook(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result<Outlook, Error> {
+    let cursor = find(rows, sink)?.cursor;
+    let next = rows.next_delivery(sink)?;
+    let is_due =
+        next.is_some_and(|next| next <= now) || rows.feed_end()? > cursor || !left(rows, sink)?.is_empty();
+    Ok(Outlook { is_due, next })
+}
+
+/// Deliveries that dead workers had taken.
+fn left(rows: &dyn ReadRows, sink: &str) -> Result<Vec<DeliveryRow>, Error> {
+    let mut taken = rows.deliveries_taken(sink, LOOKED_AT)?;
+    taken.retain(|row| row.worker.is_some_and(|worker| rows.is_dead(worker)));
+    Ok(taken)
+}
+
+/// Looks at what ended since, and takes what is due.
+pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error> {
+    let Collect { subscription, now, limit, .. } = collect;
+    scan(rows, subscription, *now)?;
+    let mut free = left(rows, &subscription.name)?;
+    let on_time = rows.deliveries_due(&subscription.name, *now, *limit)?;
+    free.extend(on_time.into_iter().filter(|row| !free.contains(row)).collect::<Vec<_>>());
+    let mut due = Vec::new();
+    for row in free.into_iter().take(*limit) {
+        due.extend(take(rows, collect, row)?);
+    }
+    Ok(due)
+}
+
+/// Makes a delivery of every wanted end behind the cursor of a sink, and moves the cursor.
+fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result<(), Error> {
+    let sink = find(rows, &subscription.name)?;
+    let page = rows.feed(sink.cursor, SCANNED)?;
+    let Some((cursor, _)) = page.last() else { return Ok(()) };
+    let cursor = *cursor;
+    for (_, record) in page {
+        let Some(no) = record.turn else { continue };
+        let turn = turn_by_no(rows, no)?;
+        if turn.ended == Some(record.seq) && subscription.wants(&lookup::end_of(rows, &turn)?) {
+            rows.put_delivery(&DeliveryRow {
+                sink: sink.name.clone(),
+                turn: no,
+                attempts: 0,
+                forgiven: 0,
+                due_at: Some(now.min(LATEST)),
+                worker: None,
+                failure: None,
+            })?;
+        }
+    }
+    rows.put_sink(&SinkRow { cursor, ..sink })
+}
+
+/// Takes one delivery, unless it was begun so often that it is given up.
+fn take(rows: &mut dyn Rows, collect: &Collect, row: DeliveryRow) -> Result<Option<Due>, Error> {
+    let tries = row.attempts.saturating_sub(row.forgiven);
+    if tries >= collect.attempts {
+        let detail = format!("it was begun {tries} times, and no worker lived to say how that went");
+        let failure = row.failure.clone().or(Some(Failure::new(Kind::DeliveryFailed, detail)));
+        rows.put_delivery(&DeliveryRow { due_at: None, worker: None, failure, ..row })?;
+        return Ok(None);
+    }
+    let attempts = row.attempts.saturating_add(1);
+    let (worker, due_at) = (Some(collect.worker), Some(collect.until.min(LATEST)));
+    let row = DeliveryRow { attempts, due_at, worker, ..row };
+    rows.put_delivery(&row)?;
+    let output = output(rows, &row, collect.now)?;
+    Ok(Some(Due { output, tries: tries + 1 }))
+}
+
+fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<Output, Error> {
+    let turn = turn_by_no(rows, row.turn)?;
+    let session = referred("session", rows.session(turn.session)?)?;
+    let ended = referred("record", turn.ended)?;
+    let at = referred("record", lookup::one(rows, turn.session, ended)?)?.at;
+    Ok(Output {
+        id: id(&row.sink, turn.id),
+        session: session.id,
+        key: session.key,
+        turn: turn.id,
+        at,
+        end: lookup::end_of(rows, &turn)?,
+        attempt: row.attempts,
+        sent,
+    })
+}
+
+/// The id of the output of a turn for a sink, the same for ever.
+fn id(sink: &str, turn: TurnId) -> DeliveryId {
+    DeliveryId::derived(&[sink.as_bytes(), &turn.to_u128().to_be_bytes()])
+}
+
+/// Says that an output was taken. Who says so is right, even if it took longer than it might.
+pub fn delivered(rows: &mut dyn Rows, attempt: &Attempt) -> Result<(), Error> {
+    let Some(row) = tried(rows, attempt)? else { return Ok(()) };
+    let sink = find(rows, &attempt.sink)?;
+    rows.delete_delivery(&row.sink, row.turn)?;
+    rows.put_sink(&SinkRow { delivered: sink.delivered + 1, ..sink })
+}
+
+/// Says why an output was not taken, and when it is due again.
+pub fn undelivered(
+    rows: &mut dyn Rows,
+    attempt: &Attempt,
+    failure: Failure,
+    again: Option<Millis>,
+) -> Result<(), Error> {
+    match tried(rows, attempt)? {
+        Some(row) if row.attempts == attempt.attempt && row.worker.is_some() => {
+            let due_at = again.map(|again| again.min(LATEST));
+            rows.put_delivery(&DeliveryRow { due_at, worker: None, failure: Some(failure), ..row })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The delivery of an attempt, unless somebody else delivered it, or its session is gone.
+fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, Error> {
+    match rows.turn_by_id(attempt.turn)? {
+        Some(turn) => rows.delivery(&attempt.sink, turn.no),
+        None => Ok(None),
+    }
+}
+
+/// All sinks, by name.
+pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
+    let view = |SinkRow { name, since, cursor, delivered }: SinkRow| {
+        let (due, dead) = rows.count_deliveries(&name)?;
+        Ok(SinkView { since, behind: rows.feed_length(cursor)?, due, dead, delivered, name })
+    };
+    rows.sinks()?.into_iter().map(view).collect()
+}
+
+/// What is not delivered to a sink yet, the oldest first.
+pub fn deliveries(rows: &dyn ReadRows, sink: &str, limit: usize) -> Result<Vec<DeliveryView>, Error> {
+    find(rows, sink)?;
+    let view = |row: DeliveryRow| {
+        let turn = turn_by_no(rows, row.turn)?;
+        let session = referred("session", rows.session(turn.session)?)?.id;
+        let DeliveryRow { attempts, due_at, failure, .. } = row;
+        Ok(DeliveryView { id: id(sink, turn.id), session, turn: turn.id, attempts, due_at, failure })
+    };
+    rows.deliveries(sink, limit)?.into_iter().map(view).collect()
+}
+
+/// Gives one delivery of a sink, or all that are dead, all attempts anew.
+pub fn redeliver(
+    rows: &mut dyn Rows,
+    sink: &str,
+    only: Option<DeliveryId>,
+    now: Millis,
+) -> Result<u64, Error> {
+    find(rows, sink)?;
+    let mut revived = 0;
+    for row in rows.deliveries(sink, usize::MAX)? {
+        let wanted = match only {
+            Some(only) => id(sink, turn_by_no(rows, row.turn)?.id) == only,
+            None => row.due_at.is_none(),
+        };
+        // Whoever has it now goes on; it is not given to two.
+        if wanted && row.worker.is_none() {
+            let due_at = Some(now.min(LATEST));
+            rows.put_delivery(&DeliveryRow { forgiven: row.attempts, due_at, ..row })?;
+            revived += 1;
+        }
+    }
+    match only {
+        Some(only) if revived == 0 => {
+            let detail = format!("the sink `{sink}` has no delivery {only} that waits or is dead");
+            Err(Error::new(Kind::DeliveryNotFound, detail))
+        }
+        _ => Ok(revived),
+    }
+}
+
+fn find(rows: &dyn ReadRows, sink: &str) -> Result<SinkRow, Error> {
+    rows.sink(sink)?.ok_or_else(|| {
+        let detail = format!("no sink is called `{sink}`; `outlast sinks` lists those that there are");
+        Error::new(Kind::DeliveryNotFound, detail)
+    })
+}
