@@ -147,6 +147,7 @@ pub(crate) async fn runtime_with(
     let toolbox = toolbox(tools)?;
     Runtime::start(Config {
         contents: None,
+        sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],
         package: package(&toolbox)?,

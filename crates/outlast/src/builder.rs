@@ -330,6 +330,7 @@ impl Builder {
         };
         Ok(Config {
             contents: None,
+            sinks: Vec::new(),
             store,
             models: self.models,
             tools,

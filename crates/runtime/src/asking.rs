@@ -129,7 +129,9 @@ impl Asking<'_> {
             tracing::warn!(%error, attempt, "the model call is tried again");
             said = if heard.only_text { heard.text } else { String::new() };
             let entropy = self.world.entropy.as_ref();
-            let pause = error.pause().unwrap_or_else(|| jittered(limits, self.tried, entropy));
+            let pause = error
+                .pause()
+                .unwrap_or_else(|| jittered(limits.backoff_first, limits.backoff_most, self.tried, entropy));
             if pause > limits.wait_in_memory && self.tier == Tier::Durable {
                 return Ok(Asked::Pause { key: self.key.backoff(self.tried), pause });
             }
@@ -275,8 +277,8 @@ pub(crate) fn backoff(first: Duration, most: Duration, tried: u32) -> Duration {
 }
 
 /// The same, somewhere in its second half: callers that were turned away together do not come back together.
-fn jittered(limits: &Limits, tried: u32, entropy: &dyn Entropy) -> Duration {
-    let pause = backoff(limits.backoff_first, limits.backoff_most, tried);
+pub(crate) fn jittered(first: Duration, most: Duration, tried: u32, entropy: &dyn Entropy) -> Duration {
+    let pause = backoff(first, most, tried);
     let [high, low, ..] = entropy.random();
     let share = u32::from(u16::from_be_bytes([high, low]));
     pause / 2 + pause / 2 * share / u32::from(u16::MAX)

@@ -3,7 +3,7 @@
 //! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
 //! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
 //! [`inline`] nowhere), [`attachments`] are kept where
-//! their contents lie, [`live`] and [`events`] let others watch. Knows no SQL, no HTTP and no provider.
+//! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks. Knows no SQL, no HTTP and no provider.
 
 pub mod approvals;
 mod asking;
@@ -11,6 +11,7 @@ pub mod attachments;
 mod call;
 pub mod cancel;
 pub mod catalogue;
+mod deliver;
 pub mod drive;
 pub mod events;
 pub mod files;

@@ -4,6 +4,7 @@ use crate::asking::backoff;
 use crate::attachments::{Attachments, Swept};
 use crate::cancel::{Canceller, cancel};
 use crate::catalogue::{Caller, Catalogue};
+use crate::deliver::Deliveries;
 use crate::drive::{Turn, TurnInput, drive};
 use crate::events::Events;
 use crate::host::Driven;
@@ -18,6 +19,7 @@ use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
 use outlast_ports::model::ModelProvider;
+use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
     Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
 };
@@ -65,6 +67,8 @@ pub struct Config {
     pub models: Vec<Arc<dyn ModelProvider>>,
     /// Where tools come from.
     pub tools: Vec<Arc<dyn ToolProvider>>,
+    /// Where the outputs of turns go.
+    pub sinks: Vec<Outlet>,
     /// The agent that answers.
     pub package: Package,
     /// What time it is.
@@ -132,6 +136,7 @@ struct Inner {
     wake: Notify,
     stopping: watch::Sender<bool>,
     recent: Arc<Recent>,
+    deliveries: Arc<Deliveries>,
     /// Held while this worker deletes contents.
     sweeping: tokio::sync::Mutex<()>,
     /// Sessions that are being taken: claimed, perhaps, and not driven yet.
@@ -152,17 +157,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, contents, models, tools, package, clock, entropy, tasks, limits, worker } =
+        let Config { store, contents, models, tools, sinks, package, clock, entropy, tasks, limits, worker } =
             config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world = World { contents, ..world };
+        let world = Arc::new(World { contents, ..world });
         let outfit = Arc::new(Outfit::new(package, &world)?);
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
+        let deliveries = Deliveries::open(world.clone(), store.clone(), worker, sinks).await?;
         let inner = Arc::new(Inner {
-            world: Arc::new(world),
+            world,
+            deliveries,
             secret: store.secret().await?,
             store,
             worker,
@@ -176,6 +183,7 @@ impl Runtime {
             taking: AtomicUsize::new(0),
         });
         inner.tasks.spawn(keep(inner.clone()));
+        inner.deliveries.start(&inner.tasks, &inner.stopping);
         if inner.world.contents.is_some() {
             inner.tasks.spawn(sweep(inner.clone()));
         }
@@ -342,6 +350,8 @@ impl Runtime {
         for driving in lock(&self.inner.driving).values().filter(|driving| driving.turn == turn) {
             driving.canceller.cancel(reason);
         }
+        // One that had not begun is over by now.
+        self.inner.deliveries.ring();
         self.inner.wake.notify_one();
     }
 
@@ -390,13 +400,14 @@ impl Runtime {
         Events::new(self.inner.world.clone(), self.inner.store.clone(), session, after)
     }
 
-    /// Comes back when this worker drives nothing and could take nothing.
+    /// Comes back when this worker drives nothing and could take nothing, and no output is due.
     pub async fn idle(&self) -> Result<(), Error> {
         loop {
             // In this order: what was taken is driven before it stops being counted as taken.
             let has_work = self.inner.store.has_work(self.inner.worker, self.now()).await?;
             let taking = self.inner.taking.load(Ordering::SeqCst) > 0;
-            if !has_work && !taking && lock(&self.inner.driving).is_empty() {
+            let rests = !has_work && !taking && lock(&self.inner.driving).is_empty();
+            if rests && self.inner.deliveries.are_idle().await? {
                 return Ok(());
             }
             self.inner.wake.notify_one();
@@ -502,6 +513,7 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
         if inner.drives(&lease) {
             inner.world.hub.leaves(lease.turn);
         }
+        inner.deliveries.ring();
         match driven {
             Ok(Driven::Next(_, next)) => {
                 work = *next;
@@ -777,6 +789,7 @@ impl Keeper {
         if self.changes.replace(changes) == Some(changes) {
             return Ok(false);
         }
+        inner.deliveries.ring();
         pass_on_cancels(inner).await?;
         Ok(true)
     }

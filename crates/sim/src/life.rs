@@ -109,6 +109,7 @@ impl Life {
         let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = Config {
             contents: None,
+            sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {
                 clock: clock.clone(),

@@ -376,6 +376,7 @@ pub(crate) async fn live_with(
     let worker = WorkerId::from_u128(number);
     let mut config = Config {
         contents: None,
+        sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],
         tools: vec![Arc::new(toolbox)],

@@ -10,5 +10,6 @@ mod pinned;
 mod policy;
 mod projection;
 mod room;
+mod sinks;
 mod turns;
 mod undo;

@@ -1,0 +1,237 @@
+//! Delivers the outputs of turns that ended to sinks (R14.5).
+//!
+//! One task for each sink, so that one that hangs holds up no other. It sleeps until a turn ends here, another process has
+//! changed something, or a delivery is due. What is due and who has it is kept in the store: [`outlast_ports::outbox`].
+use crate::asking::{backoff, jittered};
+use crate::outfit::World;
+use crate::tasks::Tasks;
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use outlast_ports::outbox::{Attempt, Collect, Due};
+use outlast_ports::sink::{Outlet, Output};
+use outlast_ports::store::Store;
+use outlast_ports::{Answer, BoxFuture};
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, WorkerId};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long a sink's task sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_hours(1);
+
+/// How long a sink's task sleeps when the store cannot be asked.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often what came of an attempt is written, if that fails in a way that may pass.
+const WRITES: u32 = 5;
+
+/// The sinks of a worker.
+pub(crate) struct Deliveries {
+    world: Arc<World>,
+    store: Arc<dyn Store>,
+    worker: WorkerId,
+    outlets: Vec<Outlet>,
+    bell: watch::Sender<()>,
+    /// Deliveries that are being taken or are under way.
+    under_way: AtomicUsize,
+}
+
+impl Deliveries {
+    /// These sinks. Those that are new begin now.
+    pub(crate) async fn open(
+        world: Arc<World>,
+        store: Arc<dyn Store>,
+        worker: WorkerId,
+        outlets: Vec<Outlet>,
+    ) -> Result<Arc<Self>, Error> {
+        let now = world.clock.now();
+        for (n, Outlet { subscription, .. }) in outlets.iter().enumerate() {
+            let name = &subscription.name;
+            if outlets[..n].iter().any(|other| other.subscription.name == *name) {
+                let detail = format!("two sinks are called `{name}`; names must be unique");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+            match store.outlook(name.clone(), now).await {
+                Err(error) if error.kind() == Kind::DeliveryNotFound => {
+                    store.subscribe(vec![subscription.clone()], now).await?;
+                }
+                known => drop(known?),
+            }
+        }
+        let (bell, under_way) = (watch::Sender::new(()), AtomicUsize::new(0));
+        Ok(Arc::new(Self { world, store, worker, outlets, bell, under_way }))
+    }
+
+    /// Starts the task of each sink.
+    pub(crate) fn start(self: &Arc<Self>, tasks: &Arc<Tasks>, stopping: &watch::Sender<bool>) {
+        for outlet in self.outlets.clone() {
+            let stopping = stopping.subscribe();
+            let bell = self.bell.subscribe();
+            let carrier = Carrier { sinks: self.clone(), outlet };
+            tasks.spawn(async move { carrier.run(stopping, bell).await });
+        }
+    }
+
+    /// Says that a turn may have ended.
+    pub(crate) fn ring(&self) {
+        self.bell.send_replace(());
+    }
+
+    /// Whether nothing is due and nothing is under way.
+    pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
+        // In this order: what was collected is under way before it stops being due.
+        for Outlet { subscription, .. } in &self.outlets {
+            if self.store.outlook(subscription.name.clone(), self.world.clock.now()).await?.is_due {
+                return Ok(false);
+            }
+        }
+        Ok(self.under_way.load(Ordering::SeqCst) == 0)
+    }
+}
+
+/// The task of one sink.
+struct Carrier {
+    sinks: Arc<Deliveries>,
+    outlet: Outlet,
+}
+
+/// Attempts that are under way.
+type Flying<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
+
+impl Carrier {
+    async fn run(&self, mut stopping: watch::Receiver<bool>, mut bell: watch::Receiver<()>) {
+        let mut flying = Flying::new();
+        loop {
+            bell.borrow_and_update();
+            let pause = self.take_off(&mut flying).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, sink = self.name(), "what is due could not be looked at");
+                LOOK_AGAIN
+            });
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => break,
+                Some(()) = flying.next(), if !flying.is_empty() => {}
+                _ = bell.changed() => {}
+                () = self.sinks.world.clock.sleep(pause) => {}
+            }
+        }
+        while flying.next().await.is_some() {}
+    }
+
+    fn name(&self) -> &str {
+        &self.outlet.subscription.name
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.sinks.world.limits
+    }
+
+    /// Begins whatever is due and has room; says when to look again.
+    async fn take_off<'a>(&'a self, flying: &mut Flying<'a>) -> Result<Duration, Error> {
+        loop {
+            let limit = self.limits().deliveries_at_once.saturating_sub(flying.len());
+            if limit == 0 {
+                return Ok(LONGEST_SLEEP);
+            }
+            let now = self.sinks.world.clock.now();
+            let outlook = self.sinks.store.outlook(self.name().to_owned(), now).await?;
+            if !outlook.is_due {
+                let next = outlook.next.map_or(LONGEST_SLEEP, |next| now.until(next));
+                return Ok(next.min(LONGEST_SLEEP));
+            }
+            let _taking = UnderWay::new(&self.sinks.under_way);
+            let collect = Collect {
+                subscription: self.outlet.subscription.clone(),
+                worker: self.sinks.worker,
+                now,
+                // As long again for the write after it.
+                until: now.after(self.limits().delivery_deadline.saturating_mul(2)),
+                limit,
+                attempts: self.limits().delivery_attempts,
+            };
+            for due in self.sinks.store.collect(collect).await? {
+                let under_way = UnderWay::new(&self.sinks.under_way);
+                flying.push(Box::pin(async move {
+                    self.attempt(due).await;
+                    drop(under_way);
+                }));
+            }
+        }
+    }
+
+    /// One attempt, and what is written of it.
+    async fn attempt(&self, Due { output, tries }: Due) {
+        let store = &self.sinks.store;
+        let attempt = || Attempt { sink: self.name().to_owned(), turn: output.turn, attempt: output.attempt };
+        let handed = self.hand_over(&output).await;
+        let written = match &handed {
+            Ok(()) => self.write(|| store.delivered(attempt())).await,
+            Err(error) => {
+                tracing::warn!(%error, sink = self.name(), id = %output.id, tries, "an output was not taken");
+                let again = self.again(error, tries);
+                self.write(|| store.undelivered(attempt(), Failure::from(error), again)).await
+            }
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, sink = self.name(), id = %output.id, "what came of a delivery is not written");
+        }
+    }
+
+    /// Hands an output over: bounded in time, and a panic is a failure of the attempt.
+    async fn hand_over(&self, output: &Output) -> Result<(), Error> {
+        let deadline = self.limits().delivery_deadline;
+        let deliver = AssertUnwindSafe(self.outlet.sink.deliver(output)).catch_unwind();
+        let failed = |detail: String| Err(Error::new(Kind::DeliveryFailed, detail));
+        match select(deliver, self.sinks.world.clock.sleep(deadline)).await {
+            Either::Left((Ok(handed), _)) => handed,
+            Either::Left((Err(_), _)) => failed("the sink panicked".to_owned()),
+            Either::Right(_) => failed(format!("it took longer than the {} ms it may", deadline.as_millis())),
+        }
+    }
+
+    /// When an output is due again that was not taken; never if its error cannot pass or it was tried often enough.
+    fn again(&self, error: &Error, tries: u32) -> Option<Millis> {
+        let Limits { delivery_attempts, delivery_first, delivery_most, .. } = *self.limits();
+        let World { clock, entropy, .. } = &*self.sinks.world;
+        let goes_on = error.class() == Class::Retry && tries < delivery_attempts;
+        goes_on.then(|| {
+            let pause = jittered(delivery_first, delivery_most, tries, entropy.as_ref());
+            let asked = error.pause().unwrap_or_default();
+            clock.now().after(pause.max(asked).min(delivery_most))
+        })
+    }
+
+    /// Writes what came of an attempt. If it cannot be written, the output is due again when its time is over.
+    async fn write<'a>(&'a self, write: impl Fn() -> Answer<'a, ()>) -> Result<(), Error> {
+        let Limits { backoff_first, backoff_most, .. } = *self.limits();
+        let mut tries = 1;
+        loop {
+            match write().await {
+                Err(error) if error.class() == Class::Retry && tries < WRITES => {
+                    self.sinks.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    tries += 1;
+                }
+                written => return written,
+            }
+        }
+    }
+}
+
+/// Counts while a delivery is being taken or is under way.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

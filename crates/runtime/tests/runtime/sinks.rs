@@ -1,0 +1,257 @@
+//! Outputs reach their sinks: each of them, once for whoever knows its id, wherever a process dies (R14.5).
+use crate::common::*;
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::outbox::SinkView;
+use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::store::Store;
+use outlast_runtime::{Config, Input};
+use outlast_vocab::id::DeliveryId;
+use outlast_vocab::record::End;
+use outlast_vocab::{Error, Kind, Limits, Millis};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a sink does with the attempts it gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    Takes,
+    /// Fails like this for the first attempts.
+    Fails(Kind, u32),
+    /// Asks for this much time before it takes anything.
+    AsksFor(Duration),
+    Hangs,
+    Panics,
+}
+
+/// What the other side saw: attempts in order, and what it took.
+#[derive(Default)]
+struct Seen {
+    attempts: Mutex<Vec<(DeliveryId, u32, Millis)>>,
+    took: Mutex<BTreeMap<DeliveryId, Vec<End>>>,
+}
+
+impl Seen {
+    /// The ids it knows, as somebody who takes each id once has them.
+    fn ids(&self) -> BTreeSet<DeliveryId> {
+        self.took.lock().unwrap().keys().copied().collect()
+    }
+
+    /// How long it was between the attempts.
+    fn pauses(&self) -> Vec<Duration> {
+        let attempts = self.attempts.lock().unwrap();
+        attempts.windows(2).map(|pair| pair[0].2.until(pair[1].2)).collect()
+    }
+}
+
+struct Other {
+    seen: Arc<Seen>,
+    habit: Habit,
+}
+
+impl Sink for Other {
+    fn place(&self) -> String {
+        "the test".to_owned()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.seen.attempts.lock().unwrap().push((output.id, output.attempt, output.sent));
+            match self.habit {
+                Habit::Fails(kind, first) if output.attempt <= first => {
+                    return Err(Error::new(kind, "not now"));
+                }
+                Habit::AsksFor(time) if output.attempt == 1 => {
+                    return Err(Error::new(Kind::DeliveryFailed, "later").retry_after(time));
+                }
+                Habit::Hangs => std::future::pending().await,
+                Habit::Panics => panic!("a sink that panics"),
+                Habit::Takes | Habit::Fails(..) | Habit::AsksFor(_) => {}
+            }
+            self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.end.clone());
+            Ok(())
+        })
+    }
+}
+
+fn outlet(name: &str, seen: &Arc<Seen>, habit: Habit) -> Outlet {
+    Outlet::new(name, Other { seen: seen.clone(), habit }).unwrap()
+}
+
+async fn with_sinks(store: Arc<dyn Store>, number: u128, sinks: Vec<Outlet>) -> Life {
+    let lines = vec![Line::Say("hello"), Line::Say("again")];
+    live_with(store, lines, Arc::default(), number, |config: &mut Config| config.sinks = sinks).await.unwrap()
+}
+
+/// A life with one sink, and one turn that ended in it.
+async fn one_turn(habit: Habit) -> (Life, Arc<Seen>) {
+    let seen: Arc<Seen> = Arc::default();
+    let life = with_sinks(Arc::new(Memory::new()), 1, vec![outlet("a", &seen, habit)]).await;
+    let turn = life.send("hi").await;
+    life.end(turn).await;
+    (life, seen)
+}
+
+async fn view(life: &Life) -> SinkView {
+    life.runtime.store().sinks().await.unwrap().remove(0)
+}
+
+/// Waits, in virtual time, until a sink has nothing that will ever be due.
+async fn settled(life: &Life) -> SinkView {
+    loop {
+        life.runtime.idle().await.unwrap();
+        let view = view(life).await;
+        if view.due == 0 && view.behind == 0 {
+            return view;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Plays two turns over as many lives as it takes; the first dies at `death`. Says how many writes it made.
+async fn play(death: Death) -> u64 {
+    let memory = Memory::new();
+    let seen: Arc<Seen> = Arc::default();
+    let sinks = || vec![outlet("a", &seen, Habit::Fails(Kind::DeliveryFailed, 1))];
+    // A worker that died before it could note the sink leaves its turns to the one that does.
+    let sinks = || sinks().into_iter().map(Outlet::from_the_beginning).collect::<Vec<_>>();
+    let act = async |life: &Life| {
+        for key in ["one", "two"] {
+            let turn =
+                life.runtime.submit(Input { key: Some(key.into()), ..input("go") }).await.unwrap().turn;
+            life.end(turn).await;
+        }
+        settled(life).await;
+    };
+    let mortal = Mortal::new(memory.clone(), death);
+    let pulse = mortal.pulse();
+    let first = async {
+        let life = with_sinks(Arc::new(mortal), 1, sinks()).await;
+        act(&life).await;
+    };
+    tokio::select! {
+        () = first => {}
+        () = pulse.stopped() => {}
+    }
+    memory.bury(outlast_vocab::WorkerId::from_u128(1));
+    let second = with_sinks(Arc::new(memory.clone()), 2, sinks()).await;
+    act(&second).await;
+    let turns = second.runtime.store().turns(SESSION, 0, 10).await.unwrap();
+    let ids: BTreeSet<DeliveryId> =
+        turns.iter().map(|turn| DeliveryId::derived(&[b"a", &turn.id.to_u128().to_be_bytes()])).collect();
+    assert_eq!((turns.len(), seen.ids()), (2, ids), "{death:?}");
+    for ends in seen.took.lock().unwrap().values() {
+        assert!(ends.iter().all(|end| *end == ends[0]), "one id says one thing: {ends:?}");
+        assert!(ends.len() == 1 || death != Death::Never, "only a death repeats an id: {ends:?}");
+    }
+    assert_eq!(view(&second).await.dead, 0);
+    second.die(&memory).await;
+    pulse.writes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_output_is_delivered_under_one_id_wherever_the_process_dies() {
+    let writes = play(Death::Never).await;
+    assert!(writes > 8, "{writes}");
+    for at in 0..writes {
+        play(Death::Before(at)).await;
+        play(Death::After(at)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_that_is_not_taken_is_tried_again_after_growing_pauses_until_it_is_given_up() {
+    let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryFailed, u32::MAX)).await;
+    let left = settled(&life).await;
+    assert_eq!((left.due, left.dead, left.delivered), (0, 1, 0));
+    let limits = Limits::default();
+    let pauses = seen.pauses();
+    assert_eq!(pauses.len() + 1, limits.delivery_attempts as usize);
+    for (n, pause) in (0..).zip(pauses) {
+        let most = limits.delivery_first.saturating_mul(1 << n).min(limits.delivery_most);
+        let slack = Duration::from_millis(20);
+        assert!(pause + slack >= most / 2 && pause <= most + slack, "{n}: {pause:?} of {most:?}");
+    }
+    let ids: BTreeSet<DeliveryId> = seen.attempts.lock().unwrap().iter().map(|(id, ..)| *id).collect();
+    assert_eq!(ids.len(), 1);
+    let dead = life.runtime.store().deliveries("a".to_owned(), 9).await.unwrap().remove(0);
+    assert_eq!((dead.due_at, dead.failure.unwrap().detail), (None, "not now".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_asks_for_time_gets_it_up_to_a_limit() {
+    for (asked, most) in [(Duration::from_mins(20), 20), (Duration::from_hours(999), 180)] {
+        let (life, seen) = one_turn(Habit::AsksFor(asked)).await;
+        assert_eq!(settled(&life).await.delivered, 1);
+        let minutes: Vec<u64> = seen.pauses().iter().map(|pause| pause.as_secs() / 60).collect();
+        assert_eq!(minutes, [most]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_that_cannot_be_taken_is_given_up_at_once_and_can_be_tried_again() {
+    let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryGone, 1)).await;
+    assert_eq!(settled(&life).await.dead, 1);
+    let now = life.runtime.now();
+    assert_eq!(life.runtime.store().redeliver("a".to_owned(), None, now).await.unwrap(), 1);
+    life.send("and now").await;
+    let left = settled(&life).await;
+    // The second turn's output was refused the first time, too.
+    assert_eq!((left.delivered, left.dead, seen.ids().len()), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_hangs_or_panics_has_failed_and_holds_up_no_other() {
+    let [hangs, panics, takes]: [Arc<Seen>; 3] = Default::default();
+    let sinks = vec![
+        outlet("hangs", &hangs, Habit::Hangs),
+        outlet("panics", &panics, Habit::Panics),
+        outlet("takes", &takes, Habit::Takes),
+    ];
+    let life = with_sinks(Arc::new(Memory::new()), 1, sinks).await;
+    let begun = tokio::time::Instant::now();
+    for _ in 0..20 {
+        let turn = life.send("hi").await;
+        life.end(turn).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(takes.ids().len(), 20);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(hangs.attempts.lock().unwrap().len(), Limits::default().deliveries_at_once);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let store = life.runtime.store();
+    for (sink, why) in [("hangs", "it took longer than the 30000 ms it may"), ("panics", "the sink panicked")]
+    {
+        let first = store.deliveries(sink.to_owned(), 9).await.unwrap().remove(0);
+        assert_eq!(first.failure.map(|failure| failure.detail), Some(why.to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_workers_deliver_each_output_once() {
+    let memory = Memory::new();
+    let seen: Arc<Seen> = Arc::default();
+    let sinks = || vec![outlet("a", &seen, Habit::Takes)];
+    let one = with_sinks(Arc::new(memory.clone()), 1, sinks()).await;
+    let two = with_sinks(Arc::new(memory.clone()), 2, sinks()).await;
+    for n in 0..20 {
+        let life = if n % 2 == 0 { &one } else { &two };
+        let turn = life.send("hi").await;
+        life.end(turn).await;
+    }
+    assert_eq!((settled(&one).await.delivered, settled(&two).await.delivered), (20, 20));
+    assert_eq!((seen.ids().len(), seen.attempts.lock().unwrap().len()), (20, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_sinks_of_one_name_are_refused_at_start_up() {
+    let seen: Arc<Seen> = Arc::default();
+    let sinks = vec![outlet("a", &seen, Habit::Takes), outlet("a", &seen, Habit::Takes)];
+    let memory = Arc::new(Memory::new());
+    let started =
+        live_with(memory, vec![], Arc::default(), 1, |config: &mut Config| config.sinks = sinks).await;
+    assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
+    assert!(Outlet::new("a b", Other { seen: seen.clone(), habit: Habit::Takes }).is_err());
+    assert!(outlet("a", &seen, Habit::Takes).ends(["joined"]).is_err());
+}
