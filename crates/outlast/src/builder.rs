@@ -5,6 +5,7 @@ use outlast_ports::contents::Contents;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::service::Services;
+use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
@@ -38,6 +39,7 @@ pub struct Builder {
     models: Vec<Arc<dyn ModelProvider>>,
     providers: Vec<Arc<dyn ToolProvider>>,
     services: Services,
+    sinks: Vec<Outlet>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -121,6 +123,7 @@ impl Builder {
             models: Vec::new(),
             providers: Vec::new(),
             services: Services::default(),
+            sinks: Vec::new(),
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -265,6 +268,14 @@ impl Builder {
         self
     }
 
+    /// Delivers the output of every turn that ends there, under an id that never changes, until it is taken:
+    /// `Outlet::new("crm", Webhook::new(…)?)?`.
+    #[must_use]
+    pub fn sink(mut self, sink: Outlet) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
     /// Gives up durability against power loss for speed. Every status says so.
     #[must_use]
     pub fn unsafe_durability(mut self) -> Self {
@@ -330,7 +341,7 @@ impl Builder {
         };
         Ok(Config {
             contents: None,
-            sinks: Vec::new(),
+            sinks: self.sinks,
             store,
             models: self.models,
             tools,

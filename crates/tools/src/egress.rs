@@ -83,6 +83,17 @@ pub struct Fetched {
     pub cut: bool,
 }
 
+/// What came back when something was posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The status. A redirect is one like any other.
+    pub status: u16,
+    /// When to come back, as the other side says.
+    pub retry_after: Option<String>,
+    /// The body, decoded, up to the bound.
+    pub body: Vec<u8>,
+}
+
 impl Egress {
     /// A way out under these rules.
     pub fn new(rules: Rules) -> Result<Self, Error> {
@@ -128,9 +139,31 @@ impl Egress {
     pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<Fetched, Error> {
         let url = self.rules.check(url)?;
         let told = without_secrets(&url);
-        tokio::time::timeout(self.caps.total, self.follow(url, headers)).await.unwrap_or_else(|_| {
+        self.in_time(&told, self.follow(url, headers)).await
+    }
+
+    /// Posts a body to a URL. No redirect is followed: what was posted is for this URL alone.
+    pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Posted, Error> {
+        let url = self.rules.check(url)?;
+        let told = without_secrets(&url);
+        let posted = async {
+            let asked = self.client.post(url.clone()).headers(headers).body(body).send().await;
+            let response = asked.map_err(|cause| unreachable(&url, cause))?;
+            let retry_after = text(&response, &header::RETRY_AFTER);
+            let Fetched { status, body, .. } = self.take(url, response).await?;
+            Ok(Posted { status, retry_after, body })
+        };
+        self.in_time(&told, posted).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        told: &str,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::time::timeout(self.caps.total, asked).await.unwrap_or_else(|_| {
             let most = self.caps.total.as_secs_f32();
-            let detail = format!("`{}` took longer than the {most} s it may", shown(&told));
+            let detail = format!("`{}` took longer than the {most} s it may", shown(told));
             Err(Error::new(Kind::EgressUnreachable, detail))
         })
     }
@@ -159,12 +192,8 @@ impl Egress {
     }
 
     async fn take(&self, url: Url, mut response: Response) -> Result<Fetched, Error> {
-        let text = |name| {
-            let value: Option<&HeaderValue> = response.headers().get(name);
-            value.and_then(|value| value.to_str().ok()).map(str::to_owned)
-        };
-        let content_type = text(header::CONTENT_TYPE);
-        let mut body = Body::new(text(header::CONTENT_ENCODING).as_deref(), self.caps)?;
+        let content_type = text(&response, &header::CONTENT_TYPE);
+        let mut body = Body::new(text(&response, &header::CONTENT_ENCODING).as_deref(), self.caps)?;
         let status = response.status().as_u16();
         let mut cut = false;
         while let Some(piece) = response.chunk().await.map_err(|cause| unreachable(&url, cause))? {
@@ -176,6 +205,11 @@ impl Egress {
         let body = if cut { body.cut() } else { body.finish()? };
         Ok(Fetched { url: url.to_string(), status, content_type, body, cut })
     }
+}
+
+/// A header of an answer.
+fn text(response: &Response, name: &HeaderName) -> Option<String> {
+    response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// Where the other side sends us, if it does.

@@ -1,0 +1,214 @@
+//! Appends outputs to a file, one line of JSON each, each id once.
+//!
+//! A line is on the disk before anybody says that it was taken. Whoever died in between leaves a whole line, which the next
+//! attempt finds by its id, or the beginning of one, which it cuts off. A first attempt has no line to look for.
+use crate::message;
+use outlast_ports::Answer;
+use outlast_ports::sink::{Output, Sink};
+use outlast_vocab::{Error, Kind};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How much is read at a time to find where the last whole line ends.
+const PIECE: u64 = 64 << 10;
+
+/// A file that outputs are appended to. It belongs to its sink: what comes after its last line break is cut off.
+pub struct Lines {
+    path: PathBuf,
+}
+
+impl Lines {
+    /// Appends to this file, which is made if it is not there. Its directory must be.
+    pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        if path.file_name().is_none() || path.is_dir() || !directory(&path).is_dir() {
+            let detail = format!("expected a file in a directory that is there, got `{}`", path.display());
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        Ok(Self { path })
+    }
+}
+
+impl Sink for Lines {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut line = message::of(output)?;
+            line.push(b'\n');
+            let wanted = (output.attempt > 1).then(|| message::beginning(output.id));
+            let path = self.path.clone();
+            let appended = tokio::task::spawn_blocking(move || append(&path, &line, wanted.as_deref())).await;
+            let appended = appended.unwrap_or_else(|cause| Err(io::Error::other(cause)));
+            appended.map_err(|cause| {
+                let detail = format!("`{}` cannot be appended to: {cause}", self.path.display());
+                Error::new(Kind::DeliveryFailed, detail).because(cause)
+            })
+        })
+    }
+}
+
+/// Appends a line, unless one that begins like this is there.
+fn append(path: &Path, line: &[u8], unless: Option<&str>) -> io::Result<()> {
+    let is_new = !path.exists();
+    let mut file = open(path)?;
+    // Others append too, from this process and from others; the lock goes with the file.
+    file.lock()?;
+    if let Some(beginning) = unless
+        && has_line(&file, beginning.as_bytes())?
+    {
+        // Who wrote it may have died before it was on the disk.
+        return file.sync_all();
+    }
+    let whole = whole_lines(&mut file)?;
+    file.set_len(whole)?;
+    file.seek(SeekFrom::Start(whole))?;
+    file.write_all(line)?;
+    file.sync_all()?;
+    if is_new { File::open(directory(path))?.sync_all() } else { Ok(()) }
+}
+
+/// Outputs are for whoever owns the file.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a whole line begins like this.
+fn has_line(file: &File, beginning: &[u8]) -> io::Result<bool> {
+    let mut lines = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        lines.read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Ok(false);
+        }
+        if line.starts_with(beginning) {
+            return Ok(true);
+        }
+    }
+}
+
+/// Where the last whole line ends.
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let mut end = file.seek(SeekFrom::End(0))?;
+    while end > 0 {
+        let start = end.saturating_sub(PIECE);
+        file.seek(SeekFrom::Start(start))?;
+        let mut piece = Vec::new();
+        Read::by_ref(file).take(end - start).read_to_end(&mut piece)?;
+        if let Some(last) = piece.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::tests::output;
+    use outlast_vocab::id::DeliveryId;
+    use outlast_vocab::record::End;
+    use std::fs;
+    use tempfile::TempDir;
+
+    fn numbered(id: u128, attempt: u32) -> Output {
+        let id = DeliveryId::from_u128(id);
+        Output { id, attempt, ..output(End::Answered { text: format!("{id}") }) }
+    }
+
+    fn file() -> (TempDir, Lines) {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = Lines::new(folder.path().join("out.jsonl")).unwrap();
+        (folder, lines)
+    }
+
+    /// The ids of a file, each line of which must be JSON.
+    fn ids(lines: &Lines) -> Vec<String> {
+        let text = fs::read_to_string(&lines.path).unwrap();
+        assert!(text.ends_with('\n'));
+        let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].clone();
+        text.lines().map(|line| id(line).as_str().unwrap().to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_file_has_each_id_once_however_often_it_is_sent() {
+        let (_folder, lines) = file();
+        for (id, attempt) in [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3)] {
+            lines.deliver(&numbered(id, attempt)).await.unwrap();
+        }
+        let expected: Vec<String> = (1..=3).map(|id| DeliveryId::from_u128(id).to_string()).collect();
+        assert_eq!(ids(&lines), expected);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_a_death_cut_anywhere_is_written_whole_by_the_next_attempt() {
+        let (_folder, lines) = file();
+        lines.deliver(&numbered(1, 1)).await.unwrap();
+        let before = fs::read(&lines.path).unwrap();
+        lines.deliver(&numbered(2, 1)).await.unwrap();
+        let whole = fs::read(&lines.path).unwrap();
+        for end in before.len()..=whole.len() {
+            fs::write(&lines.path, &whole[..end]).unwrap();
+            lines.deliver(&numbered(2, 2)).await.unwrap();
+            assert_eq!(fs::read(&lines.path).unwrap(), whole, "cut at {end}");
+        }
+        // The other one may come first.
+        fs::write(&lines.path, &whole[..whole.len() - 1]).unwrap();
+        lines.deliver(&numbered(3, 1)).await.unwrap();
+        lines.deliver(&numbered(2, 2)).await.unwrap();
+        assert_eq!(ids(&lines).len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_line_longer_than_what_is_read_at_a_time_is_cut_off_whole() {
+        let (_folder, lines) = file();
+        lines.deliver(&numbered(1, 1)).await.unwrap();
+        let before = fs::read(&lines.path).unwrap();
+        fs::write(&lines.path, [before, vec![b'x'; 200_000]].concat()).unwrap();
+        lines.deliver(&numbered(2, 1)).await.unwrap();
+        assert_eq!(ids(&lines).len(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_append_at_the_same_time_and_no_line_is_torn() {
+        let (_folder, lines) = file();
+        let lines = std::sync::Arc::new(lines);
+        let tasks: Vec<_> = (1..=50)
+            .map(|id| {
+                let lines = lines.clone();
+                tokio::spawn(async move { lines.deliver(&numbered(id, 1)).await })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(ids(&lines).len(), 50);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_written_is_a_failed_attempt() {
+        let (folder, lines) = file();
+        fs::create_dir(folder.path().join("out.jsonl")).unwrap();
+        let error = lines.deliver(&numbered(1, 1)).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::DeliveryFailed);
+        assert!(Lines::new(folder.path()).is_err());
+        assert!(Lines::new(folder.path().join("no/such/file")).is_err());
+    }
+}

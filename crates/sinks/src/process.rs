@@ -1,0 +1,92 @@
+//! Hands outputs to a program: the message on standard input, exit code 0 for "taken".
+//!
+//! It finds the id of the delivery in its environment ([`DELIVERY_ID`]), the same on every attempt. One that runs for too
+//! long is killed with everything it started.
+use crate::message;
+use outlast_ports::Answer;
+use outlast_ports::sink::{Output, Sink};
+use outlast_tools::command::{Finished, Program, SESSION, TURN};
+use outlast_vocab::{Error, Kind};
+use std::os::unix::process::ExitStatusExt;
+
+/// The variable with the id of the delivery.
+pub const DELIVERY_ID: &str = "OUTLAST_DELIVERY_ID";
+/// The variable with the number of the attempt, counted from 1.
+pub const ATTEMPT: &str = outlast_tools::command::ATTEMPT;
+
+/// A program that outputs are handed to, one process each.
+pub struct Process {
+    program: Program,
+}
+
+impl Process {
+    /// Hands over to this program.
+    pub fn new(program: Program) -> Self {
+        Self { program }
+    }
+}
+
+impl Sink for Process {
+    fn place(&self) -> String {
+        self.program.program.to_string_lossy().into_owned()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let variables = [
+                (DELIVERY_ID, output.id.to_string()),
+                (ATTEMPT, output.attempt.to_string()),
+                (SESSION, output.session.to_string()),
+                (TURN, output.turn.to_string()),
+            ];
+            let finished = self.program.run(message::of(output)?, &variables).await;
+            judged(&finished.map_err(|error| Error::new(Kind::DeliveryFailed, error.detail()))?)
+        })
+    }
+}
+
+fn judged(Finished { status, complained, .. }: &Finished) -> Result<(), Error> {
+    let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+    let how = match status.code() {
+        Some(0) => return Ok(()),
+        Some(code) => format!("exit code {code}"),
+        None => format!("ended by signal {}", status.signal().unwrap_or(0)),
+    };
+    Err(Error::new(Kind::DeliveryFailed, format!("{how}: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::tests::output;
+    use outlast_vocab::record::End;
+
+    fn shell(script: &str, folder: &std::path::Path) -> Process {
+        Process::new(Program {
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            dir: folder.to_owned(),
+            passed_on: Vec::new(),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_the_message_and_the_id_and_says_with_its_exit_code_whether_it_took_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = output(End::Answered { text: "hello".to_owned() });
+        let takes = shell("cat > got; echo $OUTLAST_DELIVERY_ID $OUTLAST_ATTEMPT > id", folder.path());
+        takes.deliver(&output).await.unwrap();
+        let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+        assert_eq!(read("got"), message::of(&output).unwrap());
+        assert_eq!(read("id"), format!("{} 1\n", output.id).as_bytes());
+        for (script, told) in [
+            ("echo no >&2; exit 3", "delivery.failed: exit code 3: no"),
+            ("kill -9 $$", "delivery.failed: ended by signal 9: it says nothing on standard error"),
+        ] {
+            let error = shell(script, folder.path()).deliver(&output).await.unwrap_err();
+            assert_eq!(error.to_string(), told);
+        }
+        let nowhere = Process::new(Program { program: "/no/such".into(), ..takes.program });
+        assert_eq!(nowhere.deliver(&output).await.unwrap_err().kind(), Kind::DeliveryFailed);
+    }
+}

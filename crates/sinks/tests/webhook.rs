@@ -1,0 +1,107 @@
+//! Webhooks over real sockets.
+use outlast_playback::{Playback, Script};
+use outlast_ports::sink::{Output, Sink};
+use outlast_sinks::{Secrets, Webhook};
+use outlast_tools::egress::Network;
+use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
+use outlast_vocab::record::End;
+use outlast_vocab::{Kind, Millis};
+use ring::hmac;
+use std::time::Duration;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+fn output() -> Output {
+    Output {
+        id: DeliveryId::from_u128(1),
+        session: SessionId::from_u128(2),
+        key: None,
+        turn: TurnId::from_u128(3),
+        at: Millis(1_700_000_000_000),
+        end: End::Answered { text: "hello".to_owned() },
+        attempt: 1,
+        sent: Millis(1_700_000_007_999),
+    }
+}
+
+fn webhook(url: &str, network: Network) -> Webhook {
+    Webhook::new(url, Secrets::parse(SECRET).unwrap(), network).unwrap()
+}
+
+#[tokio::test]
+async fn a_webhook_gets_json_that_its_secret_verifies() {
+    let server = Playback::of([Script::answer(204, &[], "")]);
+    let webhook = webhook(&format!("{}/in?key=canary", server.url()), Network::Any);
+    webhook.deliver(&output()).await.unwrap();
+    let heard = server.heard().remove(0);
+    assert_eq!((heard.method.as_str(), heard.path.as_str()), ("POST", "/in?key=canary"));
+    assert_eq!(heard.header("content-type"), Some("application/json"));
+    assert_eq!(heard.header("webhook-id"), Some("dlv_00000000000000000000000000000001"));
+    assert_eq!(heard.header("webhook-timestamp"), Some("1700000007"));
+    let body = String::from_utf8(heard.body.clone()).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["data"]["text"], "hello");
+    // As the other side does it: its own key, over what it was sent.
+    let signed = format!("dlv_00000000000000000000000000000001.1700000007.{body}");
+    let decode =
+        |text: &str| base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &decode(SECRET.strip_prefix("whsec_").unwrap()));
+    let signature = decode(heard.header("webhook-signature").unwrap().strip_prefix("v1,").unwrap());
+    hmac::verify(&key, signed.as_bytes(), &signature).unwrap();
+    assert!(hmac::verify(&key, format!("{signed} ").as_bytes(), &signature).is_err());
+}
+
+#[tokio::test]
+async fn an_answer_other_than_success_is_a_failed_attempt_and_no_redirect_is_followed() {
+    let elsewhere = Playback::of([Script::answer(200, &[], "")]);
+    let location = elsewhere.url();
+    let server = Playback::of([
+        Script::answer(500, &[], "broken"),
+        Script::answer(307, &[("location", location.as_str())], ""),
+        Script::answer(410, &[], ""),
+        Script::answer(503, &[("retry-after", "90")], "busy"),
+        Script::answer(200, &[], "fine"),
+    ]);
+    let webhook = webhook(&server.url(), Network::Any);
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        let handed = webhook.deliver(&output()).await;
+        told.push(handed.map_err(|error| (error.to_string(), error.pause().unwrap_or_default().as_secs())));
+    }
+    let failed = |said: &str, pause| Err((said.to_owned(), pause));
+    assert_eq!(
+        told,
+        [
+            failed("delivery.failed: it answered 500 and said: broken", 0),
+            failed("delivery.failed: it answered 307 and said: nothing", 0),
+            failed("delivery.gone: it answered 410 and said: nothing", 0),
+            failed("delivery.failed: it answered 503 and said: busy", 90),
+            Ok(()),
+        ]
+    );
+    assert_eq!(elsewhere.heard().len(), 0);
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_its_path() {
+    let server = Playback::of([Script::default().hold()]);
+    let hangs = webhook(&format!("{}/canary", server.url()), Network::Any);
+    let sent = output();
+    assert!(tokio::time::timeout(Duration::from_millis(200), hangs.deliver(&sent)).await.is_err());
+    drop(server);
+    let error = hangs.deliver(&sent).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::DeliveryFailed);
+    assert!(!error.to_string().contains("canary"), "{error}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_public_is_reached_only_if_that_was_said_s40() {
+    let server = Playback::of([Script::answer(200, &[], "")]);
+    let secrets = || Secrets::parse(SECRET).unwrap();
+    let refused = Webhook::new(&server.url(), secrets(), Network::Public).err().map(|error| error.kind());
+    assert_eq!(refused, Some(Kind::EgressDenied));
+    // A name says where it leads only when it is looked up.
+    let by_name = server.url().replace("127.0.0.1", "localhost");
+    let error = webhook(&by_name, Network::Public).deliver(&output()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::EgressDenied);
+    assert_eq!(server.heard().len(), 0);
+}
