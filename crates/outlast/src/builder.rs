@@ -302,7 +302,8 @@ impl Builder {
             Some(open) => Some(open(&name_of(store.as_ref()).await?)?),
             None => None,
         };
-        let config = Config { contents, ..self.config(store, worker)? };
+        let sinks = std::mem::take(&mut self.sinks);
+        let config = Config { contents, sinks, ..self.config(store, worker)? };
         let runtime = Runtime::start(config).await?;
         Ok(Outlast { runtime })
     }
@@ -318,7 +319,7 @@ impl Builder {
         Err(lacks.unwrap_or_else(nobody))
     }
 
-    /// Everything the runtime is made of, on this store. Contents of attachments lie there too.
+    /// Everything the runtime is made of, on this store. Contents of attachments lie there too, and outputs go nowhere.
     pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
         if self.models.is_empty() {
             self.models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
@@ -341,7 +342,7 @@ impl Builder {
         };
         Ok(Config {
             contents: None,
-            sinks: self.sinks,
+            sinks: Vec::new(),
             store,
             models: self.models,
             tools,

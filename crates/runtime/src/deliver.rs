@@ -118,6 +118,10 @@ impl Carrier {
                 () = self.sinks.world.clock.sleep(pause) => {}
             }
         }
+        // What ended just now is still handed over, as far as there is time for it.
+        if let Err(error) = self.take_off(&mut flying).await {
+            tracing::warn!(%error, sink = self.name(), "what is due is left to another worker");
+        }
         while flying.next().await.is_some() {}
     }
 

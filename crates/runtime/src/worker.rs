@@ -411,6 +411,7 @@ impl Runtime {
                 return Ok(());
             }
             self.inner.wake.notify_one();
+            self.inner.deliveries.ring();
             self.inner.world.clock.sleep(Duration::from_millis(10)).await;
         }
     }

@@ -31,8 +31,12 @@ pub struct Webhook {
 impl Webhook {
     /// Posts to this URL, signed with these secrets. A host that is not public is reached only if the network says so.
     pub fn new(url: &str, secrets: Secrets, network: Network) -> Result<Self, Error> {
-        let rules = Rules::for_url(url, network)?;
-        let url = rules.check(url)?;
+        let url = Url::parse(url).map_err(|cause| {
+            let detail = format!("expected an address like `https://example.com/outputs`: {cause}");
+            Error::new(Kind::ConfigInvalid, detail)
+        })?;
+        let rules = Rules::for_url(url.as_str(), network)
+            .map_err(|error| Error::new(error.kind(), without_path(&url, error.detail())))?;
         Ok(Self { url, secrets, egress: Egress::new(rules)? })
     }
 
@@ -50,29 +54,11 @@ impl Webhook {
             (SIGNATURE, value(signature)?),
         ]))
     }
-
-    /// Scheme, host and port. A path may hold a secret.
-    fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
-    }
-
-    /// An error of the way out without the path. Only a place that may not be reached is one that cannot pass.
-    fn hidden(&self, error: &Error) -> Error {
-        let kind = if error.kind() == Kind::EgressDenied { error.kind() } else { Kind::DeliveryFailed };
-        let detail = error.detail();
-        let begins = format!("`{}", self.origin());
-        let place = detail.find(&begins).and_then(|start| {
-            let end = start + begins.len() + detail[start + begins.len()..].find('`')?;
-            Some(format!("{}`{}{}", &detail[..start], self.place(), &detail[end..]))
-        });
-        Error::new(kind, place.unwrap_or_else(|| detail.replace(self.url.path(), "/…")))
-    }
 }
 
 impl Sink for Webhook {
     fn place(&self) -> String {
-        let rest = if self.url.path() == "/" && self.url.query().is_none() { "" } else { "/…" };
-        format!("{}{rest}", self.origin())
+        place(&self.url)
     }
 
     fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
@@ -80,9 +66,37 @@ impl Sink for Webhook {
             let body = message::of(output)?;
             let headers = self.headers(output, &body)?;
             let posted = self.egress.post(self.url.as_str(), headers, body).await;
-            judged(&posted.map_err(|error| self.hidden(&error))?, output.sent)
+            let posted = posted.map_err(|error| {
+                // Only a place that may not be reached is a failure that cannot pass.
+                let denied = error.kind() == Kind::EgressDenied;
+                let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
+                Error::new(kind, without_path(&self.url, error.detail()))
+            })?;
+            judged(&posted, output.sent)
         })
     }
+}
+
+/// Scheme, host and port.
+fn origin(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
+}
+
+/// The address as people are told it: its path may hold a secret.
+fn place(url: &Url) -> String {
+    let rest = if matches!(url.path(), "" | "/") && url.query().is_none() { "" } else { "/…" };
+    format!("{}{rest}", origin(url))
+}
+
+/// What the way out says of this address, without its path.
+fn without_path(url: &Url, detail: &str) -> String {
+    let begins = format!("`{}", origin(url));
+    let hidden = detail.split_once(&begins).and_then(|(before, after)| {
+        let (_, after) = after.split_once('`')?;
+        Some(format!("{before}`{}`{after}", place(url)))
+    });
+    hidden.unwrap_or_else(|| detail.to_owned())
 }
 
 /// What an answer means.
@@ -149,10 +163,17 @@ mod tests {
         let url = format!("https://hooks.example.com/{}?key=canary", "canary/".repeat(30));
         let webhook = Webhook::new(&url, secrets, Network::Public).unwrap();
         assert_eq!(webhook.place(), "https://hooks.example.com/…");
-        let told = |detail: &str| webhook.hidden(&Error::new(Kind::EgressUnreachable, detail)).to_string();
+        let told = |detail: &str| without_path(&webhook.url, detail);
         assert_eq!(
             told(&format!("`{}` cannot be reached: it is gone", shown(&url))),
-            "delivery.failed: `https://hooks.example.com/…` cannot be reached: it is gone"
+            "`https://hooks.example.com/…` cannot be reached: it is gone"
+        );
+        assert_eq!(told("`hooks.example.com` has no address"), "`hooks.example.com` has no address");
+        let secrets = Secrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let refused = Webhook::new("http://10.0.0.1/canary", secrets, Network::Public).err();
+        assert_eq!(
+            refused.map(|error| error.to_string()).as_deref(),
+            Some("egress.denied: `http://10.0.0.1/…` is not reached: this address is in a private network")
         );
     }
 }

@@ -1,9 +1,10 @@
-//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, several holders of one file, typed answers.
+//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, several holders of one file, sinks, typed answers.
 mod agent;
 mod attachments;
 mod models;
 mod sessions;
 mod shared;
+mod sinks;
 mod stage;
 mod tool;
 mod typed;

@@ -1,0 +1,69 @@
+//! Outputs of a program's turns go to its sinks, also those of a process that was there before.
+use crate::stage::scripted;
+use outlast::sink::Outlet;
+use outlast::sinks::{Lines, Secrets, Webhook};
+use outlast::tools::egress::Network;
+use outlast::{Error, Limits, Outlast};
+use outlast_playback::{Playback, Script};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+async fn start(folder: &Path, server: &Playback) -> Result<Outlast, Error> {
+    let webhook = Webhook::new(&server.url(), Secrets::parse(SECRET)?, Network::Any)?;
+    let limits = Limits { delivery_first: Duration::from_millis(1), ..Limits::default() };
+    Outlast::at(folder.join("outlast.db"))
+        .provider(scripted("any\nsay Yes."))
+        .sink(Outlet::new("hook", webhook)?.ends(["answered"])?)
+        .sink(Outlet::new("file", Lines::new(folder.join("out.jsonl"))?)?)
+        .limits(limits)
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_at_first_gets_every_output_once_over_several_processes() -> Result<(), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    // Every request fails the first time.
+    let server = Playback::by(|number, _| {
+        let status = if number % 2 == 0 { 500 } else { 200 };
+        Script::answer(status, &[], "")
+    });
+    let mut turns = BTreeSet::new();
+    for _ in 0..3 {
+        let outlast = start(folder.path(), &server).await?;
+        for _ in 0..3 {
+            let turn = outlast.new_session().send("well?").await?;
+            assert_eq!(turn.answer().await?, "Yes.");
+            turns.insert(turn.id().to_string());
+        }
+        outlast.shut_down().await;
+    }
+    let outlast = start(folder.path(), &server).await?;
+    let delivered = async {
+        while outlast.store().sinks().await?.iter().any(|sink| sink.due > 0 || sink.behind > 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        outlast.store().sinks().await
+    };
+    let sinks = tokio::time::timeout(Duration::from_secs(30), delivered).await.expect("it is delivered")?;
+    let counts: Vec<(&str, u64, u64)> =
+        sinks.iter().map(|sink| (sink.name.as_str(), sink.dead, sink.delivered)).collect();
+    assert_eq!(counts, [("file", 0, 9), ("hook", 0, 9)]);
+    outlast.shut_down().await;
+
+    let told = |body: &[u8]| {
+        let message: serde_json::Value = serde_json::from_slice(body).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        (text(&message["id"]), text(&message["data"]["turn"]))
+    };
+    let heard: BTreeSet<_> = server.heard().iter().map(|heard| told(&heard.body)).collect();
+    assert_eq!(heard.iter().map(|(_, turn)| turn.clone()).collect::<BTreeSet<_>>(), turns);
+    assert_eq!(heard.len(), 9, "one id for each output");
+    let file = std::fs::read_to_string(folder.path().join("out.jsonl")).unwrap();
+    let lines: Vec<String> = file.lines().map(|line| told(line.as_bytes()).1).collect();
+    assert_eq!((lines.len(), lines.into_iter().collect::<BTreeSet<_>>()), (9, turns));
+    Ok(())
+}
