@@ -14,6 +14,7 @@ mod resolve;
 mod retry;
 mod run;
 mod sessions;
+mod sinks;
 mod test;
 mod tools;
 #[cfg(unix)]
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Work(work::Work),
     /// List calls whose outcome nobody knows, and say how they went
     Unknown(unknown::Unknown),
+    /// List where outputs go, what waits and what was given up, and try that again
+    Sinks(sinks::Sinks),
     /// Recompute the hash chain of sessions
     Verify(verify::Verify),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
@@ -95,6 +98,7 @@ impl Command {
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
+            Self::Sinks(sinks) => done(sinks.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),

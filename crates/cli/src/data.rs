@@ -38,13 +38,14 @@ impl Data {
         if self.unsafe_durability { builder.unsafe_durability() } else { builder }
     }
 
-    /// The same, with the contents of attachments where the configuration says.
+    /// The same, with the contents of attachments and the sinks of the configuration.
     pub(crate) fn configured(&self, configuration: &Configuration) -> Result<Builder, Error> {
         let builder = self.builder();
-        Ok(match self.address(configuration)? {
+        let builder = match self.address(configuration)? {
             Some(address) => builder.attachments(address),
             None => builder,
-        })
+        };
+        configuration.sinks()?.iter().try_fold(builder, |builder, sink| Ok(builder.sink(sink.outlet()?)))
     }
 
     /// The attachments of a database that was opened, and where their contents lie.

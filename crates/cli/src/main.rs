@@ -1,7 +1,7 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
-//! [`providers`] (where models come from), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
+//! [`providers`] (where models come from), [`sinks`] (where outputs go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
 //! way), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod attached;
@@ -13,6 +13,7 @@ mod input;
 mod prose;
 mod providers;
 mod question;
+mod sinks;
 mod terminal;
 mod words;
 

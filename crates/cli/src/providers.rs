@@ -1,4 +1,6 @@
-//! What `outlast.toml` configures: where models come from, beside the environment, and where contents of attachments lie.
+//! What `outlast.toml` configures: where models come from, beside the environment, where contents of attachments lie, and
+//! where outputs go.
+use crate::sinks::{self, Written};
 use clap::Args;
 use outlast::providers::Providers;
 use outlast::{Error, Kind};
@@ -11,7 +13,7 @@ const FILE: &str = "outlast.toml";
 /// Which configuration is read.
 #[derive(Args)]
 pub(crate) struct Configuration {
-    /// The file that configures providers of models and the store of attachments; `./outlast.toml` if it is there
+    /// The file that configures providers of models, the store of attachments and sinks; `./outlast.toml` if it is there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -39,16 +41,26 @@ impl Configuration {
 
     /// Where contents of attachments lie, if the file says so.
     pub(crate) fn attachments(&self) -> Result<Option<String>, Error> {
-        let Some(file) = self.file() else { return Ok(None) };
-        let text = std::fs::read_to_string(file).map_err(|cause| {
-            let detail = format!("the configuration {} cannot be read: {cause}", file.display());
-            Error::new(Kind::IoFailed, detail).because(cause)
-        })?;
+        let Some((file, text)) = self.text()? else { return Ok(None) };
         let table: FileTable = toml::from_str(&text).map_err(|cause| {
             let detail = format!("{}: {cause}", file.display());
             Error::new(Kind::ConfigInvalid, detail)
         })?;
         Ok(table.attachments.map(|attachments| attachments.store))
+    }
+
+    /// Where outputs go.
+    pub(crate) fn sinks(&self) -> Result<Vec<Written>, Error> {
+        self.text()?.map_or(Ok(Vec::new()), |(file, text)| sinks::read(file, &text))
+    }
+
+    fn text(&self) -> Result<Option<(&Path, String)>, Error> {
+        let Some(file) = self.file() else { return Ok(None) };
+        let text = std::fs::read_to_string(file).map_err(|cause| {
+            let detail = format!("the configuration {} cannot be read: {cause}", file.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        Ok(Some((file, text)))
     }
 
     fn file(&self) -> Option<&Path> {

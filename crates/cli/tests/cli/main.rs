@@ -19,6 +19,7 @@ mod run;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;
+mod sinks;
 mod trial;
 mod unknown;
 mod verify;

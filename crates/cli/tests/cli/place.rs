@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-const PREFIXES: [&str; 5] = ["ses_", "trn_", "cal_", "cpl_", "apr_"];
+const PREFIXES: [&str; 6] = ["ses_", "trn_", "cal_", "cpl_", "apr_", "dlv_"];
 
 /// Where a test lives.
 pub(crate) struct Place {

@@ -1,0 +1,103 @@
+//! `outlast sinks`: where outputs go, what waits, what was given up, and another try for it (R14.5).
+use crate::data::Data;
+use crate::providers::Configuration;
+use crate::sinks::Written;
+use crate::terminal;
+use crate::words;
+use clap::{Args, Subcommand};
+use outlast::clock::Clock;
+use outlast::outbox::{DeliveryView, Outbox, SinkView};
+use outlast::runtime::system::SystemClock;
+use outlast::{Error, Limits};
+
+/// Lists the sinks, shows what one has not taken yet, or tries that again.
+#[derive(Args)]
+pub(crate) struct Sinks {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    configuration: Configuration,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List them
+    List,
+    /// Show what a sink has not taken yet, the oldest first
+    Show {
+        /// The sink
+        name: String,
+    },
+    /// Deliver again what was given up; a worker does so
+    Retry {
+        /// The sink
+        name: String,
+        /// Only this delivery, which may also be waiting for its next attempt
+        delivery: Option<String>,
+    },
+}
+
+impl Sinks {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        match &self.what {
+            None | Some(What::List) => self.list(data).await,
+            Some(What::Show { name }) => show(data, name).await,
+            Some(What::Retry { name, delivery }) => retry(data, name, delivery.as_deref()).await,
+        }
+    }
+
+    async fn list(&self, data: &Data) -> Result<(), Error> {
+        let written = self.configuration.sinks()?;
+        let known = data.open()?.sinks().await?;
+        let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));
+        let new: Vec<Vec<String>> = new.map(|sink| row(sink.name(), &written, None)).collect();
+        let rows: Vec<_> =
+            known.iter().map(|sink| row(&sink.name, &written, Some(sink))).chain(new).collect();
+        if rows.is_empty() {
+            terminal::note("· there are no sinks; `[[sinks]]` in outlast.toml makes one");
+            return Ok(());
+        }
+        terminal::table(&["SINK", "WHERE", "BEHIND", "DUE", "DEAD", "DELIVERED"], &rows);
+        Ok(())
+    }
+}
+
+/// A line of the table; a sink that the database does not know begins with the first worker.
+fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String> {
+    let place = match written.iter().find(|sink| sink.name() == name).map(Written::outlet) {
+        Some(Ok(outlet)) => outlet.sink.place(),
+        Some(Err(error)) => error.detail().to_owned(),
+        None => "not configured here".to_owned(),
+    };
+    let number = |of: fn(&SinkView) -> u64| known.map_or("-".to_owned(), |sink| of(sink).to_string());
+    let numbers = [number(|sink| sink.behind), number(|sink| sink.due), number(|sink| sink.dead)];
+    let mut row = vec![name.to_owned(), place];
+    row.extend(numbers);
+    row.push(number(|sink| sink.delivered));
+    row
+}
+
+async fn show(data: &Data, name: &str) -> Result<(), Error> {
+    let deliveries = data.open()?.deliveries(name.to_owned(), Limits::default().page_rows).await?;
+    if deliveries.is_empty() {
+        terminal::note("· everything that was looked at is delivered");
+    }
+    for DeliveryView { id, session, turn, attempts, due_at, failure } in deliveries {
+        let due = due_at.map_or("dead".to_owned(), |at| format!("due {}", words::when(at)));
+        let attempts = words::count(attempts as usize, "attempt", "attempts");
+        terminal::say(&format!("{id} {due} after {attempts}\n  {turn} of {session}"));
+        if let Some(failure) = failure {
+            terminal::say(&format!("  {failure}"));
+        }
+    }
+    Ok(())
+}
+
+async fn retry(data: &Data, name: &str, delivery: Option<&str>) -> Result<(), Error> {
+    let only = delivery.map(str::parse).transpose()?;
+    let revived = data.open()?.redeliver(name.to_owned(), only, SystemClock.now()).await?;
+    let revived = words::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
+    terminal::say(&format!("{revived} to deliver again; `outlast work` does so"));
+    Ok(())
+}

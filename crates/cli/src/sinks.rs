@@ -1,0 +1,162 @@
+//! Sinks of `outlast.toml`: `[[sinks]]`, one table each, with the line of every mistake.
+use crate::agent::program::Words;
+use outlast::sink::Outlet;
+use outlast::sinks::{Lines, Process, Secrets, Webhook};
+use outlast::tools::egress::Network;
+use outlast::{Error, Kind};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// The tables that are read here; others are other parts' business.
+#[derive(Deserialize)]
+struct FileTable {
+    #[serde(default)]
+    sinks: Vec<Spanned<SinkTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SinkTable {
+    name: String,
+    webhook: Option<Place>,
+    #[serde(default, deserialize_with = "secret")]
+    secret: Option<Variable>,
+    #[serde(default)]
+    private: bool,
+    file: Option<PathBuf>,
+    command: Option<Vec<String>>,
+    #[serde(default)]
+    env: Vec<String>,
+    ends: Option<Vec<String>>,
+    from: Option<From>,
+}
+
+/// An address as it stands there, or the variable that holds it: an address may be a secret.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected an address, or `{ env = \"VARIABLE\" }`, the variable that holds it")]
+enum Place {
+    Here(String),
+    Variable(Variable),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variable {
+    env: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum From {
+    Now,
+    Beginning,
+}
+
+/// Reads where a secret is. What stands there instead may be a secret, so no error shows it.
+fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Variable>, D::Error> {
+    let table = toml::Table::deserialize(from).ok();
+    let variable = table.and_then(|table| table.try_into().ok());
+    let wrong = || D::Error::custom("expected `{ env = \"VARIABLE\" }`, the variable that holds the secret");
+    variable.map(Some).ok_or_else(wrong)
+}
+
+/// A sink as it is written down.
+pub(crate) struct Written {
+    table: SinkTable,
+    /// Where it is written down.
+    line: String,
+    /// The directory of the file.
+    home: PathBuf,
+}
+
+/// The sinks of a configuration, in its order.
+pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
+    let line = |at: usize| {
+        let line = text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
+        format!("{}:{line}", path.display())
+    };
+    let table: FileTable = toml::from_str(text).map_err(|error| {
+        let what = error.message().trim().replace('\n', ", ");
+        let at = line(error.span().map_or(0, |span| span.start));
+        Error::new(Kind::ConfigInvalid, format!("{at}: {what}"))
+    })?;
+    let home = path.parent().unwrap_or(Path::new("")).to_owned();
+    let written = |table: Spanned<SinkTable>| Written {
+        line: line(table.span().start),
+        table: table.into_inner(),
+        home: home.clone(),
+    };
+    Ok(table.sinks.into_iter().map(written).collect())
+}
+
+impl Written {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.table.name
+    }
+
+    /// The sink itself. What it needs must be there.
+    pub(crate) fn outlet(&self) -> Result<Outlet, Error> {
+        self.made().map_err(|error| {
+            let detail = format!("{}: sink `{}`: {}", self.line, self.table.name, error.detail());
+            Error::new(Kind::ConfigInvalid, detail)
+        })
+    }
+
+    fn made(&self) -> Result<Outlet, Error> {
+        let SinkTable { name, webhook, secret, private, file, command, env, ends, from } = &self.table;
+        let of_webhook = secret.is_some() || *private;
+        let outlet = match (webhook, file, command) {
+            (Some(place), None, None) if env.is_empty() => {
+                let secret = secret.as_ref().ok_or_else(|| {
+                    invalid("expected `secret = { env = \"VARIABLE\" }`, which signs what is sent")
+                })?;
+                let network = if *private { Network::Any } else { Network::Public };
+                let secrets = Secrets::parse(&secret.value()?)
+                    .map_err(|error| invalid(format!("{}: {}", secret.env, error.detail())))?;
+                Outlet::new(name, Webhook::new(&place.value()?, secrets, network)?)
+            }
+            (None, Some(file), None) if !of_webhook && env.is_empty() => {
+                Outlet::new(name, Lines::new(self.home.join(file))?)
+            }
+            (None, None, Some(words)) if !of_webhook => {
+                let words = Words::find(words, &self.home).and_then(|words| words.passing_on(env));
+                let dir = if self.home.as_os_str().is_empty() { Path::new(".") } else { &self.home };
+                Outlet::new(name, Process::new(words.map_err(invalid)?.in_dir(dir)))
+            }
+            _ => Err(invalid(
+                "expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)",
+            )),
+        }?;
+        let outlet = match ends {
+            Some(ends) => outlet.ends(ends)?,
+            None => outlet,
+        };
+        Ok(match from {
+            Some(From::Beginning) => outlet.from_the_beginning(),
+            Some(From::Now) | None => outlet,
+        })
+    }
+}
+
+impl Place {
+    fn value(&self) -> Result<String, Error> {
+        match self {
+            Self::Here(text) => Ok(text.clone()),
+            Self::Variable(variable) => variable.value(),
+        }
+    }
+}
+
+impl Variable {
+    fn value(&self) -> Result<String, Error> {
+        let value = std::env::var(&self.env).ok().filter(|value| !value.trim().is_empty());
+        value.ok_or_else(|| invalid(format!("set {}", self.env)))
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Error::new(Kind::ConfigInvalid, detail)
+}

@@ -1,0 +1,271 @@
+//! Outputs that go to sinks of `outlast.toml`, through the real binary.
+use crate::place::Place;
+use expect_test::expect;
+use outlast_playback::{Playback, Script};
+use serde_json::Value;
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// A place whose agent says one thing, with this configuration.
+fn with_sinks(configuration: &str) -> Place {
+    let place = Place::with_script("any\nsay All is well.");
+    place.write("outlast.toml", configuration);
+    place.set("HOOK_SECRET", SECRET);
+    place
+}
+
+fn webhook(server: &Playback) -> String {
+    format!(
+        "[[sinks]]\nname = \"crm\"\nwebhook = \"{}/in\"\nsecret = {{ env = \"HOOK_SECRET\" }}\nprivate = true\n",
+        server.url()
+    )
+}
+
+/// The lines of a file of outputs.
+fn lines(place: &Place, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(place.path().join(name)).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn outputs_reach_a_file_a_program_and_a_webhook() {
+    let server = Playback::of([Script::answer(200, &[], "")]);
+    let place = with_sinks(&format!(
+        "{}\n[[sinks]]\nname = \"audit\"\nfile = \"audit.jsonl\"\nends = [\"answered\"]\n\n\
+         [[sinks]]\nname = \"notify\"\ncommand = [\"./notify\", \"now\"]\n",
+        webhook(&server)
+    ));
+    place.hide(&server.url(), "SERVER");
+    place.write_program(
+        "notify",
+        "echo \"$1 $OUTLAST_DELIVERY_ID\" >> notified; cat >> notified; echo >> notified",
+    );
+    place.check(
+        "run hello --session ann --script script.txt
+         work --script script.txt
+         sinks
+         sinks show crm",
+        &expect![[r#"
+            $ run hello --session ann --script script.txt
+            All is well.
+            $ work --script script.txt
+            | · nothing is left that could be driven now
+            $ sinks
+            SINK    WHERE                     BEHIND  DUE  DEAD  DELIVERED
+            audit   audit.jsonl               0       0    0     1
+            crm     SERVER/…  0       0    0     1
+            notify  ./notify                  0       0    0     1
+            $ sinks show crm
+            | · everything that was looked at is delivered
+        "#]],
+    );
+    let [audit] = lines(&place, "audit.jsonl").try_into().unwrap();
+    assert_eq!((&audit["type"], &audit["data"]["session_key"]), (&"turn.ended".into(), &"ann".into()));
+    assert_eq!((&audit["data"]["end"], &audit["data"]["text"]), (&"answered".into(), &"All is well.".into()));
+    let notified = fs::read_to_string(place.path().join("notified")).unwrap();
+    let [said, message] = notified.lines().collect::<Vec<_>>().try_into().unwrap();
+    let message: Value = serde_json::from_str(message).unwrap();
+    assert_eq!(said, format!("now {}", message["id"].as_str().unwrap()));
+    assert_eq!(message["data"], audit["data"]);
+    let [heard] = server.heard().try_into().unwrap();
+    assert!(heard.header("webhook-signature").is_some_and(|signature| signature.starts_with("v1,")));
+    assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap()["data"], audit["data"]);
+}
+
+#[test]
+fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_when_somebody_says_so() {
+    let server = Playback::of([
+        Script::answer(410, &[], "gone"),
+        Script::answer(503, &[("retry-after", "3600")], "busy"),
+        Script::answer(200, &[], ""),
+    ]);
+    let place = with_sinks(&webhook(&server));
+    place.hide(&server.url(), "SERVER");
+    place.check(
+        "run hello --script script.txt
+         work --script script.txt
+         sinks show crm
+         sinks retry crm
+         work --script script.txt
+         sinks
+         sinks retry crm dlv_1
+         work --script script.txt
+         sinks
+         sinks retry crm dlv_1
+         sinks show nobody",
+        &expect![[r#"
+            $ run hello --script script.txt
+            All is well.
+            | · session ses_1
+            $ work --script script.txt
+            | · nothing is left that could be driven now
+            $ sinks show crm
+            dlv_1 dead after 1 attempt
+              trn_1 of ses_1
+              delivery.gone: it answered 410 and said: gone
+            $ sinks retry crm
+            1 output to deliver again; `outlast work` does so
+            $ work --script script.txt
+            | · nothing is left that could be driven now
+            $ sinks
+            SINK  WHERE                     BEHIND  DUE  DEAD  DELIVERED
+            crm   SERVER/…  0       1    0     0
+            $ sinks retry crm dlv_1
+            1 output to deliver again; `outlast work` does so
+            $ work --script script.txt
+            | · nothing is left that could be driven now
+            $ sinks
+            SINK  WHERE                     BEHIND  DUE  DEAD  DELIVERED
+            crm   SERVER/…  0       0    0     1
+            $ sinks retry crm dlv_1
+            | error[delivery.not_found]: the sink `crm` has no delivery dlv_1 that waits or is dead
+            |   read on with: outlast explain delivery.not_found
+            exit 1
+            $ sinks show nobody
+            | error[delivery.not_found]: no sink is called `nobody`; `outlast sinks` lists those that there are
+            |   read on with: outlast explain delivery.not_found
+            exit 1
+        "#]],
+    );
+    let ids: Vec<String> =
+        server.heard().iter().map(|heard| heard.header("webhook-id").unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(ids.iter().all(|id| *id == ids[0]));
+}
+
+#[test]
+fn a_worker_that_is_killed_while_it_delivers_leaves_the_output_to_the_next() {
+    let server = Playback::of([Script::default().hold(), Script::answer(200, &[], "")]);
+    let place = with_sinks(&webhook(&server));
+    let mut worker = place.command(&["run", "hello", "--script", "script.txt"]);
+    let mut worker = worker.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while server.heard().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing was sent");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert!(place.output(&["work", "--script", "script.txt"]).status.success());
+    let heard = server.heard();
+    assert_eq!(heard.len(), 2);
+    assert_eq!(heard[0].header("webhook-id"), heard[1].header("webhook-id"));
+    assert_eq!(heard[0].body, heard[1].body);
+}
+
+#[test]
+fn a_sink_begins_when_it_is_configured_or_at_the_beginning() {
+    let place = with_sinks("");
+    assert!(place.output(&["run", "before", "--script", "script.txt"]).status.success());
+    place.write(
+        "outlast.toml",
+        "[[sinks]]\nname = \"now\"\nfile = \"now\"\n[[sinks]]\nname = \"all\"\nfile = \"all\"\nfrom = \"beginning\"\n",
+    );
+    assert!(place.output(&["run", "after", "--script", "script.txt"]).status.success());
+    assert!(place.output(&["work", "--script", "script.txt"]).status.success());
+    assert_eq!((lines(&place, "now").len(), lines(&place, "all").len()), (1, 2));
+    // What is not configured any more stays known.
+    place.write("outlast.toml", "");
+    place.check(
+        "sinks",
+        &expect![[r#"
+        $ sinks
+        SINK  WHERE                BEHIND  DUE  DEAD  DELIVERED
+        all   not configured here  0       0    0     2
+        now   not configured here  0       0    0     1
+    "#]],
+    );
+}
+
+#[test]
+fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
+    let place = with_sinks("");
+    let mut shown = String::new();
+    for table in [
+        "file = \"out\"",
+        "name = \"a\"",
+        "name = \"a b\"\nfile = \"out\"",
+        "name = \"a\"\nfile = \"out\"\nwebhook = \"https://example.com\"",
+        "name = \"a\"\nfile = \"no/such/out\"",
+        "name = \"a\"\nfile = \"out\"\nends = [\"joined\"]",
+        "name = \"a\"\nfile = \"out\"\nends = []",
+        "name = \"a\"\nfile = \"out\"\nfrom = \"yesterday\"",
+        "name = \"a\"\nfile = \"out\"\ncolour = 1",
+        "name = \"a\"\ncommand = [\"./nothing\"]",
+        "name = \"a\"\ncommand = []",
+        "name = \"a\"\nwebhook = \"https://example.com\"",
+        "name = \"a\"\nwebhook = 7\nsecret = { env = \"HOOK_SECRET\" }",
+        "name = \"a\"\nwebhook = \"https://example.com\"\nsecret = \"whsec_canary\"",
+        "name = \"a\"\nwebhook = \"https://example.com\"\nsecret = { env = \"UNSET\" }",
+        "name = \"a\"\nwebhook = \"https://example.com\"\nsecret = { env = \"PATH\" }",
+        "name = \"a\"\nwebhook = \"http://127.0.0.1:1/canary\"\nsecret = { env = \"HOOK_SECRET\" }",
+        "name = \"a\"\nwebhook = \"ftp://example.com\"\nsecret = { env = \"HOOK_SECRET\" }",
+        "name = \"a\"\nfile = \"out\"\n[[sinks]]\nname = \"a\"\nfile = \"other\"",
+    ] {
+        place.write("outlast.toml", &format!("\n[[sinks]]\n{table}\n"));
+        shown += &place.show(&place.output(&["run", "hello", "--script", "script.txt"]));
+    }
+    expect![[r#"
+        | error[config.invalid]: outlast.toml:2: missing field `name`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a b`: expected a sink's name of letters, digits, `-`, `_` and `.`, got `a b`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected a file in a directory that is there, got `no/such/out`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected ways in which a turn ends (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed), got `joined`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one way in which a turn ends: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:5: unknown variant `yesterday`, expected `now` or `beginning`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:5: unknown field `colour`, expected one of `name`, `webhook`, `secret`, `private`, `file`, `command`, `env`, `ends`, `from`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected a program that can be run, but `./nothing` is none or not executable
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected a command of one word at least, got an empty one
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected `secret = { env = "VARIABLE" }`, which signs what is sent
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:4: expected an address, or `{ env = "VARIABLE" }`, the variable that holds it
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:5: expected `{ env = "VARIABLE" }`, the variable that holds the secret
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: set UNSET
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: PATH: expected a secret like `whsec_` and base64 of 24 to 64 bytes
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: `http://127.0.0.1:1/…` is not reached: this address is on this machine
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: `ftp://example.com` is not reached: only `https:` and `http:` are
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: two sinks are called `a`; names must be unique
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]].assert_eq(&shown);
+    assert!(!place.path().join("out").exists());
+}
