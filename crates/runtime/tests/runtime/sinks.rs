@@ -1,15 +1,17 @@
 //! Outputs reach their sinks: each of them, once for whoever knows its id, wherever a process dies (R14.5).
 use crate::common::*;
-use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
 use outlast_ports::outbox::SinkView;
+use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::sink::{Outlet, Output, Sink};
-use outlast_ports::store::Store;
+use outlast_ports::store::{Backend, Status, Store};
+use outlast_ports::{Answer, BoxFuture};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Limits, Millis};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -242,6 +244,61 @@ async fn two_workers_deliver_each_output_once() {
     }
     assert_eq!((settled(&one).await.delivered, settled(&two).await.delivered), (20, 20));
     assert_eq!((seen.ids().len(), seen.attempts.lock().unwrap().len()), (20, 20));
+}
+
+/// A store that counts how often it is asked.
+struct Counting {
+    memory: Memory,
+    asked: Arc<AtomicU64>,
+}
+
+impl Backend for Counting {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.memory.write(unit)
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.memory.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.memory)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.memory)
+    }
+}
+
+/// How often a store is asked in a quarter of an hour in which nothing happens.
+async fn asked_at_rest(sinks: Vec<Outlet>) -> u64 {
+    let asked: Arc<AtomicU64> = Arc::default();
+    let store = Counting { memory: Memory::new(), asked: asked.clone() };
+    let life = with_sinks(Arc::new(store), 1, sinks).await;
+    let turn = life.send("hi").await;
+    life.end(turn).await;
+    life.runtime.idle().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = asked.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_mins(15)).await;
+    asked.load(Ordering::SeqCst) - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_at_rest_does_not_ask_its_store_more_often_because_of_sinks() {
+    let seen: Arc<Seen> = Arc::default();
+    let with = asked_at_rest(vec![outlet("a", &seen, Habit::Takes)]).await;
+    assert_eq!((seen.ids().len(), with), (1, asked_at_rest(Vec::new()).await));
 }
 
 #[tokio::test(start_paused = true)]
