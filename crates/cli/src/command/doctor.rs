@@ -9,6 +9,7 @@ use crate::words::count;
 use clap::Args;
 use disk::Disk;
 use outlast::contents::one_piece;
+use outlast::outbox::{Outbox, SinkView};
 use outlast::sqlite::Sqlite;
 use outlast::store::{Durability, Queries, SessionState};
 use outlast::{Error, Limits};
@@ -42,6 +43,7 @@ impl Doctor {
             Ok(store) => {
                 database(&mut report, data, &store).await?;
                 self.contents(&mut report, data, &store).await?;
+                self.sinks(&mut report, &store).await?;
             }
             Err(error) => {
                 fact("database", &data.path.display().to_string());
@@ -49,6 +51,20 @@ impl Doctor {
             }
         }
         Ok(report.end())
+    }
+
+    /// Looks whether sinks could be started, and for outputs that were given up.
+    async fn sinks(&self, report: &mut Report, store: &Sqlite) -> Result<(), Error> {
+        for error in self.configuration.sinks()?.iter().filter_map(|sink| sink.outlet().err()) {
+            report.wrong(&error.to_string(), "no worker starts with it; mend or remove it");
+        }
+        for SinkView { name, dead, .. } in store.sinks().await?.into_iter().filter(|sink| sink.dead > 0) {
+            let outputs = count(usize::try_from(dead).unwrap_or(usize::MAX), "output", "outputs");
+            let remedy =
+                format!("outlast sinks show {name} says why, outlast sinks retry {name} tries again");
+            report.open(&format!("{outputs} that the sink {name} did not take"), &remedy);
+        }
+        Ok(())
     }
 
     /// Asks the place where contents lie to keep something.

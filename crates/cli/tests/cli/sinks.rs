@@ -269,3 +269,23 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
     "#]].assert_eq(&shown);
     assert!(!place.path().join("out").exists());
 }
+
+#[test]
+fn the_doctor_finds_outputs_that_were_given_up_and_sinks_that_cannot_start() {
+    let server = Playback::of([Script::answer(410, &[], "")]);
+    let place = with_sinks(&webhook(&server));
+    assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
+    let told = |place: &Place| {
+        let text = place.show(&place.output(&["doctor"]));
+        let told =
+            |line: &&str| ["open", "wrong", "nothing", "exit"].iter().any(|word| line.starts_with(word));
+        text.lines().filter(told).collect::<Vec<_>>().join("\n")
+    };
+    let dead = "open  1 output that the sink crm did not take: outlast sinks show crm says why, \
+                outlast sinks retry crm tries again\n";
+    assert_eq!(told(&place), format!("{dead}nothing is wrong"));
+    place.write("outlast.toml", "[[sinks]]\nname = \"a\"\n");
+    let wrong = "wrong config.invalid: outlast.toml:1: sink `a`: expected one of `webhook` (with `secret`, `private`), \
+                 `file` and `command` (with `env`): no worker starts with it; mend or remove it\nexit 1";
+    assert_eq!(told(&place), format!("{dead}{wrong}"));
+}
