@@ -1,6 +1,6 @@
 //! The journal's format, held against what was released: bodies of records, their chain, and what is derived from them.
 use outlast_vocab::effect::EffectKind;
-use outlast_vocab::id::{CallId, TurnId};
+use outlast_vocab::id::{CallId, DeliveryId, TurnId};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::record::{End, Fact, Seq, chain};
 use outlast_vocab::{Hash, Millis, canon};
@@ -136,6 +136,16 @@ fn facts_have_names_of_their_own_in_events() {
 }
 
 #[test]
+fn every_way_to_end_is_listed_by_its_name() {
+    assert_eq!(End::NAMES, ENDS);
+    for fact in facts() {
+        if let Fact::Ended { end } = fact {
+            assert_eq!(end.name(), end_tag(&end));
+        }
+    }
+}
+
+#[test]
 fn the_chain_and_derived_ids_stay_as_they_were_released() {
     let mut hash = Hash::ZERO;
     let mut seq = Seq(0);
@@ -149,6 +159,11 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
     assert_eq!(
         CallId::derived(&[b"turn", b"turn/3/tools/0"]).to_string(),
         "cal_43337490a46a97ba7286be4c90d80fec"
+    );
+    // What whoever takes outputs remembers for ever.
+    assert_eq!(
+        DeliveryId::derived(&[b"crm", &7_u128.to_be_bytes()]).to_string(),
+        "dlv_c2b9510dd0aed02b202df0813f4afc1e"
     );
     let command = serde_json::json!({"sleep": {"until": 9_007_199_254_740_993_u64, "é": [1.5, null]}});
     assert_eq!(
