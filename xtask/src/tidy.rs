@@ -56,6 +56,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
         source::nothing_is_left_undone(&files),
         pages::every_error_has_its_page(&files),
         pages::every_limit_is_in_the_guide(&files),
+        pages::merges_are_finished(&files),
         pages::decisions_are_numbered(&files),
         coverage::named_tests_exist(&files),
         links::links_lead_somewhere(&files),

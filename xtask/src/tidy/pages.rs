@@ -63,6 +63,15 @@ pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
     absent.map(|(number, name)| Finding::new(limits, number, what(&name))).collect()
 }
 
+/// No file holds both sides of a merge.
+pub(super) fn merges_are_finished(files: &[File]) -> Vec<Finding> {
+    let left =
+        |line: &str| line.starts_with(concat!("<<<<", "<<< ")) || line.starts_with(concat!(">>>>", ">>> "));
+    let what = "expected one text, found two sides of a merge; choose";
+    let lines = files.iter().flat_map(|file| file.lines().map(move |(number, line)| (file, number, line)));
+    lines.filter(|(.., line)| left(line)).map(|(file, number, _)| Finding::new(file, number, what)).collect()
+}
+
 /// Decisions have numbers of their own, and say why and what else there was.
 pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -139,6 +148,14 @@ mod tests {
                  the page",
             ],
         );
+    }
+
+    #[test]
+    fn a_merge_that_is_not_finished_is_found() {
+        let text = format!("a\n{}{} one\nb\n{}{} two\n", "<<<<", "<<<", ">>>>", ">>>");
+        let what = "expected one text, found two sides of a merge; choose";
+        let (first, last) = (format!("docs/a.md:2: {what}"), format!("docs/a.md:4: {what}"));
+        expect(&merges_are_finished(&files(&[("docs/a.md", &text)])), &[&first, &last]);
     }
 
     #[test]
