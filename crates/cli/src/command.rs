@@ -4,6 +4,7 @@ mod attachments;
 mod cancel;
 mod chat;
 mod context;
+mod cost;
 mod demo;
 mod doctor;
 mod events;
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     /// Ask a turn to stop
     Cancel(cancel::Cancel),
     Approvals(approvals::Approvals),
+    Cost(cost::Cost),
     /// Let a stuck turn try again
     Retry(retry::Retry),
     /// Drive whatever is unfinished
@@ -95,6 +97,7 @@ impl Command {
             Self::Resolve(resolve) => done(resolve.run(data)),
             Self::Cancel(cancel) => done(cancel.run(data)),
             Self::Approvals(approvals) => done(approvals.run(data)),
+            Self::Cost(cost) => done(cost.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),

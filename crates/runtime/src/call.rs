@@ -17,6 +17,7 @@ use outlast_vocab::record::ClaimRef;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -33,14 +34,11 @@ pub(crate) async fn perform(
     scope: Arc<Scope>,
 ) -> Result<Came, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
-    let admitted = scope.admit(prepared).await;
-    let prepared = match &admitted {
-        Ok(prepared) => whole(turn, prepared, &scope.held()).await,
-        Err(error) => Err(Error::new(error.kind(), error.detail())),
-    };
-    let prepared = match prepared {
+    let prepared = match ready(turn, prepared, &scope).await {
         Ok(prepared) => prepared,
-        Err(error) if error.class() == Class::Retry => return Err(error.at(turn.at())),
+        Err(error) if matches!(error.class(), Class::Retry | Class::Park) => {
+            return Err(error.at(turn.at()));
+        }
         Err(error) => {
             let result = ToolResult::Err(Failure::from(&error));
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
@@ -54,10 +52,10 @@ pub(crate) async fn perform(
             Ok(Ran::Done(value)) => {
                 let undo = undoable(turn.world, &scope.key, &prepared, &value);
                 let (result, written) = match brought(turn, value, &scope).await {
-                    Ok((value, written)) => (ToolResult::Ok(value), Written { undo, ..written }),
+                    Ok((value, written)) => (ToolResult::Ok(value), written),
                     Err(error) => (ToolResult::Err(Failure::from(&error)), Written::default()),
                 };
-                return Ok(Came::Ran(index, ToolOutcome::Done(result), written));
+                return Ok(Came::Ran(index, ToolOutcome::Done(result), Written { undo, ..written }));
             }
             Ok(Ran::Pending) => {
                 return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
@@ -79,6 +77,16 @@ pub(crate) async fn perform(
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
     }
+}
+
+/// The call as it runs: once it may begin, and with everything in place of what its arguments refer to.
+async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result<PreparedCall, Error> {
+    let prepared = scope.admit(prepared).await?;
+    let whole = match whole(turn, &prepared, &scope.held()).await? {
+        Cow::Owned(whole) => Some(whole),
+        Cow::Borrowed(_) => None,
+    };
+    Ok(whole.unwrap_or(prepared))
 }
 
 /// The result with all that is written with it. One that is too large to be shown is attached, and its beginning is shown

@@ -11,6 +11,7 @@ pub mod attachments;
 mod call;
 pub mod cancel;
 pub mod catalogue;
+pub mod costs;
 mod deliver;
 pub mod drive;
 pub mod events;

@@ -14,6 +14,7 @@ use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
+use std::ops::Add;
 
 /// A request whose answer has exactly one type.
 pub trait Effect: Clone + Into<Command> {
@@ -289,6 +290,20 @@ pub struct Usage {
     /// Thought by the model.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reasoning: u64,
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            output: self.output.saturating_add(other.output),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+        }
+    }
 }
 
 /// Asks a model outside the conversation, for a tool, hook or plug-in; the usage is booked to its source.

@@ -5,6 +5,36 @@ use std::fs::OpenOptions;
 use std::process::Stdio;
 
 #[test]
+fn what_models_cost_is_added_up() {
+    let place = Place::with_script("say hi");
+    place.check(
+        "cost
+         run hi --session ann --script script.txt
+         cost
+         cost --by agent --json
+         cost --by session --session bob",
+        &expect![[r#"
+            $ cost
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ run hi --session ann --script script.txt
+            hi
+            $ cost
+            NAME                       REPLIES  READ        FROM CACHE  SAID        COST
+            rehearsal/script-f7022dcc  1        23          0           1           $0
+            | · $0 in all, and 1 reply without a known price
+            $ cost --by agent --json
+            {"cost":"0","name":"assistant","replies":1,"unpriced":1,"usage":{"input":23,"output":1}}
+            $ cost --by session --session bob
+            | error[session.not_found]: no session has the key `bob`
+            |   read on with: outlast explain session.not_found
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
 fn control_characters_from_outside_are_shown_and_not_obeyed() {
     let place = Place::with_script("say \u{1b}[2J\u{1b}]0;owned\u{7}clear\rover \u{202e}drawkcab");
     let output = place.output(&["run", "evil \u{1b}[31m", "--session", "ann", "--script", "script.txt"]);

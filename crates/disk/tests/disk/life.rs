@@ -191,7 +191,12 @@ fn processes_on_several_threads_wait_for_each_other() {
                     Connection::open_with_flags_and_vfs(FILE, OpenFlags::default(), mount.vfs()).unwrap();
                 for _ in 0..20 {
                     while conn.execute("UPDATE total SET sum = sum + 1", []).is_err_and(|error| {
-                        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+                        // Two that begin to read at the same instant may run out of tries; that passes too.
+                        let busy = [ErrorCode::DatabaseBusy, ErrorCode::FileLockingProtocolFailed];
+                        assert!(
+                            error.sqlite_error_code().is_some_and(|code| busy.contains(&code)),
+                            "{error}"
+                        );
                         std::thread::yield_now();
                         true
                     }) {}

@@ -1,6 +1,7 @@
 //! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
 mod asks;
 mod common;
+mod costs;
 mod crash;
 mod full;
 mod inline;

@@ -1,0 +1,91 @@
+//! `outlast cost`: what models cost, by session, agent, model, source or day.
+use crate::data::Data;
+use crate::find;
+use crate::terminal;
+use crate::words;
+use clap::{Args, ValueEnum};
+use outlast::Error;
+use outlast::runtime::costs::{self, Spent};
+use outlast::vocab::cost::Cost as Money;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Adds up what models cost.
+#[derive(Args)]
+pub(crate) struct Cost {
+    /// What is added up together
+    #[arg(long, value_enum, default_value_t = By::Model)]
+    by: By,
+    /// Only this session, by id or key
+    #[arg(long)]
+    session: Option<String>,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum By {
+    /// Each session
+    Session,
+    /// Each agent
+    Agent,
+    /// Each model
+    Model,
+    /// The conversation, its summaries, and each tool that asks models itself
+    Source,
+    /// Each day, in UTC
+    Day,
+}
+
+impl Cost {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let session = match &self.session {
+            Some(session) => Some(find::session(&store, session).await?.id),
+            None => None,
+        };
+        let by = match self.by {
+            By::Session => costs::By::Session,
+            By::Agent => costs::By::Agent,
+            By::Model => costs::By::Model,
+            By::Source => costs::By::Source,
+            By::Day => costs::By::Day,
+        };
+        let spent = costs::spent(&store, session, by).await?;
+        if self.json {
+            for (name, spent) in &spent {
+                let Spent { replies, usage, cost, unpriced } = spent;
+                let line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
+                terminal::say(&line.to_string());
+            }
+        } else {
+            table(&spent);
+        }
+        Ok(())
+    }
+}
+
+fn table(spent: &BTreeMap<String, Spent>) {
+    if spent.is_empty() {
+        terminal::note("· no model has replied yet");
+        return;
+    }
+    let width = spent.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
+    terminal::say(&format!("{:width$}  REPLIES  READ        FROM CACHE  SAID        COST", "NAME"));
+    for (name, Spent { replies, usage, cost, .. }) in spent {
+        let (read, said) = (usage.input + usage.cache_write, usage.output + usage.reasoning);
+        let cached = usage.cache_read;
+        terminal::say(&format!("{name:width$}  {replies:<7}  {read:<10}  {cached:<10}  {said:<10}  ${cost}"));
+    }
+    let total: Money = spent.values().map(|spent| spent.cost).sum();
+    let unpriced: u64 = spent.values().map(|spent| spent.unpriced).sum();
+    let unpriced = usize::try_from(unpriced).unwrap_or(usize::MAX);
+    let without = if unpriced == 0 {
+        String::new()
+    } else {
+        format!(", and {} without a known price", words::count(unpriced, "reply", "replies"))
+    };
+    terminal::note(&format!("· ${total} in all{without}"));
+}

@@ -1,0 +1,166 @@
+//! What models cost, added up from the records of replies (R5.6): by session, agent, model, source or day.
+use outlast_ports::store::{FeedCursor, Store};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::package::Package;
+use outlast_vocab::record::{Asked, Compacted, Fact, Performed, Record, Shorter};
+use outlast_vocab::{Error, Hash, Millis, ReplayKey, SessionId, TurnId};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+
+/// Records that are read at once.
+const PAGE: usize = 1_000;
+
+/// What is added up together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Each session.
+    Session,
+    /// Each agent.
+    Agent,
+    /// Each model.
+    Model,
+    /// The conversation, summaries of it, and each tool that asks models itself.
+    Source,
+    /// Each day, in UTC.
+    Day,
+}
+
+/// What was spent on one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Replies.
+    pub replies: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money, as far as prices were known.
+    pub cost: Cost,
+    /// Replies whose price was not known.
+    pub unpriced: u64,
+}
+
+/// One reply, with all that it may be added up by.
+struct Said<'a> {
+    model: &'a str,
+    source: &'a str,
+    usage: Usage,
+    cost: Option<Cost>,
+}
+
+/// What was spent, by name.
+pub async fn spent(
+    store: &dyn Store,
+    of: Option<SessionId>,
+    by: By,
+) -> Result<BTreeMap<String, Spent>, Error> {
+    let mut books = Books {
+        by,
+        packages: HashMap::new(),
+        turns: HashMap::new(),
+        calls: HashMap::new(),
+        spent: BTreeMap::new(),
+    };
+    let mut after = FeedCursor(0);
+    loop {
+        let page = store.feed(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(books.spent) };
+        after = last.cursor;
+        for found in page.into_iter().filter(|found| of.is_none_or(|session| session == found.session)) {
+            books.take(store, found.session, &found.record).await?;
+        }
+    }
+}
+
+struct Books {
+    by: By,
+    packages: HashMap<Hash, Option<Package>>,
+    /// Under which package each turn runs.
+    turns: HashMap<TurnId, Hash>,
+    /// The tool of each call, by its place.
+    calls: HashMap<(TurnId, ReplayKey), ToolName>,
+    spent: BTreeMap<String, Spent>,
+}
+
+impl Books {
+    async fn take(&mut self, store: &dyn Store, session: SessionId, record: &Record) -> Result<(), Error> {
+        let Some(turn) = record.turn else { return Ok(()) };
+        match &record.fact {
+            Fact::Started(started) => {
+                self.turns.insert(turn, started.package);
+                if let Entry::Vacant(unread) = self.packages.entry(started.package) {
+                    let package = store.blob(started.package).await.ok();
+                    unread.insert(package.and_then(|json| serde_json::from_slice(&json).ok()));
+                }
+            }
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                for (index, call) in batch.calls.iter().enumerate() {
+                    if let BatchCall::Run(call) = call {
+                        let place = key.child(index, call.model_id.as_str());
+                        self.calls.insert((turn, place), call.tool.clone());
+                    }
+                }
+            }
+            Fact::Performed(Performed { key, command, outcome }) => match (command, outcome) {
+                (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
+                    let (usage, cost) = (reply.usage, reply.cost);
+                    let model = call.model.as_str();
+                    self.add(session, record, &Said { model, source: "conversation", usage, cost });
+                }
+                (
+                    Command::DirectCall(call),
+                    Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
+                ) => {
+                    let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
+                    let source = tool.as_deref().unwrap_or(&call.usage_source);
+                    let (usage, cost) = (reply.usage, reply.cost);
+                    self.add(session, record, &Said { model: call.model.as_str(), source, usage, cost });
+                }
+                _ => {}
+            },
+            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
+                let model = self.package(turn).map(|package| package.model.to_string());
+                let model = model.as_deref().unwrap_or("unknown");
+                self.add(session, record, &Said { model, source: "summaries", usage: *usage, cost: *cost });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn package(&self, turn: TurnId) -> Option<&Package> {
+        self.packages.get(self.turns.get(&turn)?)?.as_ref()
+    }
+
+    /// The tool whose call asked at this place.
+    fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
+        let mine = self.calls.iter().filter(|((of, _), _)| *of == turn);
+        mine.into_iter().find(|((_, call), _)| place.is_under(call)).map(|(_, tool)| tool)
+    }
+
+    fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {
+        let name = match self.by {
+            By::Session => session.to_string(),
+            By::Model => entry.model.to_owned(),
+            By::Source => entry.source.to_owned(),
+            By::Day => day(record.at),
+            By::Agent => {
+                let agent =
+                    record.turn.and_then(|turn| self.package(turn)).map(|package| package.agent.clone());
+                agent.unwrap_or_else(|| "unknown".to_owned())
+            }
+        };
+        let Spent { replies, usage, cost, unpriced } = self.spent.entry(name).or_default();
+        *replies += 1;
+        *usage = *usage + entry.usage;
+        match entry.cost {
+            Some(price) => *cost = *cost + price,
+            None => *unpriced += 1,
+        }
+    }
+}
+
+fn day(at: Millis) -> String {
+    let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| "unknown".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+}
