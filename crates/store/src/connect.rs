@@ -97,9 +97,16 @@ fn prepare(conn: &mut Connection, place: &Place, options: &Options) -> Result<()
 /// After a sync that failed the system may show frames of the log that are not on the disk, and a later sync does not
 /// bring them there. SQLite takes them for committed when it recovers the log; whatever we wrote behind them would be
 /// lost with them, acknowledged or not. Another process that lives on the same file knows its own log: then it stays.
+///
+/// The disk may still hold the old log without those frames, and would put it over the newer file when power is lost. A first
+/// commit of ours gives the log another beginning, on the disk too, before anybody is told what was read from the file.
 fn begin_log_anew(conn: &Connection, busy_timeout: Duration) -> Result<(), Error> {
     conn.busy_timeout(Duration::ZERO).map_err(failure)?;
     let moved = conn.query_one("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failure);
+    let moved = moved.and_then(|()| {
+        let version: i64 = conn.query_one("PRAGMA user_version", [], |row| row.get(0)).map_err(failure)?;
+        set(conn, "user_version", version)
+    });
     conn.busy_timeout(busy_timeout).map_err(failure)?;
     match moved {
         // What is there can still be read.
