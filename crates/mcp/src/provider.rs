@@ -9,7 +9,7 @@ use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Undo};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use rmcp::model::{
@@ -254,6 +254,10 @@ impl ToolProvider for McpTools {
     /// A server cannot be asked what became of a call.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        self.contract(&prepared.tool)?.undo(result)
     }
 }
 

@@ -274,10 +274,7 @@ pub trait ToolProvider: Send + Sync {
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
 
     /// The call that takes back a call with this result; nothing if there is nothing to take back.
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
-        let tool = self.contract(&prepared.tool)?.undo.clone()?;
-        Some(Undo { tool, arguments: result.clone() })
-    }
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
 
     /// Says what a call would do, without doing it; nothing if that cannot be told.
     fn preview<'a>(&'a self, _tool: &'a ToolName, _arguments: &'a Value) -> Answer<'a, Option<String>> {
@@ -362,8 +359,7 @@ impl ToolProvider for Toolbox {
 
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
         let (contract, tool) = self.tools.get(&prepared.tool)?;
-        let named = || Some(Undo { tool: contract.undo.clone()?, arguments: result.clone() });
-        tool.undo(prepared, result).or_else(named)
+        tool.undo(prepared, result).or_else(|| contract.undo(result))
     }
 
     fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {

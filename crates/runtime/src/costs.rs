@@ -54,13 +54,7 @@ pub async fn spent(
     of: Option<SessionId>,
     by: By,
 ) -> Result<BTreeMap<String, Spent>, Error> {
-    let mut books = Books {
-        by,
-        packages: HashMap::new(),
-        turns: HashMap::new(),
-        calls: HashMap::new(),
-        spent: BTreeMap::new(),
-    };
+    let mut books = Books { by, packages: HashMap::new(), turns: HashMap::new(), spent: BTreeMap::new() };
     let mut after = FeedCursor(0);
     loop {
         let page = store.feed(after, PAGE).await?;
@@ -72,13 +66,19 @@ pub async fn spent(
     }
 }
 
+/// What must be known of a turn while it is read.
+#[derive(Default)]
+struct Open {
+    package: Option<Hash>,
+    /// The tool of each call, by its place.
+    calls: Vec<(ReplayKey, ToolName)>,
+}
+
 struct Books {
     by: By,
     packages: HashMap<Hash, Option<Package>>,
-    /// Under which package each turn runs.
-    turns: HashMap<TurnId, Hash>,
-    /// The tool of each call, by its place.
-    calls: HashMap<(TurnId, ReplayKey), ToolName>,
+    /// Turns that have not ended so far in the reading.
+    turns: HashMap<TurnId, Open>,
     spent: BTreeMap<String, Spent>,
 }
 
@@ -87,7 +87,7 @@ impl Books {
         let Some(turn) = record.turn else { return Ok(()) };
         match &record.fact {
             Fact::Started(started) => {
-                self.turns.insert(turn, started.package);
+                self.turns.entry(turn).or_default().package = Some(started.package);
                 if let Entry::Vacant(unread) = self.packages.entry(started.package) {
                     let package = store.blob(started.package).await.ok();
                     unread.insert(package.and_then(|json| serde_json::from_slice(&json).ok()));
@@ -97,7 +97,7 @@ impl Books {
                 for (index, call) in batch.calls.iter().enumerate() {
                     if let BatchCall::Run(call) = call {
                         let place = key.child(index, call.model_id.as_str());
-                        self.calls.insert((turn, place), call.tool.clone());
+                        self.turns.entry(turn).or_default().calls.push((place, call.tool.clone()));
                     }
                 }
             }
@@ -123,19 +123,20 @@ impl Books {
                 let model = model.as_deref().unwrap_or("unknown");
                 self.add(session, record, &Said { model, source: "summaries", usage: *usage, cost: *cost });
             }
+            Fact::Ended { .. } => drop(self.turns.remove(&turn)),
             _ => {}
         }
         Ok(())
     }
 
     fn package(&self, turn: TurnId) -> Option<&Package> {
-        self.packages.get(self.turns.get(&turn)?)?.as_ref()
+        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref()
     }
 
     /// The tool whose call asked at this place.
     fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
-        let mine = self.calls.iter().filter(|((of, _), _)| *of == turn);
-        mine.into_iter().find(|((_, call), _)| place.is_under(call)).map(|(_, tool)| tool)
+        let calls = &self.turns.get(&turn)?.calls;
+        calls.iter().find(|(call, _)| place.is_under(call)).map(|(_, tool)| tool)
     }
 
     fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {

@@ -26,9 +26,8 @@ pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H)
         step = match step {
             Step::RunTools(batch) => tools::run(turn, batch, host).await?,
             Step::Done(done) => return host.finish(done).await,
-            Step::Wait(waiting) => return host.park(waiting.waits).await,
-            Step::CallModel(_) | Step::Checkpoint(_) => {
-                unreachable!("a turn that stops asks for nothing new")
+            Step::CallModel(_) | Step::Checkpoint(_) | Step::Wait(_) => {
+                unreachable!("a turn that stops asks for nothing new and waits for nothing")
             }
         };
     }

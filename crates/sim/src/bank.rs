@@ -11,7 +11,7 @@ use outlast_ports::service::CallScope;
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Undo};
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -114,6 +114,10 @@ impl ToolProvider for Bank {
 
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         self.tools.probe(prepared)
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        self.tools.undo(prepared, result)
     }
 }
 

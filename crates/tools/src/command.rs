@@ -21,7 +21,7 @@ use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::{ToolName, shown};
-use outlast_vocab::tool::{Contract, Manifest, PreparedCall};
+use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
 use outlast_vocab::{Error, Kind, SessionId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -99,6 +99,10 @@ impl ToolProvider for Commands {
     /// A program that was interrupted cannot be asked.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        self.contract(&prepared.tool)?.undo(result)
     }
 }
 

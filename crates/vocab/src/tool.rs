@@ -144,6 +144,11 @@ impl Contract {
         }
     }
 
+    /// The call that takes back a call with this result, where the contract names the tool that does.
+    pub fn undo(&self, result: &Value) -> Option<Undo> {
+        Some(Undo { tool: self.undo.clone()?, arguments: result.clone() })
+    }
+
     /// The manifest of this contract.
     pub fn manifest(&self) -> Manifest {
         let summary = self.description.lines().next().unwrap_or_default().to_owned();

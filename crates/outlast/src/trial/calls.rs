@@ -5,7 +5,7 @@ use outlast_ports::mortal::Pulse;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{Contract, Manifest, PreparedCall};
+use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use serde_json::Value;
 use std::future::poll_fn;
@@ -127,5 +127,13 @@ impl ToolProvider for Watched {
 
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         self.tools.probe(prepared)
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        self.tools.undo(prepared, result)
+    }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
+        self.tools.preview(tool, arguments)
     }
 }

@@ -2,9 +2,10 @@
 use super::Scope;
 use outlast_vocab::effect::{AwaitEvent, Sleep, Slept};
 use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
-use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Kind};
+use serde_json::Value;
 use std::time::Duration;
 
 impl Scope {
@@ -50,14 +51,28 @@ impl Scope {
             Verdict::Approve => Ok(call),
             Verdict::Deny { reason } => Err(denied(format!("{} said no: {reason}", approval.by))),
             Verdict::Edit { arguments } => {
-                self.world.tools.takes(&call.tool, &arguments)?;
-                // What was edited is held to the rules again; that somebody was asked is what made the edit.
-                match self.outfit.judge(&call.tool, &arguments)?.map(|ruling| ruling.decision) {
-                    None | Some(Decision::Allow | Decision::Ask(_)) => Ok(PreparedCall { arguments, ..call }),
-                    Some(_) => Err(denied("the edited call falls under another rule".to_owned())),
-                }
+                let payload = self.edited(&call, definition, &arguments).await?;
+                Ok(PreparedCall { arguments, payload, ..call })
             }
         }
+    }
+
+    /// Looks at a call with other arguments as it was looked at with its own: they fit, no rule but the one that asked stands
+    /// against them, and what was worked out beyond them is theirs.
+    async fn edited(
+        &self,
+        call: &PreparedCall,
+        definition: &Contract,
+        arguments: &Value,
+    ) -> Result<Option<Value>, Error> {
+        let held = self.held();
+        let whole = held.project(arguments, &definition.input).await?;
+        self.world.tools.takes(&call.tool, &whole)?;
+        match self.outfit.judge(&call.tool, &whole)?.map(|ruling| ruling.decision) {
+            None | Some(Decision::Allow | Decision::Ask(_)) => {}
+            Some(_) => return Err(denied("the edited call falls under another rule".to_owned())),
+        }
+        self.world.tools.provider(&call.tool)?.prepare(self.session, &call.tool, &whole).await
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {

@@ -1,6 +1,8 @@
 //! What a policy decides of calls, and what people decide when it asks them (R11.1, R11.2).
 use crate::common::*;
 use outlast_ports::memory::Memory;
+use outlast_ports::service::Services;
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox};
 use outlast_runtime::approvals::{Approvals, Question};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::effect::{BatchCall, Command};
@@ -8,8 +10,8 @@ use outlast_vocab::policy::{Approval, Ask, Comparison, Decision, Policy, Rule, T
 use outlast_vocab::record::{End, Fact};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Error, Kind};
-use serde_json::json;
+use outlast_vocab::{Error, Kind, SessionId};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -183,6 +185,46 @@ async fn an_approval_may_change_the_arguments_and_the_change_is_recorded_and_hel
         });
         assert!(recorded);
     }
+}
+
+/// A tool whose calls are worked out beforehand.
+struct Quoted(Arc<Witness>);
+
+impl Tool for Quoted {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("quoted", "Pays a quoted price.").idempotent()
+    }
+
+    async fn prepare(&self, _: SessionId, args: &Note) -> Result<Option<Value>, Error> {
+        Ok(Some(json!(format!("quote for {}", args.text))))
+    }
+
+    async fn run(&self, (): (), call: Call, _: Note) -> Result<Ran, Error> {
+        self.0.did.lock().unwrap().push(("quoted".to_owned(), call.id, call.attempt));
+        outlast_ports::tool::done(call.payload)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
+    let witness: Arc<Witness> = Arc::default();
+    let change = |config: &mut Config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Quoted(witness.clone())).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        ruled(vec![rule("money", "quoted", asks())])(config);
+    };
+    let lines = vec![call("quoted", "7"), Line::Say("done")];
+    let life = live_with(Arc::new(Memory::new()), lines, witness.clone(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let question = question(&life).await;
+    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.last_shown().pop().unwrap(), "quote for 3");
 }
 
 #[tokio::test(start_paused = true)]
