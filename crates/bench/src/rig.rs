@@ -6,6 +6,7 @@ use outlast::runtime::{Config, Input, Runtime};
 use outlast::service::{Completion, Services};
 use outlast::store::{Store, Target};
 use outlast::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast::vocab::budget::Budgets;
 use outlast::vocab::package::Package;
 use outlast::vocab::policy::Policy;
 use outlast::vocab::record::End;
@@ -124,6 +125,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
         policy: Policy::default(),
+        budgets: Budgets::default(),
     })
 }
 

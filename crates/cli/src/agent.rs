@@ -1,4 +1,5 @@
 //! Who answers: the model, what it is told to play, its tools. [`file`] reads an agent from a file.
+mod budget;
 pub(crate) mod file;
 pub(crate) mod program;
 mod rules;

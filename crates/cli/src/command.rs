@@ -1,6 +1,7 @@
 //! The commands, one file each.
 mod approvals;
 mod attachments;
+mod budgets;
 mod cancel;
 mod chat;
 mod context;
@@ -54,6 +55,7 @@ pub(crate) enum Command {
     /// Ask a turn to stop
     Cancel(cancel::Cancel),
     Approvals(approvals::Approvals),
+    Budgets(budgets::Budgets),
     Cost(cost::Cost),
     /// Let a stuck turn try again
     Retry(retry::Retry),
@@ -97,6 +99,7 @@ impl Command {
             Self::Resolve(resolve) => done(resolve.run(data)),
             Self::Cancel(cancel) => done(cancel.run(data)),
             Self::Approvals(approvals) => done(approvals.run(data)),
+            Self::Budgets(budgets) => done(budgets.run(data)),
             Self::Cost(cost) => done(cost.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),

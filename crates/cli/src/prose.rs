@@ -85,6 +85,7 @@ impl Prose {
                     "· {at} changed since the last call; the provider's cache ends there"
                 ));
             }
+            LiveKind::BudgetLow { budget } => terminal::note(&format!("! little is left of the {budget}")),
             // Whoever follows the turn says what becomes of it.
             LiveKind::Running { .. } | LiveKind::Replayed { .. } | LiveKind::Held { .. } => {}
         }

@@ -119,6 +119,9 @@ pub(crate) fn wait(secret: &[u8; 32], turn: TurnId, wait: &Wait) -> String {
         let id = approvals::id_of(turn, wait);
         return format!("waits for an approval{until}\n  outlast approvals approve {id}");
     }
+    if wait.kind == WaitKind::Budget {
+        return "waits for a budget with more in it\n  outlast budgets".to_owned();
+    }
     let key = CompletionKey::sign(secret, turn, wait.key.clone());
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
 }

@@ -120,7 +120,14 @@ impl History {
 
     /// How often the turn held still before it tried the model call at this place again.
     pub fn backoffs(&self, model_call: &ReplayKey) -> u32 {
-        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && !wait.is_in_line());
+        let is_one = |wait: &&ReplayKey| !wait.is_in_line() && !wait.is_budget();
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call)).filter(is_one);
+        u32::try_from(waits.count()).unwrap_or(u32::MAX)
+    }
+
+    /// How often the turn held still because a budget had not enough left for the effect at this place.
+    pub fn times_short(&self, effect: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(effect) && wait.is_budget());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 

@@ -3,7 +3,7 @@
 //! The driver matches on [`Step`], performs what the step asks for, and hands the outcome back to the same step, which
 //! becomes the next one. A step that was answered no longer exists, so it cannot be answered twice.
 use outlast_vocab::effect::{
-    Boundary, Checkpoint, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
+    Boundary, Checkpoint, Generation, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
 };
 use outlast_vocab::message::{Arguments, Message, ModelName, Part, ToolResult, ToolUse, text_of};
 use outlast_vocab::record::End;
@@ -30,6 +30,8 @@ pub struct Plan {
     pub output: Option<Value>,
     /// How often an answer that does not fit is sent back.
     pub output_repairs: u32,
+    /// Tokens that one reply may have.
+    pub reply_tokens: Option<u32>,
 }
 
 /// What the turn needs next.
@@ -141,13 +143,13 @@ impl CallModel {
 
     /// The request. `at` names the conversation up to here; a host that keeps nothing has no such place.
     pub fn effect(&self, at: Option<Place>) -> ModelCall {
-        let Plan { model, tools, output, .. } = &self.machine.plan;
+        let Plan { model, tools, output, reply_tokens, .. } = &self.machine.plan;
         ModelCall {
             model: model.clone(),
             at,
             tools: *tools,
             choice: outlast_vocab::effect::ToolChoice::default(),
-            options: outlast_vocab::effect::Generation::default(),
+            options: Generation { tokens_most: *reply_tokens, ..Generation::default() },
             output: output.clone(),
         }
     }
@@ -197,6 +199,11 @@ impl CallModel {
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())
     }
+
+    /// Ends the turn because this budget has not enough left for the call.
+    pub fn out_of(self, budget: String) -> Step {
+        Step::Done(End::OutOfBudget { budget }.into())
+    }
 }
 
 /// Which calls of a reply cannot run whatever their tool says.
@@ -240,6 +247,13 @@ impl RunTools {
         self.slots.iter().map(|slot| (&slot.call, slot.refused.as_ref()))
     }
 
+    /// The model call that follows when every call has its result, and the messages before these; none if none follows.
+    pub fn next_model(&self) -> Option<(ReplayKey, &[Message])> {
+        let Then::GoOn(machine) = &self.then else { return None };
+        let may = machine.model_calls < machine.plan.model_calls;
+        may.then(|| (machine.root.model(machine.model_calls), machine.messages.as_slice()))
+    }
+
     /// Settles one call. Results reach the model in the order it asked, whatever order they arrive in, so a replay that
     /// settles them differently builds the same transcript.
     ///
@@ -259,6 +273,11 @@ impl RunTools {
     /// Ends the turn because of what its calls ask for.
     pub fn fail(self, failure: Failure) -> Step {
         Step::Done(End::Failed { failure }.into())
+    }
+
+    /// Ends the turn because this budget has not enough left for its calls.
+    pub fn out_of(self, budget: String) -> Step {
+        Step::Done(End::OutOfBudget { budget }.into())
     }
 
     /// Ends the turn after its calls were settled as far as they go.
@@ -373,6 +392,7 @@ mod tests {
             tools_per_reply: 3,
             output: Some(Value::Bool(true)),
             output_repairs: 1,
+            reply_tokens: None,
         };
         let mut step = begin(plan, vec![Part::text("hi")]);
         let mut log = Vec::new();

@@ -15,6 +15,7 @@ use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
+use outlast_vocab::budget::Budgets;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId, WorkerId};
@@ -45,6 +46,7 @@ pub struct Builder {
     model: String,
     system: String,
     policy: Policy,
+    budgets: Budgets,
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -129,6 +131,7 @@ impl Builder {
             model: "rehearsal/agent".to_owned(),
             system: SYSTEM.to_owned(),
             policy: Policy::default(),
+            budgets: Budgets::default(),
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -168,6 +171,13 @@ impl Builder {
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// What its turns may use (R11.5).
+    #[must_use]
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.budgets = budgets;
         self
     }
 
@@ -339,6 +349,7 @@ impl Builder {
             tools: names,
             model_calls: self.limits.model_calls,
             policy: self.policy,
+            budgets: self.budgets,
         };
         Ok(Config {
             contents: None,

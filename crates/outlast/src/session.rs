@@ -147,7 +147,7 @@ impl Turn {
                 Error::new(Kind::LimitExceeded, format!("the turn used all its {limit} model calls"))
             }
             End::OutOfBudget { budget } => {
-                Error::new(Kind::LimitExceeded, format!("the turn used all of its budget `{budget}`"))
+                Error::new(Kind::BudgetExceeded, format!("the turn used all of its budget `{budget}`"))
             }
             End::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
             End::Aborted { reason, undone, left: 0 } => {

@@ -3,12 +3,14 @@
 //! Each `pub` function is one unit of work: the engine runs it as one transaction (R3.7). Here live the fence check, the
 //! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Nothing here
 //! knows SQL, threads or time; `now` is an argument.
+mod budget;
 mod lookup;
 mod outbox;
 mod outside;
 mod tree;
 mod turn;
 
+pub use budget::{budgets, set_budget};
 pub use lookup::{
     attachment, attachments, blob, blob_range, cancel_reason, feed, history, joinable, records, said,
     session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,

@@ -5,6 +5,7 @@
 //! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
 //! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
 
+pub mod budget;
 pub mod clock;
 pub mod conformance;
 pub mod contents;

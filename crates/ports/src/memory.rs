@@ -5,8 +5,9 @@ use crate::BoxFuture;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, DeliveryRow, Node, OutsideRow, PINNED, PartialRow, ReadRows, RecordRange,
-    RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, taken,
+    AttachmentRow, Body, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PINNED, PartialRow, PurseRow,
+    ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -75,7 +76,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 4,
+            schema: 5,
             durability: Durability::None,
             bytes,
         };
@@ -113,6 +114,8 @@ struct Tables {
     outside: BTreeMap<Hash, OutsideRow>,
     sweeps: Sweeps,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
+    purses: BTreeMap<String, PurseRow>,
+    holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
     sinks: BTreeMap<String, SinkRow>,
     deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
     dead: BTreeSet<WorkerId>,
@@ -151,6 +154,8 @@ enum Undo {
     Outside(Hash, Option<OutsideRow>),
     Sweeps(Sweeps),
     Partial((TurnNo, usize), Option<PartialRow>),
+    Purse(String, Option<PurseRow>),
+    Hold((TurnNo, ReplayKey), Option<HoldRow>),
     Sink(String, Option<SinkRow>),
     Delivery((String, TurnNo), Option<DeliveryRow>),
 }
@@ -180,6 +185,8 @@ impl Tables {
                 Undo::Outside(content, row) => self.set_outside(content, row),
                 Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
                 Undo::Partial(key, row) => self.set_partial(key, row),
+                Undo::Purse(name, row) => self.set_purse(name, row),
+                Undo::Hold(key, row) => self.set_hold(key, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Delivery(key, row) => self.set_delivery(key, row),
             }
@@ -276,6 +283,16 @@ impl Tables {
     fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
         let old = swap(&mut self.partials, &key, row);
         self.undo.push(Undo::Partial(key, old));
+    }
+
+    fn set_purse(&mut self, name: String, row: Option<PurseRow>) {
+        let old = swap(&mut self.purses, &name, row);
+        self.undo.push(Undo::Purse(name, old));
+    }
+
+    fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<HoldRow>) {
+        let old = swap(&mut self.holds, &key, row);
+        self.undo.push(Undo::Hold(key, old));
     }
 
     fn set_sink(&mut self, name: String, row: Option<SinkRow>) {
@@ -458,6 +475,22 @@ impl ReadRows for Tables {
 
     fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
         Ok(page(self.attachments.values().filter(|row| row.session == session), limit))
+    }
+
+    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error> {
+        Ok(self.purses.get(name).cloned())
+    }
+
+    fn purses(&self, limit: usize) -> Result<Vec<PurseRow>, Error> {
+        Ok(page(self.purses.values(), limit))
+    }
+
+    fn budgets_are_set(&self) -> Result<bool, Error> {
+        Ok(self.purses.values().any(|row| row.set.is_some()))
+    }
+
+    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
+        Ok(self.holds.values().filter(|row| row.turn == turn).cloned().collect())
     }
 
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
@@ -695,6 +728,26 @@ impl Rows for Tables {
 
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
         self.set_sweeps(sweeps);
+        Ok(())
+    }
+
+    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
+        self.set_purse(row.name.clone(), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_purse(&mut self, name: &str) -> Result<(), Error> {
+        self.set_purse(name.to_owned(), None);
+        Ok(())
+    }
+
+    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
+        self.set_hold((row.turn, row.key.clone()), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.set_hold((turn, key.clone()), None);
         Ok(())
     }
 

@@ -45,6 +45,11 @@ impl Files {
         self.0.insert(content, bytes);
     }
 
+    /// How many bytes that is in all.
+    pub fn bytes(&self) -> usize {
+        self.0.values().map(|bytes| bytes.len()).sum()
+    }
+
     /// The bytes, if they were found.
     pub fn get(&self, content: Hash) -> Option<&[u8]> {
         self.0.get(&content).map(AsRef::as_ref)

@@ -5,6 +5,7 @@
 //! an index over random ids halves the rate of a journal.
 use crate::filed::{Lies, Sweeps};
 use crate::store::{Fence, SessionState, TurnState};
+use outlast_vocab::budget::{Amount, Budget};
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::Attachment;
@@ -224,6 +225,44 @@ pub struct PartialRow {
     pub text: String,
 }
 
+/// What a budget's owner used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurseRow {
+    /// Whose it is, and of which period.
+    pub name: String,
+    /// What an operator set.
+    pub set: Option<Budget>,
+    /// What was used.
+    pub spent: Amount,
+    /// What is reserved.
+    pub held: Amount,
+    /// What counts as used because nobody knows.
+    pub lost: Amount,
+    /// What it takes at most to read a session's conversation once more.
+    pub standing: Amount,
+}
+
+impl PurseRow {
+    /// One of which nothing was used.
+    pub fn empty(name: &str) -> Self {
+        let none = Amount::ZERO;
+        Self { name: name.to_owned(), set: None, spent: none, held: none, lost: none, standing: none }
+    }
+}
+
+/// What is reserved for an effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldRow {
+    /// The turn.
+    pub turn: TurnNo,
+    /// The effect.
+    pub key: ReplayKey,
+    /// What it may use at most.
+    pub most: Amount,
+    /// The names of the purses in which it is reserved.
+    pub purses: Vec<String>,
+}
+
 /// A sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkRow {
@@ -372,6 +411,14 @@ pub trait ReadRows {
     fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error>;
     /// How many deliveries to a sink will be due, and how many were given up.
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
+    /// One purse.
+    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error>;
+    /// All purses by rising name.
+    fn purses(&self, limit: usize) -> Result<Vec<PurseRow>, Error>;
+    /// Whether one of them was set by an operator.
+    fn budgets_are_set(&self) -> Result<bool, Error>;
+    /// What is reserved for effects of a turn, by key.
+    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
@@ -427,6 +474,14 @@ pub trait Rows: ReadRows {
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error>;
     /// Removes a delivery.
     fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error>;
+    /// Adds or replaces a purse.
+    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
+    /// Removes a purse, if it is there.
+    fn delete_purse(&mut self, name: &str) -> Result<(), Error>;
+    /// Adds or replaces what is reserved for an effect.
+    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
+    /// Removes what is reserved for an effect.
+    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

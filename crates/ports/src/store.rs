@@ -2,12 +2,14 @@
 //!
 //! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
 //! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
+use crate::budget::{Books, FirstCall, Held, Metering, PurseView};
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
 use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
 use crate::rows::{ReadRows, Rows};
 use crate::{Answer, BoxFuture};
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
@@ -91,6 +93,8 @@ pub struct Accept {
     pub now: Millis,
     /// Who drives the turn at once if the session is free.
     pub taker: Option<Taker>,
+    /// What is reserved for the taker, where something is counted.
+    pub first: Option<FirstCall>,
     /// Inputs that may wait for the session.
     pub queued_most: usize,
 }
@@ -125,6 +129,8 @@ pub struct Work {
     pub claims: u32,
     /// The records of the turn, in order.
     pub records: Vec<Record>,
+    /// What became of the wish to reserve for its first effect.
+    pub held: Option<Held>,
 }
 
 /// One write of a worker.
@@ -145,6 +151,8 @@ pub struct Commit {
     pub files: Vec<Filed>,
     /// What becomes of the text that was kept of a reply.
     pub partial: Partial,
+    /// What it does to the books, where something is counted.
+    pub metering: Option<Metering>,
     /// What becomes of the turn.
     pub then: Then,
 }
@@ -153,7 +161,7 @@ impl Commit {
     /// A write of facts alone; whatever else belongs to it is added by struct update.
     pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
         let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
-        Self { lease, now, facts, values, blobs, files, partial: Partial::AsItIs, then }
+        Self { lease, now, facts, values, blobs, files, partial: Partial::AsItIs, metering: None, then }
     }
 }
 
@@ -254,6 +262,8 @@ pub struct Receipt {
     pub input_waits: bool,
     /// Why the turn is to stop, if somebody asked for it.
     pub cancelled: Option<String>,
+    /// What became of the wish to reserve, if there was one.
+    pub held: Option<Held>,
     /// What became of the turn.
     pub after: After,
 }
@@ -653,8 +663,8 @@ impl Durability {
 }
 
 /// All facets.
-pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox {}
-impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox> Store for S {}
+pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Books {}
+impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Books> Store for S {}
 
 /// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
 ///
@@ -883,6 +893,20 @@ impl<B: Backend> Sweep for B {
 
     fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Answer<'_, ()> {
         self.write(move |rows| ledger::forget(rows, &contents, worker))
+    }
+}
+
+impl<B: Backend> Books for B {
+    fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>> {
+        self.read(move |rows| ledger::budgets(rows, limit))
+    }
+
+    fn budgets_are_set(&self) -> Answer<'_, bool> {
+        self.read(|rows| rows.budgets_are_set())
+    }
+
+    fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
     }
 }
 

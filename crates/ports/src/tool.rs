@@ -1,6 +1,7 @@
 //! Tools as a port: typed ones that people write ([`Tool`]), and the set of them that the runtime sees ([`ToolProvider`]).
 use crate::Answer;
 use crate::service::{CallScope, Needs, Nowhere, Services};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Undo};
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
@@ -124,6 +125,7 @@ pub struct About {
     approval: bool,
     output: Option<Value>,
     undo: Option<String>,
+    price: Option<Cost>,
 }
 
 impl About {
@@ -140,6 +142,7 @@ impl About {
             approval: false,
             output: None,
             undo: None,
+            price: None,
         }
     }
 
@@ -206,6 +209,13 @@ impl About {
         self
     }
 
+    /// One call costs this, for budgets.
+    #[must_use]
+    pub fn price(mut self, price: Cost) -> Self {
+        self.price = Some(price);
+        self
+    }
+
     /// Its results have the form of this type.
     #[must_use]
     pub fn returns<T: JsonSchema>(mut self) -> Self {
@@ -231,6 +241,7 @@ impl About {
             durable: self.durable,
             approval: self.approval,
             undo: self.undo.map(ToolName::try_from).transpose()?,
+            price: self.price,
         })
     }
 }

@@ -31,6 +31,7 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     files: Vec::new(),
                     now: Millis(1),
                     taker: None,
+                    first: None,
                     queued_most: 4,
                 })
                 .await?;

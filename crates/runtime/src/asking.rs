@@ -1,14 +1,17 @@
 //! One question to a model: attempts, pauses, silence, and what was said before an attempt broke off (R5.3–R5.5).
 use crate::catalogue::Caller;
-use crate::host::{Host, Tier};
+use crate::host::{Asker, Tier};
+use crate::meter::used_by;
 use crate::outfit::World;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
 use outlast_kernel::reply::Building;
 use outlast_ports::BoxFuture;
+use outlast_ports::budget::{Hold, Short};
 use outlast_ports::clock::Entropy;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_ports::store::Said;
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::Message;
@@ -36,6 +39,8 @@ pub(crate) struct Asking<'a> {
     /// Whether a long pause is waited for in memory or by holding still.
     pub(crate) tier: Tier,
     pub(crate) audience: Audience,
+    /// What one attempt may use at most.
+    pub(crate) most: Amount,
 }
 
 /// Who hears what the model says while it says it.
@@ -58,6 +63,8 @@ pub(crate) enum Asked {
         /// How far off it is.
         pause: Duration,
     },
+    /// A budget has not enough left for an attempt.
+    Short(Short),
 }
 
 impl Asked {
@@ -82,21 +89,24 @@ struct Heard {
     began_keeping: bool,
     /// Whether it is text and nothing else, so that a model can go on behind it.
     only_text: bool,
+    /// Whether anything came.
+    began: bool,
 }
 
 impl Asking<'_> {
     /// Tries until there is a whole reply or an error that repeating cannot help. An attempt that breaks off is gone on
     /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept.
-    pub(crate) async fn ask<H: Host>(
+    pub(crate) async fn ask<A: Asker>(
         mut self,
         request: ModelRequest<'_>,
         mut said: String,
-        host: &mut H,
+        asker: &mut A,
     ) -> Result<Asked, Error> {
         let limits = &self.world.limits;
         let rate = self.provider.rate(&request.call.model);
         loop {
             if let Some(pause) = self.stand_in_line(&rate, &request).await {
+                asker.settle(self.key, Some(Amount::ZERO));
                 return Ok(Asked::Pause { key: self.key.in_line(self.in_line), pause });
             }
             self.tried += 1;
@@ -108,9 +118,12 @@ impl Asking<'_> {
                 heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
             }
             let stream = self.provider.stream(ModelRequest { said: &said, ..request });
-            let error = match self.listen(attempt, stream, &mut heard, host).await {
+            let error = match self.listen(attempt, stream, &mut heard, asker).await {
                 Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
-                    Ok(reply) => return Ok(Asked::Outcome(ModelOutcome::Reply(reply))),
+                    Ok(reply) => {
+                        asker.settle(self.key, Some(used_by(&reply)));
+                        return Ok(Asked::Outcome(ModelOutcome::Reply(reply)));
+                    }
                     Err(error) => error,
                 },
                 Err(Broken::Store(error)) => return Err(error),
@@ -123,7 +136,11 @@ impl Asking<'_> {
             if streamed {
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
             }
+            // An attempt that broke off may be charged; one that was turned away is not.
+            let broke_off = heard.began || error.kind() == Kind::ModelStalled;
+            let used = if broke_off { None } else { Some(Amount::ZERO) };
             if error.class() != Class::Retry || self.tried >= limits.model_attempts {
+                asker.settle(self.key, used);
                 return Ok(Asked::Outcome(failed(&error, streamed)));
             }
             tracing::warn!(%error, attempt, "the model call is tried again");
@@ -133,9 +150,15 @@ impl Asking<'_> {
                 .pause()
                 .unwrap_or_else(|| jittered(limits.backoff_first, limits.backoff_most, self.tried, entropy));
             if pause > limits.wait_in_memory && self.tier == Tier::Durable {
+                asker.settle(self.key, used);
                 return Ok(Asked::Pause { key: self.key.backoff(self.tried), pause });
             }
             self.world.clock.sleep(pause).await;
+            if used.is_none()
+                && let Some(short) = asker.reserve(Hold::new(self.key.clone(), self.most)).await?.short
+            {
+                return Ok(Asked::Short(short));
+            }
         }
     }
 
@@ -159,17 +182,18 @@ impl Asking<'_> {
     }
 
     /// Listens to one stream until its end.
-    async fn listen<H: Host>(
+    async fn listen<A: Asker>(
         &self,
         attempt: u32,
         mut stream: EventStream<'_>,
         heard: &mut Heard,
-        host: &mut H,
+        asker: &mut A,
     ) -> Result<(), Broken> {
         // Since the connection was last only alive; dropped with the next piece that comes nearer.
         let mut idle: Option<BoxFuture<'_, ()>> = None;
         while let Some(event) = self.next_or_stalled(&mut stream).await? {
             let event = event?;
+            heard.began = true;
             match &event {
                 ModelEvent::Alive => {
                     let patience = self.world.limits.model_idle;
@@ -198,9 +222,10 @@ impl Asking<'_> {
                 }
             }
             heard.building.push(event, self.world.limits.reply_bytes)?;
-            if self.info.goes_on && heard.is_due(&self.world.limits, self.world.clock.now()) {
+            let keeps = self.info.goes_on && self.audience == Audience::Watchers;
+            if keeps && heard.is_due(&self.world.limits, self.world.clock.now()) {
                 let said = heard.take_new(self.key, attempt, self.world.clock.now());
-                host.keep(said).await.map_err(Broken::Store)?;
+                asker.keep(said).await.map_err(Broken::Store)?;
             }
         }
         Ok(())
@@ -252,7 +277,16 @@ impl From<Error> for Broken {
 impl Heard {
     fn begin(said: &str, now: Millis) -> Self {
         let (building, text, bytes) = (Building::default(), said.to_owned(), said.len());
-        Self { building, bytes, text, kept: bytes, kept_at: now, began_keeping: false, only_text: true }
+        Self {
+            building,
+            bytes,
+            text,
+            kept: bytes,
+            kept_at: now,
+            began_keeping: false,
+            only_text: true,
+            began: false,
+        }
     }
 
     /// Whether enough is new to be kept, or enough time has passed.

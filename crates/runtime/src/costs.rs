@@ -1,10 +1,11 @@
-//! What models cost, added up from the records of replies (R5.6): by session, agent, model, source or day.
+//! What models and calls of tools with a price cost, added up from the records (R5.6): by session, agent, model, source, tool
+//! or day.
 use outlast_ports::store::{FeedCursor, Store};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
-use outlast_vocab::message::ToolName;
-use outlast_vocab::package::Package;
-use outlast_vocab::record::{Asked, Compacted, Fact, Performed, Record, Shorter};
+use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, ToolOutcome, Usage};
+use outlast_vocab::message::{ToolName, ToolResult};
+use outlast_vocab::package::{Package, Pinned};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Shorter};
 use outlast_vocab::{Error, Hash, Millis, ReplayKey, SessionId, TurnId};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -21,8 +22,10 @@ pub enum By {
     Agent,
     /// Each model.
     Model,
-    /// The conversation, summaries of it, and each tool that asks models itself.
+    /// The conversation, summaries of it, and each tool that asks models itself or has a price.
     Source,
+    /// Each tool that asks models itself or has a price, and nothing else.
+    Tool,
     /// Each day, in UTC.
     Day,
 }
@@ -46,6 +49,14 @@ struct Said<'a> {
     source: &'a str,
     usage: Usage,
     cost: Option<Cost>,
+    replies: u64,
+}
+
+impl<'a> Said<'a> {
+    /// A call of a tool with a price, which says nothing.
+    fn call(source: &'a str, price: Cost) -> Self {
+        Self { model: "none", source, usage: Usage::default(), cost: Some(price), replies: 0 }
+    }
 }
 
 /// What was spent, by name.
@@ -70,13 +81,13 @@ pub async fn spent(
 #[derive(Default)]
 struct Open {
     package: Option<Hash>,
-    /// The tool of each call, by its place.
-    calls: Vec<(ReplayKey, ToolName)>,
+    /// The tool of each call, by its place and its claim.
+    calls: Vec<(ReplayKey, ClaimRef, ToolName)>,
 }
 
 struct Books {
     by: By,
-    packages: HashMap<Hash, Option<Package>>,
+    packages: HashMap<Hash, Option<Pinned>>,
     /// Turns that have not ended so far in the reading.
     turns: HashMap<TurnId, Open>,
     spent: BTreeMap<String, Spent>,
@@ -97,7 +108,9 @@ impl Books {
                 for (index, call) in batch.calls.iter().enumerate() {
                     if let BatchCall::Run(call) = call {
                         let place = key.child(index, call.model_id.as_str());
-                        self.turns.entry(turn).or_default().calls.push((place, call.tool.clone()));
+                        let claim =
+                            ClaimRef { asked: record.seq, child: u32::try_from(index).unwrap_or(u32::MAX) };
+                        self.turns.entry(turn).or_default().calls.push((place, claim, call.tool.clone()));
                     }
                 }
             }
@@ -105,7 +118,11 @@ impl Books {
                 (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
                     let (usage, cost) = (reply.usage, reply.cost);
                     let model = call.model.as_str();
-                    self.add(session, record, &Said { model, source: "conversation", usage, cost });
+                    self.add(
+                        session,
+                        record,
+                        &Said { model, source: "conversation", usage, cost, replies: 1 },
+                    );
                 }
                 (
                     Command::DirectCall(call),
@@ -114,14 +131,28 @@ impl Books {
                     let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
                     let source = tool.as_deref().unwrap_or(&call.usage_source);
                     let (usage, cost) = (reply.usage, reply.cost);
-                    self.add(session, record, &Said { model: call.model.as_str(), source, usage, cost });
+                    self.add(
+                        session,
+                        record,
+                        &Said { model: call.model.as_str(), source, usage, cost, replies: 1 },
+                    );
                 }
                 _ => {}
             },
             Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
                 let model = self.package(turn).map(|package| package.model.to_string());
                 let model = model.as_deref().unwrap_or("unknown");
-                self.add(session, record, &Said { model, source: "summaries", usage: *usage, cost: *cost });
+                self.add(
+                    session,
+                    record,
+                    &Said { model, source: "summaries", usage: *usage, cost: *cost, replies: 1 },
+                );
+            }
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome) }) => {
+                let worked = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
+                if let (Some((tool, price)), true) = (self.priced(turn, *claim), worked) {
+                    self.add(session, record, &Said::call(&format!("tool {tool}"), price));
+                }
             }
             Fact::Ended { .. } => drop(self.turns.remove(&turn)),
             _ => {}
@@ -130,20 +161,32 @@ impl Books {
     }
 
     fn package(&self, turn: TurnId) -> Option<&Package> {
-        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref()
+        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref().map(|pinned| &pinned.package)
     }
 
     /// The tool whose call asked at this place.
     fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
         let calls = &self.turns.get(&turn)?.calls;
-        calls.iter().find(|(call, _)| place.is_under(call)).map(|(_, tool)| tool)
+        calls.iter().find(|(call, ..)| place.is_under(call)).map(|(.., tool)| tool)
+    }
+
+    /// The tool of a call and what it costs, if it costs anything.
+    fn priced(&self, turn: TurnId, claim: ClaimRef) -> Option<(ToolName, Cost)> {
+        let open = self.turns.get(&turn)?;
+        let (.., tool) = open.calls.iter().find(|(_, of, _)| *of == claim)?;
+        let contracts = self.packages.get(&open.package?)?.as_ref()?.contracts.as_ref()?;
+        let contract = contracts.iter().find(|contract| contract.name == *tool)?;
+        Some((tool.clone(), contract.price?))
     }
 
     fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {
+        if self.by == By::Tool && !entry.source.starts_with("tool ") {
+            return;
+        }
         let name = match self.by {
             By::Session => session.to_string(),
             By::Model => entry.model.to_owned(),
-            By::Source => entry.source.to_owned(),
+            By::Source | By::Tool => entry.source.to_owned(),
             By::Day => day(record.at),
             By::Agent => {
                 let agent =
@@ -152,7 +195,7 @@ impl Books {
             }
         };
         let Spent { replies, usage, cost, unpriced } = self.spent.entry(name).or_default();
-        *replies += 1;
+        *replies += entry.replies;
         *usage = *usage + entry.usage;
         match entry.cost {
             Some(price) => *cost = *cost + price,

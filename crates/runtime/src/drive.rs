@@ -110,5 +110,7 @@ fn plan(turn: &Turn<'_>, output: Option<Value>) -> Plan {
         tools_per_reply: turn.world.limits.tools_per_reply,
         output,
         output_repairs: turn.world.limits.output_repairs,
+        // Only what the turn is pinned to may decide what is asked; what an operator sets later may not.
+        reply_tokens: (!turn.outfit.budgets.is_empty()).then(|| turn.outfit.reply_tokens(turn.world)),
     }
 }

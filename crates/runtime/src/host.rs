@@ -4,7 +4,9 @@
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
+use outlast_ports::budget::{Hold, Short};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::record::{Compacted, End, Fact, Seq};
 use outlast_vocab::wait::Wait;
@@ -36,10 +38,31 @@ pub enum Driven {
     Again,
 }
 
+/// What became of a wish to reserve.
+#[derive(Debug)]
+pub struct Reserved {
+    /// The place of the last record that was written.
+    pub last: Seq,
+    /// The budget that has not enough left, if one has not.
+    pub short: Option<Short>,
+}
+
+/// What a question to a model needs of whoever asks it.
+pub trait Asker: Send {
+    /// Makes durable what was said of a reply that is not whole yet (R5.5).
+    fn keep(&mut self, said: Said) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Writes what was noted, and reserves for an effect that is about to begin. It may begin unless a budget is short.
+    fn reserve(&mut self, hold: Hold) -> impl Future<Output = Result<Reserved, Error>> + Send;
+
+    /// Notes what an effect used; none is all that was reserved for it.
+    fn settle(&mut self, key: &ReplayKey, used: Option<Amount>);
+}
+
 /// Keeps the facts of one turn while it is driven.
 ///
 /// Facts are noted first and written at the next [`Host::flush`], so that what belongs together is one write.
-pub trait Host: Send {
+pub trait Host: Asker {
     /// What this host promises.
     fn tier(&self) -> Tier;
 
@@ -64,14 +87,17 @@ pub trait Host: Send {
     /// Remembers attachments for the next write.
     fn note_files(&mut self, files: Vec<Upload>);
 
-    /// Makes durable what was said of a reply that is not whole yet (R5.5).
-    fn keep(&mut self, said: Said) -> impl Future<Output = Result<(), Error>> + Send;
-
     /// What was kept of the reply to this model call, by a process that died.
     fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 
     /// Writes what was noted; gives the place of the last record.
     fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// Whether what the turn uses is counted.
+    fn is_metered(&self) -> bool;
+
+    /// Writes what was noted, and reserves for an effect that will begin soon, if a budget has enough left for it.
+    fn reserve_ahead(&mut self, hold: Hold) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Reads anew what is known of the turn, with what was written since.
     fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;

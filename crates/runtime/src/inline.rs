@@ -1,9 +1,11 @@
 //! The host that keeps nothing: for scripts, tests and the benchmark's floor.
-use crate::host::{Driven, Host, Tier};
+use crate::host::{Asker, Driven, Host, Reserved, Tier};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
 use outlast_kernel::step::{AtCheckpoint, Done};
+use outlast_ports::budget::Hold;
 use outlast_ports::store::{Said, Store, Upload, ValueWrite};
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
 use outlast_vocab::record::{Compacted, Fact, Seq};
@@ -30,6 +32,18 @@ impl Inline {
 /// The error of everything that needs a durable host.
 pub(crate) fn not_durable(what: &str) -> Error {
     Error::new(Kind::HostNotDurable, format!("{what} needs a durable host, but this one keeps nothing"))
+}
+
+impl Asker for Inline {
+    async fn keep(&mut self, _: Said) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn reserve(&mut self, _: Hold) -> Result<Reserved, Error> {
+        Ok(Reserved { last: Seq(0), short: None })
+    }
+
+    fn settle(&mut self, _: &ReplayKey, _: Option<Amount>) {}
 }
 
 impl Host for Inline {
@@ -59,16 +73,20 @@ impl Host for Inline {
 
     fn note_files(&mut self, _: Vec<Upload>) {}
 
-    async fn keep(&mut self, _: Said) -> Result<(), Error> {
-        Ok(())
-    }
-
     async fn said(&self, _: &ReplayKey) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
         Ok(Seq(0))
+    }
+
+    fn is_metered(&self) -> bool {
+        false
+    }
+
+    async fn reserve_ahead(&mut self, _: Hold) -> Result<(), Error> {
+        Ok(())
     }
 
     async fn reread(&mut self) -> Result<(), Error> {

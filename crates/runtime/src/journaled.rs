@@ -1,15 +1,18 @@
 //! The host that keeps everything in a store, and answers from there after a crash.
 use crate::asking::backoff;
 use crate::cancel::Canceller;
-use crate::host::{Driven, Host, Tier};
+use crate::host::{Asker, Driven, Host, Reserved, Tier};
+use crate::meter::{Meter, named};
 use crate::outfit::{Outfit, World};
 use crate::recall::{self, Recalled};
 use crate::recent::{Recent, Standing};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::step::{AtCheckpoint, Done};
+use outlast_ports::budget::{Held, Hold, Metering};
 use outlast_ports::filed::Filed;
 use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::{Message, ToolResult};
@@ -46,6 +49,8 @@ pub struct Journaled {
     /// The record that took the input in.
     first: Seq,
     input_waits: bool,
+    /// The books, where something is counted.
+    meter: Option<Meter>,
 }
 
 struct Begin {
@@ -77,6 +82,8 @@ pub struct Opening {
     pub recent: Arc<Recent>,
     /// The record that took the input in.
     pub first: Seq,
+    /// The books, where something is counted.
+    pub(crate) meter: Option<Meter>,
 }
 
 impl Journaled {
@@ -94,6 +101,7 @@ impl Journaled {
             parent,
             recent,
             first,
+            meter,
         } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
@@ -124,6 +132,7 @@ impl Journaled {
             first,
             // A turn that was begun before may have inputs waiting that no receipt has told us of.
             input_waits: resumed,
+            meter,
         }
     }
 
@@ -216,6 +225,35 @@ impl Journaled {
     }
 
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
+        let metering = self.meter.as_mut().map(|meter| {
+            if then != Then::GoOn {
+                meter.let_go();
+            }
+            meter.take(self.world.clock.now())
+        });
+        self.commit_metered(then, metering).await
+    }
+
+    /// Writes what was noted, and reserves for an effect.
+    async fn commit_holding(&mut self, metering: Metering) -> Result<Reserved, Error> {
+        let receipt = self.commit_metered(Then::GoOn, Some(metering)).await?;
+        let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
+        let short = match receipt.held {
+            Some(Held::No(short)) => Some(short),
+            Some(Held::Yes { low, .. }) => {
+                let Lease { session, turn, .. } = self.lease;
+                for short in low {
+                    let low = || LiveKind::BudgetLow { budget: named(&short) };
+                    self.world.hub.tell(session, || Live { turn, what: low() });
+                }
+                None
+            }
+            None => None,
+        };
+        Ok(Reserved { last, short })
+    }
+
+    async fn commit_metered(&mut self, then: Then, metering: Option<Metering>) -> Result<Receipt, Error> {
         let mut facts = std::mem::take(&mut self.noted);
         let mut blobs = Vec::new();
         let begin = self.begin.take();
@@ -229,7 +267,8 @@ impl Journaled {
         let files = std::mem::take(&mut self.files).into_iter().map(Filed::Here).collect();
         let partial = std::mem::take(&mut self.partial);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
-        let receipt = self.write(Commit { lease, now, facts, values, blobs, files, partial, then }).await?;
+        let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, then };
+        let receipt = self.write(commit).await?;
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }
@@ -248,6 +287,31 @@ impl Journaled {
 fn may_be_written_later(error: &Error) -> bool {
     use Kind::{AttachmentSwept, AttachmentUnavailable, StoreBusy, StoreFull};
     matches!(error.kind(), StoreFull | StoreBusy | AttachmentUnavailable | AttachmentSwept)
+}
+
+impl Asker for Journaled {
+    async fn keep(&mut self, said: Said) -> Result<(), Error> {
+        (self.partial, self.keeps_text) = (Partial::Keep(said), true);
+        self.commit(Then::GoOn).await.map(drop)
+    }
+
+    async fn reserve(&mut self, hold: Hold) -> Result<Reserved, Error> {
+        let Some(meter) = &mut self.meter else {
+            return Ok(Reserved { last: self.flush().await?, short: None });
+        };
+        if meter.begin(&hold) {
+            return Ok(Reserved { last: self.flush().await?, short: None });
+        }
+        meter.let_go();
+        let metering = Metering { hold: Some(hold), ..meter.take(self.world.clock.now()) };
+        self.commit_holding(metering).await
+    }
+
+    fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
+        if let Some(meter) = &mut self.meter {
+            meter.settle(key, used);
+        }
+    }
 }
 
 impl Host for Journaled {
@@ -289,11 +353,6 @@ impl Host for Journaled {
         self.files.extend(files);
     }
 
-    async fn keep(&mut self, said: Said) -> Result<(), Error> {
-        (self.partial, self.keeps_text) = (Partial::Keep(said), true);
-        self.commit(Then::GoOn).await.map(drop)
-    }
-
     async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
         if !self.keeps_text {
             return Ok(None);
@@ -308,6 +367,24 @@ impl Host for Journaled {
         }
         let receipt = self.commit(Then::GoOn).await?;
         Ok(receipt.places.last().map_or(Seq(0), |place| place.seq))
+    }
+
+    fn is_metered(&self) -> bool {
+        self.meter.is_some()
+    }
+
+    async fn reserve_ahead(&mut self, hold: Hold) -> Result<(), Error> {
+        let Some(meter) = &mut self.meter else { return self.flush().await.map(drop) };
+        if self.noted.is_empty() {
+            return Ok(());
+        }
+        meter.let_go();
+        let metering = Metering { hold: Some(hold.clone()), ..meter.take(self.world.clock.now()) };
+        let Reserved { short, .. } = self.commit_holding(metering).await?;
+        if let (Some(meter), None) = (&mut self.meter, short) {
+            meter.is_held(hold);
+        }
+        Ok(())
     }
 
     async fn reread(&mut self) -> Result<(), Error> {
@@ -384,6 +461,10 @@ impl Host for Journaled {
     }
 
     async fn hand_back(&mut self) -> Result<Driven, Error> {
+        if let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_ready()) {
+            meter.let_go();
+            self.commit(Then::GoOn).await?;
+        }
         self.flush().await?;
         self.store.hand_back(self.lease.clone(), self.world.clock.now()).await?;
         Ok(Driven::HandedBack)
@@ -391,6 +472,9 @@ impl Host for Journaled {
 
     async fn finish(&mut self, done: Done) -> Result<Driven, Error> {
         let Done { end, messages } = done;
+        if let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled) {
+            meter.stands_at(before, &messages);
+        }
         let then = match &end {
             End::Answered { .. } => Then::EndUnlessJoined(end.clone()),
             _ => Then::End(end.clone()),

@@ -21,6 +21,7 @@ pub mod host;
 pub mod inline;
 pub mod journaled;
 pub mod live;
+mod meter;
 pub mod model;
 pub mod outfit;
 pub mod output;

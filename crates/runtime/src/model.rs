@@ -3,8 +3,10 @@ use crate::asking::{Asked, Asking, Audience, failed};
 use crate::drive::Turn;
 use crate::files;
 use crate::host::Host;
+use crate::meter::{most_of, named};
 use crate::room::Room;
 use outlast_kernel::step::{CallModel, Step};
+use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::Error;
 use outlast_vocab::effect::ModelCall;
@@ -28,7 +30,10 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     if let Some(reason) = turn.cancel.reason() {
         return Ok(ask.cancel(reason));
     }
-    host.flush().await?;
+    // Where something is counted, what was noted is written together with what is reserved for the call.
+    if !host.is_metered() {
+        host.flush().await?;
+    }
     let (provider, info) = match turn.world.model(&turn.outfit.package.model) {
         Ok(found) => found,
         Err(error) => return Ok(ask.resume(failed(&error, false))),
@@ -36,22 +41,21 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let window = info.window_bytes.min(turn.world.limits.view_bytes);
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
     let room = Room { provider, info, window };
-    let effect = ask.effect(host.place());
     let mut at_once = false;
-    let asked = loop {
+    let (effect, asked) = loop {
         let shorter = tokio::select! {
             biased;
             made = room.make(turn, &ask, at_once, host) => made?,
             reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
         };
-        let asked = tokio::select! {
+        let (effect, asked) = tokio::select! {
             biased;
-            asked = show(turn, &ask, (provider, info), &effect, host) => asked?,
+            asked = show(turn, &ask, (provider, info), host) => asked?,
             reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
         };
         // What was too long for the model is made shorter and shown again, as long as that makes a difference.
         if at_once && !shorter || !asked.is_too_long() {
-            break asked;
+            break (effect, asked);
         }
         at_once = true;
     };
@@ -61,6 +65,11 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
             let deadline = turn.world.clock.now().after(pause);
             return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
         }
+        Asked::Short(short) if short.pauses => {
+            let key = ask.key().budget(host.history().times_short(ask.key()));
+            return Ok(ask.wait(Wait { key, kind: WaitKind::Budget, deadline: None }));
+        }
+        Asked::Short(short) => return Ok(ask.out_of(named(&short))),
     };
     let (key, command) = (ask.key().clone(), effect.into());
     host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
@@ -72,13 +81,30 @@ async fn show<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
     (provider, info): (&dyn ModelProvider, ModelInfo),
-    effect: &ModelCall,
     host: &mut H,
-) -> Result<Asked, Error> {
+) -> Result<(ModelCall, Asked), Error> {
     let history = host.conversation().messages().clone();
     let now = host.conversation().shown(ask.messages());
     let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
     let said = if info.goes_on { host.said(ask.key()).await? } else { None };
+    // Where it stands is known once what was noted is written.
+    let draft = ask.effect(None);
+    let request = ModelRequest {
+        system: &turn.outfit.package.system,
+        history: &history,
+        turn: &now,
+        tools: &turn.outfit.contracts,
+        session: turn.caller.session,
+        files: &files,
+        ..ModelRequest::bare(&draft)
+    };
+    let most = most_of(turn.world, info, &request);
+    if host.is_metered()
+        && let Some(short) = host.reserve(Hold::new(ask.key().clone(), most)).await?.short
+    {
+        return Ok((draft, Asked::Short(short)));
+    }
+    let effect = ask.effect(host.place());
     let asking = Asking {
         world: turn.world,
         caller: turn.caller,
@@ -90,15 +116,9 @@ async fn show<H: Host>(
         in_line: host.history().times_in_line(ask.key()),
         tier: host.tier(),
         audience: Audience::Watchers,
+        most,
     };
-    let request = ModelRequest {
-        system: &turn.outfit.package.system,
-        history: &history,
-        turn: &now,
-        tools: &turn.outfit.contracts,
-        session: turn.caller.session,
-        files: &files,
-        ..ModelRequest::bare(effect)
-    };
-    asking.ask(request, said.unwrap_or_default(), host).await
+    let request = ModelRequest { call: &effect, ..request };
+    let asked = asking.ask(request, said.unwrap_or_default(), host).await?;
+    Ok((effect, asked))
 }

@@ -4,11 +4,13 @@ use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
 use crate::governor::Governor;
 use crate::live::Hub;
+use crate::meter::told_of;
 use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_ports::store::Store;
+use outlast_vocab::budget::Budgets;
 use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, Ruling, approved_form};
@@ -38,6 +40,8 @@ pub struct World {
     pub governor: Governor,
     /// Where the contents of attachments lie, unless that is the database.
     pub contents: Option<Arc<dyn Contents>>,
+    /// Whether an operator has set a budget, so that turns of agents without one are counted too.
+    pub(crate) budgets_set: AtomicBool,
 }
 
 impl World {
@@ -51,7 +55,20 @@ impl World {
     ) -> Self {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
         let governor = Governor::default();
-        Self { models, tools, clock, entropy, limits, hub, files, governor, contents: None }
+        let budgets_set = AtomicBool::new(false);
+        Self { models, tools, clock, entropy, limits, hub, files, governor, contents: None, budgets_set }
+    }
+
+    /// Whether an operator has set a budget.
+    pub(crate) fn budgets_are_set(&self) -> bool {
+        self.budgets_set.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether an operator has set a budget.
+    pub(crate) async fn look_at_budgets(&self, store: &dyn Store) -> Result<(), Error> {
+        let set = store.budgets_are_set().await?;
+        self.budgets_set.store(set, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The attachments of a database.
@@ -80,6 +97,8 @@ pub struct Outfit {
     pub tools: Hash,
     /// The version of its policy.
     pub policy: Hash,
+    /// What its turns may use.
+    pub budgets: Arc<Budgets>,
     /// What is stored: what a turn is pinned to.
     blob: Vec<u8>,
     /// Whether this process has stored it.
@@ -89,7 +108,15 @@ pub struct Outfit {
 impl Outfit {
     /// Resolves a package. A model or a tool that is not here is an error now, not in the middle of a turn (R1.5).
     pub fn new(package: Package, world: &World) -> Result<Self, Error> {
-        world.model(&package.model)?;
+        let (_, info) = world.model(&package.model)?;
+        if package.budgets.bounds_money() && info.prices.is_none() {
+            let (agent, model) = (&package.agent, &package.model);
+            let detail = format!(
+                "the agent `{agent}` has a budget in money, but nobody knows what the model `{model}` costs; give it a \
+                 price in `outlast.toml`, or bound tokens"
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
         let contract = |name| {
             world.tools.contract(name).cloned().ok_or_else(|| {
                 let detail =
@@ -132,7 +159,8 @@ impl Outfit {
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
         let blob = canon::to_string(&pinned).into_bytes();
         let (fingerprint, policy) = (Hash::of(&blob), package.policy.version());
-        Self { package, fingerprint, contracts, tools, policy, blob, stored: AtomicBool::new(false) }
+        let budgets = Arc::new(package.budgets.clone());
+        Self { package, fingerprint, contracts, tools, policy, budgets, blob, stored: AtomicBool::new(false) }
     }
 
     /// What the policy decides of a call: nothing where no rule fits, an error where a rule forbids it. The only way to a call
@@ -157,6 +185,16 @@ impl Outfit {
     /// The form in which somebody approves a call: what runs later must have it too.
     pub(crate) fn form(&self, call: &PreparedCall, definition: &Contract) -> Hash {
         approved_form(&call.tool, canon::fingerprint(definition), &call.arguments, self.policy)
+    }
+
+    /// Bytes that the model is told besides the conversation.
+    pub(crate) fn told_bytes(&self) -> usize {
+        self.package.system.len() + told_of(&self.contracts)
+    }
+
+    /// Tokens that one reply may have, where what turns use is counted.
+    pub(crate) fn reply_tokens(&self, world: &World) -> u32 {
+        self.budgets.reply_tokens.unwrap_or(world.limits.reply_tokens)
     }
 
     /// What is to be stored, unless this process has stored it before.

@@ -2,9 +2,10 @@
 use crate::asking::{Asked, Asking, Audience};
 use crate::drive::Turn;
 use crate::host::Host;
-use crate::inline::Inline;
+use crate::meter::{most_of, short_of};
 use outlast_kernel::conversation::{Need, Plan};
 use outlast_kernel::step::CallModel;
+use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::message::{Message, json_size, text_of};
@@ -46,7 +47,7 @@ impl Room<'_> {
         let Plan { through, here, to_summarise } = plan;
         let shorter = match to_summarise {
             None => Shorter::Results,
-            Some(messages) => match self.summarise(turn, &key, &messages).await? {
+            Some(messages) => match self.summarise(turn, &key, &messages, host).await? {
                 Ok(Reply { parts, usage, cost, .. }) => {
                     Shorter::Summary { text: text_of(&parts).into_owned(), usage, cost }
                 }
@@ -62,11 +63,12 @@ impl Room<'_> {
     }
 
     /// Asks the model for a summary; the inner error is its own.
-    async fn summarise(
+    async fn summarise<H: Host>(
         &self,
         turn: &Turn<'_>,
         key: &ReplayKey,
         messages: &[Message],
+        host: &mut H,
     ) -> Result<Result<Reply, Error>, Error> {
         let text = [Message::user(told(messages, self.window / 10 * 7))];
         let effect = ModelCall {
@@ -77,6 +79,18 @@ impl Room<'_> {
             options: Generation::default(),
             output: None,
         };
+        let request = ModelRequest {
+            system: SUMMARISE,
+            turn: &text,
+            session: turn.caller.session,
+            ..ModelRequest::bare(&effect)
+        };
+        let most = most_of(turn.world, self.info, &request);
+        if host.is_metered()
+            && let Some(short) = host.reserve(Hold::new(key.clone(), most)).await?.short
+        {
+            return Ok(Err(short_of(&short)));
+        }
         let asking = Asking {
             world: turn.world,
             caller: turn.caller,
@@ -88,14 +102,9 @@ impl Room<'_> {
             in_line: 0,
             tier: crate::host::Tier::Ephemeral,
             audience: Audience::Nobody,
+            most,
         };
-        let request = ModelRequest {
-            system: SUMMARISE,
-            turn: &text,
-            session: turn.caller.session,
-            ..ModelRequest::bare(&effect)
-        };
-        Ok(match asking.ask(request, String::new(), &mut Inline::default()).await? {
+        Ok(match asking.ask(request, String::new(), host).await? {
             Asked::Outcome(ModelOutcome::Reply(reply)) if !text_of(&reply.parts).trim().is_empty() => {
                 Ok(reply)
             }
@@ -103,6 +112,7 @@ impl Room<'_> {
                 Err(Error::new(outlast_vocab::Kind::ModelRejected, "the model gave no summary"))
             }
             Asked::Outcome(ModelOutcome::Failed(failed)) => Err(failed.failure.into()),
+            Asked::Short(short) => Err(short_of(&short)),
         })
     }
 }

@@ -10,14 +10,17 @@ mod nested;
 use crate::cancel::Cancel;
 use crate::host::Tier;
 use crate::inline::not_durable;
+use crate::meter::short_of;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
 use outlast_kernel::replay::History;
+use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::contents::cut;
 use outlast_ports::filed::Lies;
 use outlast_ports::service::CallScope;
 use outlast_ports::store::{AttachmentView, Store, Upload, ValueWrite};
 use outlast_ports::{Answer, BoxFuture};
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{AwaitEvent, DirectCall, DurableStep, Effect, Reply, Sleep, Slept, StepOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::id::AttachmentId;
@@ -43,6 +46,10 @@ pub(crate) enum FromCall {
     Note(Fact),
     /// Something that must be durable before the call goes on, with what is written together with it.
     Record(Fact, Written, oneshot::Sender<()>),
+    /// Something that the call is about to use, and who waits for the word on it.
+    Reserve(Hold, oneshot::Sender<Option<Short>>),
+    /// What was used of what was reserved.
+    Settle(Vec<Settlement>),
     /// The call at this place of the batch holds still.
     Waits(usize, Wait),
 }
@@ -59,6 +66,8 @@ pub(crate) struct Scope {
     pub(crate) turn: TurnId,
     pub(crate) outfit: Arc<Outfit>,
     pub(crate) lease: u64,
+    /// Whether what it uses is counted.
+    pub(crate) metered: bool,
     pub(crate) class: EffectClass,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
@@ -85,6 +94,8 @@ pub(crate) struct Used {
     made: Vec<Undoable>,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
+    /// What was used of what was reserved.
+    settled: Vec<Settlement>,
     holds_still: bool,
     /// What was answered in this drive; it stays answered when the call is tried again.
     answered: History,
@@ -166,6 +177,7 @@ impl Scope {
 
     /// Makes a fact durable together with what follows from it: both or neither.
     async fn record_with(&self, fact: Fact, written: Written) {
+        self.tell_settled().await;
         let (done, durable) = oneshot::channel();
         let _ = self.to_driver.send(FromCall::Record(fact, written, done)).await;
         if durable.await.is_err() {
@@ -176,9 +188,53 @@ impl Scope {
 
     /// Tells the driver that the call holds still. It is dropped there and runs again when the wait is over.
     async fn hold_still<T>(&self, wait: Wait) -> T {
+        self.tell_settled().await;
         self.used().holds_still = true;
         let _ = self.to_driver.send(FromCall::Waits(self.child, wait)).await;
         pending().await
+    }
+
+    /// Reserves for something that the call is about to do. Where a budget is short, the call holds still until it is raised,
+    /// or is told so.
+    pub(crate) async fn reserve(&self, hold: Hold) -> Result<(), Error> {
+        let key = hold.key.clone();
+        match self.try_to_reserve(hold).await {
+            None => Ok(()),
+            Some(short) if short.pauses => {
+                let key = key.budget(self.history.times_short(&key));
+                self.hold_still(Wait { key, kind: WaitKind::Budget, deadline: None }).await
+            }
+            Some(short) => Err(short_of(&short)),
+        }
+    }
+
+    /// Reserves, or says which budget is short.
+    async fn try_to_reserve(&self, hold: Hold) -> Option<Short> {
+        if !self.metered {
+            return None;
+        }
+        self.tell_settled().await;
+        let (word, short) = oneshot::channel();
+        let _ = self.to_driver.send(FromCall::Reserve(hold, word)).await;
+        match short.await {
+            Ok(short) => short,
+            // The write failed and with it the turn; the driver drops this call.
+            Err(_) => pending().await,
+        }
+    }
+
+    /// Says what was used of it, with the next fact or wish of this call.
+    fn settle(&self, key: ReplayKey, used: Option<Amount>) {
+        if self.metered {
+            self.used().settled.push(Settlement { key, used });
+        }
+    }
+
+    async fn tell_settled(&self) {
+        let settled = std::mem::take(&mut self.used().settled);
+        if !settled.is_empty() {
+            let _ = self.to_driver.send(FromCall::Settle(settled)).await;
+        }
     }
 
     async fn run_step(&self, name: &str, input: Value, run: Answer<'_, Value>) -> Result<Value, Error> {

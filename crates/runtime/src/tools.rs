@@ -2,7 +2,8 @@
 //! parallel as far as it may (R6.5, R6.6).
 use crate::call::perform;
 use crate::drive::Turn;
-use crate::host::Host;
+use crate::host::{Host, Reserved};
+use crate::meter::{calls, hold_calls, most, named, short_of};
 use crate::projection::Held;
 use crate::scope::{FromCall, Scope, Used, Written};
 use crate::undo::undoable;
@@ -13,10 +14,12 @@ use outlast_kernel::batch::Batch;
 use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
 use outlast_kernel::step::{RunTools, Step};
 use outlast_kernel::transcript::{result_of, result_of_resolution};
+use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::tool::Probe;
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
-use outlast_vocab::message::ToolResult;
+use outlast_vocab::message::{Message, ToolName, ToolResult};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -28,6 +31,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
+/// Bytes of a message around a result, at most.
+const RESULT_BYTES: usize = 64;
+
 /// Messages that calls of one batch may have under way to the driver.
 const MESSAGES: usize = 64;
 
@@ -36,7 +42,18 @@ struct Slot {
     key: ReplayKey,
     claim: ClaimRef,
     class: EffectClass,
+    /// Its tool, unless it was refused.
+    tool: Option<ToolName>,
     state: State,
+}
+
+/// A batch whose calls are claimed.
+struct Claimed {
+    slots: Vec<Slot>,
+    /// What they may use at most.
+    most: Amount,
+    /// The budget that has not enough left for them, if one has not.
+    short: Option<Short>,
 }
 
 enum State {
@@ -58,9 +75,21 @@ pub(crate) enum Came {
 
 /// Runs the batch until every call has a result or the turn holds still.
 pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
-    let mut slots = claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
+    let Claimed { mut slots, most, short } =
+        claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
     if let Some(failure) = interrupts(&slots) {
         return Ok(batch.fail(failure));
+    }
+    match short {
+        Some(short) if short.pauses => {
+            let key = batch.key().budget(host.history().times_short(batch.key()));
+            return Ok(batch.wait(vec![Wait { key, kind: WaitKind::Budget, deadline: None }]));
+        }
+        Some(short) => {
+            refuse(&slots, &short, host);
+            return Ok(batch.out_of(named(&short)));
+        }
+        None => {}
     }
     let waits = loop {
         match work(turn, &mut slots, batch.takes_back(), host).await? {
@@ -73,10 +102,17 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
             }
         }
     };
-    host.flush().await?;
     if !waits.is_empty() {
+        host.flush().await?;
         return Ok(batch.wait(waits));
     }
+    host.settle(batch.key(), Some(used_of(turn, &slots, most)));
+    let results = slots.iter().filter_map(|slot| match &slot.state {
+        State::Settled(result) => Some(result),
+        State::Run(..) | State::Pending(_) => None,
+    });
+    let next = batch.next_model().map(|(key, messages)| Next { key, messages, results: results.collect() });
+    next_call(turn, next, host).await?;
     let mut step = Step::RunTools(batch);
     for (index, slot) in slots.into_iter().enumerate() {
         step = match (step, slot.state) {
@@ -85,6 +121,27 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
         };
     }
     Ok(step)
+}
+
+/// The model call that follows a batch.
+struct Next<'b> {
+    key: ReplayKey,
+    /// The messages of the turn before the results.
+    messages: &'b [Message],
+    results: Vec<&'b ToolResult>,
+}
+
+/// Writes the last answers of a batch, together with what is reserved for the model call that follows.
+async fn next_call<H: Host>(turn: &Turn<'_>, next: Option<Next<'_>>, host: &mut H) -> Result<(), Error> {
+    let known = turn.world.model(&turn.outfit.package.model).map(|(_, info)| info);
+    let (Some(Next { key, messages, results }), Ok(info), true) = (next, known, host.is_metered()) else {
+        return host.flush().await.map(drop);
+    };
+    let said: usize = messages.iter().map(Message::size).sum();
+    let told: usize = results.iter().map(|result| result.size() + RESULT_BYTES).sum();
+    let bytes = turn.outfit.told_bytes() + host.conversation().size() + said + told;
+    let most = most(info, bytes, turn.outfit.reply_tokens(turn.world));
+    host.reserve_ahead(Hold::new(key, most)).await
 }
 
 /// A rule that ends the turn because of one call lets none of its neighbours run.
@@ -115,7 +172,7 @@ fn interrupts(slots: &[Slot]) -> Option<Failure> {
 }
 
 /// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
-async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Vec<Slot>, Error> {
+async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Claimed, Error> {
     let history = host.history().clone();
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;
@@ -135,19 +192,59 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     refuse_all_if_interrupted(&mut calls);
     let command = ToolBatch { calls: calls.clone() }.into();
     host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
-    let asked = host.flush().await?;
+    let most = most_of(turn, calls.iter());
+    let Reserved { last: asked, short } = reserve(batch.key(), most, host).await?;
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let key = batch.key().child(index, call.model_id().as_str());
+        let tool = call.runs().cloned();
         let (class, state) = match call {
             BatchCall::Run(call) => (call.class, State::Run(call, 1)),
             BatchCall::Refused(refused) => {
                 (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure)))
             }
         };
-        Slot { key, claim: ClaimRef { asked, child }, class, state }
+        Slot { key, claim: ClaimRef { asked, child }, class, tool, state }
     });
-    Ok(slots.collect())
+    Ok(Claimed { slots: slots.collect(), most, short })
+}
+
+/// Writes the claims, and reserves for the calls. No budget keeps a turn from taking back what it did.
+async fn reserve<H: Host>(batch: &ReplayKey, most: Amount, host: &mut H) -> Result<Reserved, Error> {
+    if most == Amount::ZERO || batch.is_undo() {
+        return Ok(Reserved { last: host.flush().await?, short: None });
+    }
+    host.reserve(hold_calls(batch.clone(), most)).await
+}
+
+/// What the calls of a batch may use at most.
+fn most_of<'c>(turn: &Turn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> Amount {
+    calls(batch.filter_map(|call| match call {
+        BatchCall::Run(call) => Some(contract(turn, call)),
+        BatchCall::Refused(_) => None,
+    }))
+}
+
+/// What they used: a call that failed costs nothing.
+fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
+    let failed = slots.iter().filter_map(|slot| match &slot.state {
+        State::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
+            slot.tool.as_ref()
+        }
+        _ => None,
+    });
+    let failed =
+        calls(failed.map(|tool| turn.outfit.contracts.iter().find(|contract| contract.name == *tool)));
+    Amount { calls: most.calls, ..most.without(failed) }
+}
+
+/// Answers the calls that a budget has not enough left for. None of them ran.
+fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
+    for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
+        let result = ToolResult::Err(Failure::from(&short_of(short)));
+        let outcome = ToolOutcome::Done(result).into();
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+    }
 }
 
 /// Takes a batch over from the journal. What was interrupted is ruled on, and the ruling is durable before anything
@@ -157,7 +254,7 @@ async fn take_over<H: Host>(
     batch: &ReplayKey,
     recorded: &RecordedBatch,
     host: &mut H,
-) -> Result<Vec<Slot>, Error> {
+) -> Result<Claimed, Error> {
     let history = host.history().clone();
     let mut slots = Vec::new();
     for (index, call) in recorded.calls.iter().enumerate() {
@@ -182,10 +279,12 @@ async fn take_over<H: Host>(
                 (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
             }
         };
-        slots.push(Slot { key, claim, class, state });
+        slots.push(Slot { key, claim, class, tool: call.call.runs().cloned(), state });
     }
-    host.flush().await?;
-    Ok(slots)
+    let most = most_of(turn, recorded.calls.iter().map(|recorded| &recorded.call));
+    let runs = slots.iter().any(|slot| matches!(slot.state, State::Run(..)));
+    let Reserved { short, .. } = reserve(batch, if runs { most } else { Amount::ZERO }, host).await?;
+    Ok(Claimed { slots, most, short })
 }
 
 /// Rules on a call that was begun and has no outcome (R3.4).
@@ -308,8 +407,9 @@ async fn work<H: Host>(
             }
             came = poll_immediate(running.next()).await.flatten();
         }
-        // An answer that must not be asked for again is durable at once; pure ones wait for their neighbours.
-        if keep {
+        // An answer that must not be asked for again is durable at once; pure ones wait for their neighbours. The last ones are
+        // written by who asked for all of them.
+        if keep && slots.iter().any(|slot| !matches!(slot.state, State::Settled(_))) {
             host.flush().await?;
         }
     }
@@ -353,6 +453,16 @@ async fn take<H: Host>(
             host.flush().await?;
             // The call may have been dropped meanwhile; the fact stands.
             let _ = done.send(());
+        }
+        FromCall::Reserve(hold, word) => {
+            let short = host.reserve(hold).await?.short;
+            // The call may have been dropped meanwhile; what is reserved counts as used then.
+            let _ = word.send(short);
+        }
+        FromCall::Settle(settled) => {
+            for Settlement { key, used } in settled {
+                host.settle(&key, used);
+            }
         }
         FromCall::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
     }
@@ -441,6 +551,7 @@ fn start<'a, H: Host>(
         turn: turn.caller.turn,
         outfit: turn.outfit.clone(),
         lease: turn.lease,
+        metered: host.is_metered(),
         class: slot.class,
         child: index,
         key: slot.key.clone(),

@@ -10,6 +10,7 @@ use crate::events::Events;
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
 use crate::live::Listener;
+use crate::meter::Meter;
 use crate::outfit::{Outfit, World};
 use crate::output::check_schema;
 use crate::recent::Recent;
@@ -25,6 +26,7 @@ use outlast_ports::store::{
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::message::Part;
 use outlast_vocab::package::{Package, Pinned};
@@ -165,6 +167,7 @@ impl Runtime {
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
         let world = Arc::new(World { contents, ..world });
         let outfit = Arc::new(Outfit::new(package, &world)?);
+        world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let deliveries = Deliveries::open(world.clone(), store.clone(), worker, sinks).await?;
         let inner = Arc::new(Inner {
@@ -267,7 +270,6 @@ impl Runtime {
         let accept = Accept {
             target,
             turn: TurnId::fresh(now, inner.world.entropy.for_id()),
-            parts,
             key,
             delivery,
             head,
@@ -277,7 +279,9 @@ impl Runtime {
             files: Vec::new(),
             now,
             taker: inner.taker(now),
+            first: Meter::first(&inner.outfit, &inner.world, &parts, files.iter().map(Filed::bytes).sum()),
             queued_most: inner.world.limits.queued_inputs,
+            parts,
         };
         let accepted = self.accept(accept, files).await?;
         inner.outfit.was_stored();
@@ -373,6 +377,14 @@ impl Runtime {
         let resolved = self.approvals().decide(id, approval, self.now()).await?;
         self.inner.wake.notify_one();
         Ok(resolved)
+    }
+
+    /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
+    pub async fn set_budget(&self, purse: Purse, budget: Option<Budget>) -> Result<(), Error> {
+        self.inner.store.set_budget(purse, budget, self.now()).await?;
+        self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
+        self.inner.wake.notify_one();
+        Ok(())
     }
 
     /// The key that resolves a wait of a turn.
@@ -560,11 +572,12 @@ impl Drive<'_> {
     /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
     async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records } = work;
+        let Work { lease, index, head, parent, claims, mut records, mut held } = work;
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
-            let opening = |history| Opening {
+            let held = held.take();
+            let opening = |history, outfit: &Outfit| Opening {
                 world: self.inner.world.clone(),
                 store: self.inner.store.clone(),
                 secret: self.inner.secret,
@@ -576,8 +589,9 @@ impl Drive<'_> {
                 parent,
                 recent: self.inner.recent.clone(),
                 first,
+                meter: Meter::of(outfit, &self.inner.world, held.as_ref(), index),
             };
-            let driven = self.once(records, index, claims, &opening).await;
+            let driven = self.once(records, index, claims, &lease, &opening).await;
             let error = match driven {
                 Ok(Driven::Again) => {
                     records = self.inner.store.turn_records(lease.turn).await?;
@@ -611,9 +625,9 @@ impl Drive<'_> {
         records: Vec<Record>,
         index: u32,
         claims: u32,
-        opening: &impl Fn(History) -> Opening,
+        lease: &Lease,
+        opening: &impl Fn(History, &Outfit) -> Opening,
     ) -> Result<Driven, Error> {
-        let Opening { lease, .. } = opening(History::default());
         let history = History::of(records)?;
         if let Some(reason) = history.cancelled() {
             self.wish.canceller.cancel(reason);
@@ -628,14 +642,14 @@ impl Drive<'_> {
         })?;
         if claims > self.inner.world.limits.claims_without_progress {
             let outfit = self.inner.outfit.clone();
-            return Journaled::open(opening(history), &outfit)
+            return Journaled::open(opening(history, &outfit), &outfit)
                 .close(End::Sealed { claims: claims - 1 })
                 .await;
         }
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
         let outfit = self.outfit(pinned).await?;
-        let mut host = Journaled::open(opening(history), &outfit);
+        let mut host = Journaled::open(opening(history, &outfit), &outfit);
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
@@ -672,7 +686,7 @@ impl Drive<'_> {
         error: &Error,
         records: Vec<Record>,
         index: u32,
-        opening: &impl Fn(History) -> Opening,
+        opening: &impl Fn(History, &Outfit) -> Opening,
     ) -> Result<Driven, Error> {
         tracing::error!(%error, "the turn cannot go on as it is");
         let history = History::of(records)?;
@@ -683,7 +697,8 @@ impl Drive<'_> {
         let end =
             |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
         let stop = stop.map(end);
-        let mut host = Journaled::open(opening(history), &self.inner.outfit);
+        let outfit = &self.inner.outfit;
+        let mut host = Journaled::open(opening(history, outfit), outfit);
         let failure = Failure::from(error);
         match (error.class(), stop) {
             (_, Some(end)) => host.close(end).await,
@@ -791,6 +806,7 @@ impl Keeper {
             return Ok(false);
         }
         inner.deliveries.ring();
+        inner.world.look_at_budgets(inner.store.as_ref()).await?;
         pass_on_cancels(inner).await?;
         Ok(true)
     }

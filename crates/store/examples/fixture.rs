@@ -71,6 +71,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         files: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
+        first: None,
         queued_most: 1,
     };
     let work = store.accept(accept).await?.work;

@@ -12,10 +12,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -206,6 +206,33 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_turn ON deliveries (turn);
 CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn) WHERE due_at IS NOT NULL;
 CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NULL;
+";
+
+// Budgets: what was used and reserved, by whose it is; `budget` is what an operator set. Amounts are JSON, because every
+// database counts them in the ledger and none in SQL. Waits are found by their kind.
+const VERSION_5: &str = "
+CREATE TABLE purses (
+    name TEXT NOT NULL PRIMARY KEY,
+    budget TEXT,
+    spent TEXT NOT NULL,
+    held TEXT NOT NULL,
+    lost TEXT NOT NULL,
+    standing TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX purses_set ON purses (name) WHERE budget IS NOT NULL;
+
+CREATE TABLE holds (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    most TEXT NOT NULL,
+    purses TEXT NOT NULL,
+    PRIMARY KEY (turn, key)
+) STRICT, WITHOUT ROWID;
+
+ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+UPDATE waits SET kind = json_extract(wait, '$.kind');
+CREATE INDEX waits_kind ON waits (kind, turn);
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

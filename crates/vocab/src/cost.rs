@@ -23,6 +23,16 @@ impl Cost {
     /// Nothing.
     pub const ZERO: Self = Self(0);
 
+    /// What is left of it without the other; nothing if that is more.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    pub(crate) const fn picos(self) -> u128 {
+        self.0 as u128
+    }
+
     fn times(self, tokens: u64) -> Self {
         Self(self.0.saturating_mul(tokens))
     }
@@ -133,6 +143,11 @@ impl TryFrom<PerMillion> for Prices {
 }
 
 impl Prices {
+    /// What so many tokens cost at most, read and said, whatever the prompt cache does.
+    pub fn most(&self, read: u64, said: u64) -> Cost {
+        self.input.max(self.cache_read).max(self.cache_write).times(read) + self.output.times(said)
+    }
+
     /// What this usage costs. Thinking is charged as output.
     pub fn of(&self, usage: &Usage) -> Cost {
         let Usage { input, cache_read, cache_write, output, reasoning } = *usage;

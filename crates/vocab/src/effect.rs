@@ -384,6 +384,14 @@ impl BatchCall {
         }
     }
 
+    /// The tool that runs, unless the call was refused.
+    pub fn runs(&self) -> Option<&ToolName> {
+        match self {
+            Self::Run(call) => Some(&call.tool),
+            Self::Refused(_) => None,
+        }
+    }
+
     /// The call as a model would have asked for it.
     pub fn to_use(&self) -> ToolUse {
         let arguments = match self {

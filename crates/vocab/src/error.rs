@@ -183,6 +183,8 @@ kinds! {
     ApprovalNotFound = "approval.not_found", Reject, 404;
     /// Somebody who may not approve this tried to.
     ApprovalForbidden = "approval.forbidden", Reject, 403;
+    /// A budget has not enough left for what was asked.
+    BudgetExceeded = "budget.exceeded", Reject, 402;
     /// The process died while an at-most-once tool ran: nobody knows whether it happened.
     ToolOutcomeUnknown = "tool.outcome_unknown", Park, 409;
     /// A call was left without a result when its branch was forked or rewound.

@@ -95,6 +95,11 @@ pub enum LiveKind {
         /// Which call.
         key: ReplayKey,
     },
+    /// Little is left of a budget.
+    BudgetLow {
+        /// Of which, and what of it.
+        budget: String,
+    },
     /// The turn cannot be written now. It holds what it knows and writes it when that is possible.
     Held {
         /// Why.

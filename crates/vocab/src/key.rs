@@ -129,6 +129,17 @@ impl ReplayKey {
         self.0.rsplit('/').next().is_some_and(|last| last.starts_with("line:"))
     }
 
+    /// The `number`-th wait of an effect for a budget that is large enough.
+    #[must_use]
+    pub fn budget(&self, number: u32) -> Self {
+        self.under(format_args!("budget:{number}"))
+    }
+
+    /// Whether this is a wait for a budget.
+    pub fn is_budget(&self) -> bool {
+        self.0.rsplit('/').next().is_some_and(|last| last.starts_with("budget:"))
+    }
+
     /// The wait for a person after the turn got stuck for the `number`-th time.
     #[must_use]
     pub fn stuck(&self, number: u32) -> Self {

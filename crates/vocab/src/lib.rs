@@ -4,6 +4,7 @@
 //! Reading order: [`id`] and [`error`], then [`message`] and [`tool`], then [`effect`], [`envelope`] and [`record`],
 //! which together are the journal's format.
 
+pub mod budget;
 pub mod canon;
 pub mod cost;
 pub mod effect;

@@ -57,6 +57,8 @@ pub struct Limits {
     pub keep_every: Duration,
     /// Bytes in one model reply.
     pub reply_bytes: usize,
+    /// Tokens that are reserved for one reply, and asked for at most, where a budget counts and says nothing else.
+    pub reply_tokens: u32,
     /// Tool calls in one reply.
     pub tools_per_reply: usize,
     /// Tool calls that run at the same time in one turn.
@@ -141,6 +143,7 @@ impl Default for Limits {
             keep_bytes: 2 << 10,
             keep_every: Duration::from_secs(1),
             reply_bytes: 4 << 20,
+            reply_tokens: 8_192,
             tools_per_reply: 64,
             parallel_tools: 8,
             tool_deadline: Duration::from_mins(2),

@@ -2,6 +2,7 @@
 //!
 //! A turn names the fingerprint of what it is pinned to, so a later edit or deploy never changes a turn that is running or
 //! replayed.
+use crate::budget::Budgets;
 use crate::message::{ModelName, ToolName};
 use crate::policy::Policy;
 use crate::tool::Contract;
@@ -23,6 +24,9 @@ pub struct Package {
     /// What its calls may do.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
+    /// What its turns may use.
+    #[serde(default, skip_serializing_if = "Budgets::is_empty")]
+    pub budgets: Budgets,
 }
 
 /// What a turn is pinned to: a package, with the contracts that its tools had.

@@ -1,5 +1,6 @@
 //! Tools as data: what a catalogue lists (manifest) and what a call needs (contract).
 use crate::Hash;
+use crate::cost::Cost;
 use crate::id::CallId;
 use crate::message::{ModelCallId, ToolName};
 use crate::policy::{Decision, Ruling};
@@ -115,6 +116,9 @@ pub struct Contract {
     /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<ToolName>,
+    /// What one call costs, for budgets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Cost>,
 }
 
 /// The call that takes another one back (R6.15).
@@ -141,6 +145,7 @@ impl Contract {
             durable: false,
             approval: false,
             undo: None,
+            price: None,
         }
     }
 

@@ -25,6 +25,8 @@ pub enum WaitKind {
     Connection,
     /// The client runs the tool.
     ClientTool,
+    /// Somebody has to raise a budget.
+    Budget,
 }
 
 impl WaitKind {
@@ -38,6 +40,7 @@ impl WaitKind {
             Self::SubAgent => "sub-agent",
             Self::Connection => "connection",
             Self::ClientTool => "client-side tool",
+            Self::Budget => "budget",
         }
     }
 }

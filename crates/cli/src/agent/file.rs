@@ -1,6 +1,7 @@
 //! An agent as a file: its name, what it is told, its tools.
 //!
 //! The fields are those of one agent, so that a file of several can hold the same table under a name each.
+use super::budget::BudgetTable;
 use super::program::Words;
 use super::rules::RuleTable;
 use outlast::tools::Builtin;
@@ -11,6 +12,8 @@ use outlast::tools::egress::{Caps, Egress, HostRule, Network, Rules, SystemLooku
 use outlast::tools::sandbox::Walls;
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
+use outlast::vocab::budget::Budgets;
+use outlast::vocab::cost::Cost;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::policy::{Policy, Rule};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
@@ -36,6 +39,7 @@ pub(crate) struct AgentFile {
     commands: Vec<(Contract, Words)>,
     servers: Vec<(McpTable, String, Option<Words>)>,
     policy: Policy,
+    budgets: Budgets,
     pins: Pins,
 }
 
@@ -57,6 +61,7 @@ struct AgentTable {
     tools: Vec<Spanned<ToolTable>>,
     #[serde(default)]
     rules: Vec<Spanned<RuleTable>>,
+    budget: Option<Spanned<BudgetTable>>,
 }
 
 /// A group of built-in tools.
@@ -208,6 +213,7 @@ struct ToolTable {
     deadline_s: Option<NonZeroU32>,
     attempts: Option<NonZeroU32>,
     undo: Option<ToolName>,
+    price: Option<Cost>,
     #[serde(default)]
     env: Vec<String>,
 }
@@ -278,7 +284,7 @@ impl AgentFile {
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { name, system, model_calls, builtin, files, fetch, shell, .. } = &self.agent;
-        let mut builder = builder.agent(name).policy(self.policy.clone());
+        let mut builder = builder.agent(name).policy(self.policy.clone()).budgets(self.budgets.clone());
         if let Some(system) = system {
             builder = builder.system(system);
         }
@@ -384,7 +390,12 @@ impl Source<'_> {
             return Err(self.invalid(agent.rules[twice].span().start, &what));
         }
         let policy = Policy { rules };
-        Ok(AgentFile { agent, commands, servers, policy, pins: Pins::default() })
+        let budgets = agent
+            .budget
+            .as_ref()
+            .map(|table| table.get_ref().budgets().map_err(|what| self.invalid(table.span().start, &what)));
+        let budgets = budgets.transpose()?.unwrap_or_default();
+        Ok(AgentFile { agent, commands, servers, policy, budgets, pins: Pins::default() })
     }
 
     fn server(
@@ -432,6 +443,7 @@ impl ToolTable {
             retry: RetryPolicy { attempts, ..RetryPolicy::default() },
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
             undo: self.undo.clone(),
+            price: self.price,
             ..Contract::new(
                 self.name.clone(),
                 self.description.clone(),

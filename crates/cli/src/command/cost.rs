@@ -1,4 +1,4 @@
-//! `outlast cost`: what models cost, by session, agent, model, source or day.
+//! `outlast cost`: what models and tools cost, by session, agent, model, source, tool or day.
 use crate::data::Data;
 use crate::find;
 use crate::terminal;
@@ -10,7 +10,7 @@ use outlast::vocab::cost::Cost as Money;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Adds up what models cost.
+/// Adds up what models and tools cost.
 #[derive(Args)]
 pub(crate) struct Cost {
     /// What is added up together
@@ -34,6 +34,8 @@ enum By {
     Model,
     /// The conversation, its summaries, and each tool that asks models itself
     Source,
+    /// Each tool that asks models itself, or has a price
+    Tool,
     /// Each day, in UTC
     Day,
 }
@@ -51,6 +53,7 @@ impl Cost {
             By::Agent => costs::By::Agent,
             By::Model => costs::By::Model,
             By::Source => costs::By::Source,
+            By::Tool => costs::By::Tool,
             By::Day => costs::By::Day,
         };
         let spent = costs::spent(&store, session, by).await?;

@@ -5,6 +5,7 @@ mod agent;
 mod approvals;
 mod attachments;
 mod bad_input;
+mod budgets;
 mod builtin;
 mod chat;
 mod demo;

@@ -234,6 +234,7 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         files: Vec::new(),
         now: NOW,
         taker: None,
+        first: None,
         queued_most: 100,
     }
 }

@@ -2,6 +2,7 @@
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
 use crate::rows::{Node, Rows, SessionNo, SessionRow};
 use crate::store::{Fork, ForkTo, MAIN, SessionState};
+use outlast_vocab::budget::Purse;
 use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
 use outlast_vocab::{Error, Kind, Millis};
@@ -109,6 +110,7 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId) -> Result<(), Error> {
             format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
         return Err(Error::new(Kind::SessionHasForks, detail));
     }
+    rows.delete_purse(&Purse::Session(session.id).to_string())?;
     rows.delete_session(session.no)
 }
 

@@ -1,4 +1,5 @@
 //! Writes that take inputs in and move turns on.
+use super::budget::{close, meter, meter_first};
 use super::outside::use_outside;
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
 use crate::filed::{Filed, Lies};
@@ -32,6 +33,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         files,
         now,
         taker,
+        first,
         queued_most,
     } = accept;
     let mut session = open_session(rows, target, now)?;
@@ -79,7 +81,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         (session.active, session.claims) = (Some(row.no), 0);
         lease(&mut session, taker);
         let accepted = record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
-        Some(work_of(rows, &session, &row, vec![accepted])?)
+        let held = first.map(|first| meter_first(rows, &session, &row, &first, now)).transpose()?;
+        Some(Work { held, ..work_of(rows, &session, &row, vec![accepted])? })
     } else {
         session.queued += 1;
         if session.state == SessionState::Idle {
@@ -217,6 +220,7 @@ fn work_of(
         parent: turn.parent.map(|node| lookup::node_ref(rows, node)).transpose()?,
         claims: session.claims,
         records,
+        held: None,
     })
 }
 
@@ -317,7 +321,7 @@ fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
 
 /// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
 pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
-    let Commit { lease, now, values, blobs, files, partial, then, .. } = commit;
+    let Commit { lease, now, values, blobs, files, partial, metering, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
     let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
     if turn.id != lease.turn {
@@ -336,12 +340,19 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         let json = write.value.map(|value| value.to_string());
         rows.put_value(session.no, &write.name, json.as_deref())?;
     }
+    let held = match &metering {
+        Some(metering) => meter(rows, &session, &turn, metering, now)?,
+        None => None,
+    };
     let input_waits = session.queued > 0 && joins(rows, session.no, &turn.head)?;
     let after = match then {
         Then::GoOn => After::GoesOn,
         Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
         Then::EndUnlessJoined(end) | Then::End(end) => {
             finish(rows, &mut session, &mut turn, end, now)?;
+            if metering.is_some() {
+                close(rows, &turn)?;
+            }
             next(rows, &mut session)?
         }
         Then::Park(waits) => park(rows, &mut session, &mut turn, waits, now)?,
@@ -350,7 +361,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     rows.put_session(&session)?;
     let cancelled = if turn.cancelled { lookup::cancel_reason(rows, turn.id)? } else { None };
     let last = Place { seq: session.last_seq, hash: session.last_hash };
-    Ok(Receipt { places, last, input_waits, cancelled, after })
+    Ok(Receipt { places, last, input_waits, cancelled, held, after })
 }
 
 /// Everything that follows from a fact changes with it.

@@ -2,15 +2,19 @@
 use super::Scope;
 use crate::asking::{Asked, Asking, Audience};
 use crate::catalogue::Caller;
-use crate::host::Tier;
-use crate::inline::Inline;
+use crate::host::{Asker, Reserved, Tier};
+use crate::meter::{most_of, short_of};
 use crate::output::{correction, value_of};
+use outlast_ports::budget::Hold;
 use outlast_ports::model::ModelRequest;
+use outlast_ports::store::Said;
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, Part, text_of};
+use outlast_vocab::record::Seq;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 
 impl Scope {
     /// Asks a model until its answer fits the contract, if there is one. Each question is an effect of its own.
@@ -49,6 +53,14 @@ impl Scope {
             output: call.output.clone(),
         };
         let caller = Caller { session: self.session, turn: self.turn };
+        let request = ModelRequest {
+            system: &call.system,
+            turn: &call.messages,
+            session: self.session,
+            ..ModelRequest::bare(&effect)
+        };
+        let most = most_of(&self.world, info, &request);
+        self.reserve(Hold::new(key.clone(), most)).await?;
         let asking = Asking {
             world: &self.world,
             caller,
@@ -60,16 +72,11 @@ impl Scope {
             in_line: self.history.times_in_line(&key),
             tier: self.tier,
             audience: Audience::Nobody,
+            most,
         };
-        let request = ModelRequest {
-            system: &call.system,
-            turn: &call.messages,
-            session: self.session,
-            ..ModelRequest::bare(&effect)
-        };
-        // Nothing of it is kept before it is whole.
-        let outcome = match asking.ask(request, String::new(), &mut Inline::default()).await? {
+        let outcome = match asking.ask(request, String::new(), &mut Aside(self)).await? {
             Asked::Outcome(outcome) => outcome,
+            Asked::Short(short) => return Err(short_of(&short)),
             Asked::Pause { key, pause } => {
                 let deadline = Some(self.world.clock.now().after(pause));
                 return self.hold_still(Wait { key, kind: WaitKind::Sleep, deadline }).await;
@@ -81,6 +88,23 @@ impl Scope {
             Tier::Ephemeral => self.note(fact).await,
         }
         reply_of(outcome)
+    }
+}
+
+/// A call that asks a model. Nothing of a reply is kept before it is whole.
+struct Aside<'a>(&'a Scope);
+
+impl Asker for Aside<'_> {
+    async fn keep(&mut self, _: Said) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn reserve(&mut self, hold: Hold) -> Result<Reserved, Error> {
+        Ok(Reserved { last: Seq(0), short: self.0.try_to_reserve(hold).await })
+    }
+
+    fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
+        self.0.settle(key.clone(), used);
     }
 }
 

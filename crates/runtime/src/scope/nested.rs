@@ -1,8 +1,10 @@
 //! Calls of other tools by a running call.
 use super::{Scope, Written, call};
 use crate::catalogue::Caller;
+use crate::meter::{calls, hold_calls};
 use crate::undo::undoable;
 use outlast_ports::tool::Ran;
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolUse};
@@ -82,8 +84,10 @@ impl Scope {
             );
             return Err(Error::new(Kind::ToolFailed, detail));
         }
-        let schema = self.outfit.contracts.iter().find(|contract| contract.name == *tool);
-        let schema = schema.map_or(&Value::Null, |contract| &contract.input);
+        let contract = self.outfit.contracts.iter().find(|contract| contract.name == *tool);
+        let most = calls(std::iter::once(contract));
+        self.reserve(hold_calls(key.clone(), most)).await?;
+        let schema = contract.map_or(&Value::Null, |contract| &contract.input);
         let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), prepared.class));
         let facts = call(&inner, &prepared, 1, 1);
@@ -98,6 +102,11 @@ impl Scope {
             Err(error) if error.class() == Class::Retry => return Err(error),
             Err(error) => StepOutcome::Failed(Failure::from(&error)),
         };
+        let used = match &outcome {
+            StepOutcome::Value(_) => most,
+            StepOutcome::Failed(_) => Amount { calls: 1, ..Amount::ZERO },
+        };
+        self.settle(key.clone(), Some(used));
         // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
         let written = match &outcome {
             StepOutcome::Value(value) => {
@@ -126,6 +135,7 @@ impl Scope {
             turn: self.turn,
             outfit: self.outfit.clone(),
             lease: self.lease,
+            metered: self.metered,
             class,
             child: self.child,
             key,

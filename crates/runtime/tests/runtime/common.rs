@@ -9,6 +9,7 @@ use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values}
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::{Config, Input, Runtime};
+use outlast_vocab::budget::Budgets;
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
@@ -360,6 +361,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Package {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
         policy: Policy::default(),
+        budgets: Budgets::default(),
     }
 }
 

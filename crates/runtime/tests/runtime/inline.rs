@@ -9,6 +9,7 @@ use outlast_runtime::drive::{Turn, TurnInput, drive};
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::{Outfit, World};
+use outlast_vocab::budget::Budgets;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::record::End;
@@ -36,6 +37,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
         policy: Policy::default(),
+        budgets: Budgets::default(),
     };
     let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();

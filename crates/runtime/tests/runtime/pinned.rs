@@ -52,6 +52,7 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         files: Vec::new(),
         now,
         taker: Some(taker),
+        first: None,
         queued_most: 10,
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;

@@ -1,13 +1,14 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
 use outlast_ports::filed::Lies;
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Condemned, DeliveryRow, Node, OutsideRow, PartialRow, RecordRow,
-    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, Condemned, DeliveryRow, HoldRow, Node, OutsideRow, PartialRow, PurseRow,
+    RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
+use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Result, Row};
@@ -238,6 +239,45 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
         worker: row.get::<_, Option<[u8; 16]>>(5)?.map(|raw| WorkerId::from_u128(u128::from_be_bytes(raw))),
         failure,
     })
+}
+
+/// Everything of a purse.
+macro_rules! purse {
+    ($rest:literal) => {
+        concat!("SELECT name, budget, spent, held, lost, standing FROM purses ", $rest)
+    };
+}
+pub(super) use purse;
+
+pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
+    Ok(PurseRow {
+        name: row.get(0)?,
+        set: match row.get_ref(1)? {
+            ValueRef::Null => None,
+            _ => Some(read_json(row, 1)?),
+        },
+        spent: read_json(row, 2)?,
+        held: read_json(row, 3)?,
+        lost: read_json(row, 4)?,
+        standing: read_json(row, 5)?,
+    })
+}
+
+pub(super) fn read_hold(row: &Row<'_>) -> Result<HoldRow> {
+    Ok(HoldRow {
+        turn: TurnNo(row.get(0)?),
+        key: read_json(row, 1)?,
+        most: read_json(row, 2)?,
+        purses: read_json(row, 3)?,
+    })
+}
+
+/// The kind of a wait, as its JSON spells it.
+pub(super) fn wait_kind(kind: WaitKind) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(kind)) => kind,
+        _ => String::new(),
+    }
 }
 
 pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {

@@ -4,8 +4,8 @@ use super::{Held, Tables};
 use crate::error::failure;
 use outlast_ports::filed::Sweeps;
 use outlast_ports::rows::{
-    AttachmentRow, ClaimRow, DeliveryRow, Node, OutsideRow, PartialRow, ReadRows, RecordRange, RecordRow,
-    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PartialRow, PurseRow, ReadRows,
+    RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
@@ -163,10 +163,8 @@ impl ReadRows for Tables<'_> {
     }
 
     fn waiting(&self, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
-        let sql =
-            "SELECT turn, wait FROM waits WHERE json_extract(wait, '$.kind') = ?1 ORDER BY turn, no LIMIT ?2";
-        let kind = serde_json::to_value(kind).unwrap_or_default();
-        let params = params![kind.as_str(), limit(most)];
+        let sql = "SELECT turn, wait FROM waits WHERE kind = ?1 ORDER BY turn, no LIMIT ?2";
+        let params = params![column::wait_kind(kind), limit(most)];
         self.all(sql, params, |row| Ok((TurnNo(row.get(0)?), column::read_json(row, 1)?)))
     }
 
@@ -202,6 +200,26 @@ impl ReadRows for Tables<'_> {
     fn attachments(&self, session: SessionNo, most: usize) -> Result<Vec<AttachmentRow>, Error> {
         let sql = column::attachment!("WHERE session = ?1 ORDER BY id LIMIT ?2");
         self.all(sql, params![session.0, limit(most)], column::read_attachment)
+    }
+
+    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error> {
+        let sql = column::purse!("WHERE name = ?1");
+        self.one(sql, [name], column::read_purse)
+    }
+
+    fn purses(&self, most: usize) -> Result<Vec<PurseRow>, Error> {
+        let sql = column::purse!("ORDER BY name LIMIT ?1");
+        self.all(sql, [limit(most)], column::read_purse)
+    }
+
+    fn budgets_are_set(&self) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM purses WHERE budget IS NOT NULL LIMIT 1";
+        Ok(self.one(sql, [], |_| Ok(()))?.is_some())
+    }
+
+    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
+        let sql = "SELECT turn, key, most, purses FROM holds WHERE turn = ?1 ORDER BY key";
+        self.all(sql, [turn.0], column::read_hold)
     }
 
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {

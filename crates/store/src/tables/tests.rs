@@ -41,6 +41,7 @@ fn input(text: &str) -> Accept {
         files: Vec::new(),
         now: NOW,
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
+        first: None,
         queued_most: 100,
     }
 }

@@ -3,15 +3,15 @@ use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, DeliveryRow, Node, OutsideRow, PINNED, PartialRow, RecordRow,
-    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PINNED, PartialRow, PurseRow,
+    RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Hash, Kind, Millis};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use rusqlite::params;
 use serde::Serialize;
 
@@ -77,6 +77,7 @@ impl Rows for Tables<'_> {
             "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM partials WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM deliveries WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM holds WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM turns WHERE session = ?1",
             "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments
              WHERE session = ?1 AND outside = 0 AND content = blobs.hash)
@@ -220,9 +221,9 @@ impl Rows for Tables<'_> {
 
     fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error> {
         self.run(
-            "INSERT INTO waits (turn, key, wait) VALUES (?1, ?2, ?3)
-             ON CONFLICT (turn, key) DO UPDATE SET wait = ?3",
-            params![turn.0, wait.key.as_str(), json(wait)?],
+            "INSERT INTO waits (turn, key, kind, wait) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (turn, key) DO UPDATE SET kind = ?3, wait = ?4",
+            params![turn.0, wait.key.as_str(), column::wait_kind(wait.kind), json(wait)?],
         )?;
         Ok(())
     }
@@ -310,6 +311,43 @@ impl Rows for Tables<'_> {
 
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
         self.run("UPDATE meta SET value = ?1 WHERE name = 'sweeps'", [sweeps.0.to_be_bytes()])?;
+        Ok(())
+    }
+
+    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
+        let PurseRow { name, set, spent, held, lost, standing } = row;
+        self.run(
+            "INSERT INTO purses (name, budget, spent, held, lost, standing) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (name) DO UPDATE SET budget = ?2, spent = ?3, held = ?4, lost = ?5, standing = ?6",
+            params![
+                name,
+                set.as_ref().map(json).transpose()?,
+                json(spent)?,
+                json(held)?,
+                json(lost)?,
+                json(standing)?
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_purse(&mut self, name: &str) -> Result<(), Error> {
+        self.run("DELETE FROM purses WHERE name = ?1", [name])?;
+        Ok(())
+    }
+
+    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
+        let HoldRow { turn, key, most, purses } = row;
+        self.run(
+            "INSERT INTO holds (turn, key, most, purses) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (turn, key) DO UPDATE SET most = ?3, purses = ?4",
+            params![turn.0, json(key)?, json(most)?, json(purses)?],
+        )?;
+        Ok(())
+    }
+
+    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.run("DELETE FROM holds WHERE turn = ?1 AND key = ?2", params![turn.0, json(key)?])?;
         Ok(())
     }
 

@@ -99,6 +99,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             files: Vec::new(),
             now: NOW,
             taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
+            first: None,
             queued_most: 100,
         })
         .await

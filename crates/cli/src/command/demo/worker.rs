@@ -172,6 +172,7 @@ impl Watcher {
             | LiveKind::PromptChanged { .. }
             | LiveKind::Progress { .. }
             | LiveKind::Output { .. }
+            | LiveKind::BudgetLow { .. }
             | LiveKind::Held { .. } => None,
         }
     }

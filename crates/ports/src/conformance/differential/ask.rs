@@ -5,6 +5,7 @@ use crate::outbox::{Attempt, Collect, Subscription};
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
@@ -66,6 +67,8 @@ pub(super) enum Ask {
     Outlook(String, Millis),
     Sinks,
     Deliveries(String, usize),
+    SetBudget(Purse, Option<Budget>, Millis),
+    Budgets(usize),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
     /// Whether the secret is the same when it is asked for again; it is another one in every store.
@@ -232,6 +235,10 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Forget(contents, worker) => Answer::of("forget", store.forget(contents, worker).await),
         Ask::Outlook(sink, now) => Answer::of("outlook", store.outlook(sink, now).await),
         Ask::Sinks => Answer::of("sinks", store.sinks().await),
+        Ask::SetBudget(purse, budget, now) => {
+            Answer::of("set_budget", store.set_budget(purse, budget, now).await)
+        }
+        Ask::Budgets(limit) => Answer::of("budgets", store.budgets(limit).await),
         Ask::Deliveries(sink, limit) => Answer::of("deliveries", store.deliveries(sink, limit).await),
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),

@@ -4,14 +4,17 @@ use super::commit;
 use super::dice::Dice;
 use super::known::Known;
 use super::things::{
-    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, blob, call, contents, filed, head, later, node,
-    resolution, seq, session, sink, taker, text, turn, upload, value_name, verdict, wait_key, worker,
+    INPUT_KEYS, LIMITS, LONGEST, PREFIXES, SESSION_KEYS, amount, blob, budget, call, contents, filed, head,
+    later, metering, node, resolution, seq, session, sink, taker, text, turn, upload, value_name, verdict,
+    wait_key, worker,
 };
+use crate::budget::FirstCall;
 use crate::conformance::scene::ALL;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
 use crate::store::{Accept, Fork, ForkTo, Taker, Target};
-use outlast_vocab::id::{SessionId, TurnId, WorkerId};
+use outlast_vocab::budget::Purse;
+use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, NodeRef};
 use outlast_vocab::wait::WaitKind;
@@ -50,6 +53,16 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
         Some(commit) => Ask::Commit(commit),
         // Without a lease there is nothing to write, so an input is what comes first.
         None => Ask::Accept(accept(known, dice)),
+    }),
+    (2, |known, dice| {
+        let agent = Purse::Agent("clerk".to_owned());
+        let purse = match dice.below(4) {
+            0 => Purse::Turn(turn(known, dice)),
+            1 => Purse::Session(session(known, dice)),
+            2 => Purse::Org(OrgId::from_u128(0)),
+            _ => agent,
+        };
+        Ask::SetBudget(purse, dice.percent(70).then(|| budget(dice)), known.now)
     }),
     (7, |known, dice| Ask::Claim(taker(known, dice), known.now, dice.one_of(LIMITS))),
     (3, |known, dice| Ask::Open(target(known, dice), known.now)),
@@ -187,6 +200,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },
         now: known.now,
         taker: dice.percent(60).then(|| taker(known, dice)),
+        first: dice.percent(30).then(|| FirstCall { metering: metering(dice), most: amount(dice) }),
         queued_most: dice.one_of(&[0, 2, 100, 100, 100]),
     }
 }

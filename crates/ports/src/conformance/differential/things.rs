@@ -1,15 +1,19 @@
 //! The things that asks are made of: names, times and texts, mostly such as are known.
 use super::dice::Dice;
 use super::known::Known;
+use crate::budget::{Hold, IfHeld, Metering, Settlement};
 use crate::conformance::scene::{ALL, place};
 use crate::filed::{Filed, Outside, Sweeps};
 use crate::store::{MAIN, Taker, Upload};
+use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::{MediaType, ToolResult};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const SESSION_KEYS: &[&str] = &["me", "you", "ünï", "", "a\0b"];
 pub(super) const INPUT_KEYS: &[&str] = &["k1", "k2", "K2", ""];
@@ -145,4 +149,41 @@ pub(super) fn contents(dice: &mut Dice) -> Vec<Hash> {
 
 pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {
     dice.one_of(BLOBS).to_vec()
+}
+
+/// What a write does to the books: effects of a few places, which begin, end and are left.
+pub(super) fn metering(dice: &mut Dice) -> Metering {
+    let key = |dice: &mut Dice| ReplayKey::turn(0).model(dice.one_of(&[0, 1]));
+    let settled =
+        |dice: &mut Dice| Settlement { key: key(dice), used: dice.percent(70).then(|| amount(dice)) };
+    let if_held = dice.one_of(&[IfHeld::Lost, IfHeld::Stands]);
+    Metering {
+        agent: "clerk".to_owned(),
+        budgets: Arc::new(Budgets {
+            turn: dice.percent(40).then(|| budget(dice)),
+            session: dice.percent(40).then(|| budget(dice)),
+            agent: dice.percent(40).then(|| budget(dice)),
+            reply_tokens: None,
+        }),
+        settled: dice.some(2, settled),
+        hold: dice.percent(60).then(|| Hold { key: key(dice), most: amount(dice), if_held }),
+        driven: Duration::from_millis(dice.one_of(&[0, 0, 7])),
+        standing: dice.percent(20).then(|| amount(dice)),
+    }
+}
+
+pub(super) fn amount(dice: &mut Dice) -> Amount {
+    Amount { tokens: dice.below(40), calls: 1, ..Amount::ZERO }
+}
+
+pub(super) fn budget(dice: &mut Dice) -> Budget {
+    let percent = |dice: &mut Dice| Percent::try_from(dice.one_of(&[50, 80])).ok();
+    Budget {
+        tokens: Some(dice.one_of(&[0, 30, 100, 1_000])),
+        warn_at: percent(dice),
+        pause_at: if dice.percent(30) { percent(dice) } else { None },
+        per: dice.one_of(&[None, None, Some(Period::Day)]),
+        time: dice.percent(30).then(|| Duration::from_millis(20)),
+        ..Budget::default()
+    }
 }

@@ -1,0 +1,175 @@
+//! `outlast budgets`: what may be used, what was, and setting it.
+use crate::data::Data;
+use crate::terminal;
+use clap::{Args, Subcommand, ValueEnum};
+use outlast::budget::{Books, PurseView};
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
+use outlast::vocab::budget::{Amount, Budget, Percent, Period, Purse};
+use outlast::vocab::cost::Cost;
+use outlast::{Error, Kind};
+use serde_json::json;
+use std::time::Duration;
+
+/// List budgets with what was used of them, or set one
+#[derive(Args)]
+pub(crate) struct Budgets {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Set a budget in place of what its agent says; turns that wait for it go on
+    Set(Set),
+    /// Go back to what its agent says
+    Clear {
+        /// `agent:NAME`, or the id of a turn, session or organisation
+        of: Purse,
+    },
+}
+
+#[derive(Args)]
+struct Set {
+    /// `agent:NAME`, or the id of a turn, session or organisation
+    of: Purse,
+    /// Tokens that models read and say
+    #[arg(long)]
+    tokens: Option<u64>,
+    /// Dollars, like `2.50`
+    #[arg(long)]
+    money: Option<Cost>,
+    /// Calls of models and tools
+    #[arg(long)]
+    calls: Option<u64>,
+    /// Seconds in which turns are driven
+    #[arg(long)]
+    time_s: Option<u64>,
+    /// Say so from this percentage on
+    #[arg(long, value_name = "PERCENT")]
+    warn_at: Option<Percent>,
+    /// Hold turns still from this percentage on, until it is raised
+    #[arg(long, value_name = "PERCENT")]
+    pause_at: Option<Percent>,
+    /// Begin anew every day or month, in UTC
+    #[arg(long, value_enum)]
+    per: Option<Every>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Every {
+    /// Every day
+    Day,
+    /// Every month
+    Month,
+}
+
+/// How many are listed.
+const LISTED: usize = 1_000;
+
+impl Budgets {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open()?;
+        let now = SystemClock.now();
+        match self.what {
+            None => {
+                let purses = store.budgets(LISTED).await?;
+                if self.json {
+                    list_json(&purses);
+                } else {
+                    list(&purses);
+                }
+                Ok(())
+            }
+            Some(What::Set(set)) => {
+                let (of, budget) = set.budget()?;
+                store.set_budget(of.clone(), Some(budget), now).await?;
+                terminal::note(&format!("✓ {of} is set; turns that wait for it go on where a worker runs"));
+                Ok(())
+            }
+            Some(What::Clear { of }) => {
+                store.set_budget(of.clone(), None, now).await?;
+                terminal::note(&format!("✓ {of} is as its agent says"));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Set {
+    fn budget(self) -> Result<(Purse, Budget), Error> {
+        let Self { of, tokens, money, calls, time_s, warn_at, pause_at, per } = self;
+        let per = per.map(|every| match every {
+            Every::Day => Period::Day,
+            Every::Month => Period::Month,
+        });
+        let budget =
+            Budget { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per };
+        if budget.is_empty() {
+            let detail = "a budget bounds something; expected --tokens, --money, --calls or --time-s";
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        Ok((of, budget))
+    }
+}
+
+fn list_json(purses: &[PurseView]) {
+    for PurseView { name, set, spent, held, lost } in purses {
+        let line = json!({ "name": name, "set": set, "spent": spent, "held": held, "lost": lost });
+        terminal::say(&line.to_string());
+    }
+}
+
+fn list(purses: &[PurseView]) {
+    if purses.is_empty() {
+        terminal::note("· nothing was counted yet: no agent here has a budget, and nobody has set one");
+        return;
+    }
+    let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
+    terminal::say(&format!("{:width$}  SPENT                          RESERVED             SET", "NAME"));
+    for PurseView { name, set, spent, held, lost } in purses {
+        let (spent, held) = (shown(spent), shown(held));
+        let set = set.as_ref().map_or_else(|| "as its agent says".to_owned(), bounds);
+        terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {set}"));
+        if *lost != Amount::ZERO {
+            terminal::say(&format!(
+                "{:width$}    of this {} lost: reserved, and never settled",
+                "",
+                shown(lost)
+            ));
+        }
+    }
+}
+
+fn shown(amount: &Amount) -> String {
+    let Amount { tokens, money, calls, millis } = amount;
+    let mut parts = vec![format!("{tokens} tokens"), format!("{calls} calls")];
+    if *money != Cost::ZERO {
+        parts.insert(0, format!("${money}"));
+    }
+    if *millis > 0 {
+        parts.push(format!("{} s", millis / 1_000));
+    }
+    if *amount == Amount::ZERO { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+fn bounds(budget: &Budget) -> String {
+    let Budget { tokens, money, calls, time, warn_at, pause_at, per } = budget;
+    let parts = [
+        money.map(|money| format!("${money}")),
+        tokens.map(|tokens| format!("{tokens} tokens")),
+        calls.map(|calls| format!("{calls} calls")),
+        time.map(|time| format!("{} s", time.as_secs())),
+        warn_at.map(|share| format!("warns at {} %", u8::from(share))),
+        pause_at.map(|share| format!("pauses at {} %", u8::from(share))),
+        per.map(|per| match per {
+            Period::Day => "every day".to_owned(),
+            Period::Month => "every month".to_owned(),
+        }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,163 @@
+//! Budgets in an agent file, looking at them and setting them.
+use crate::place::Place;
+use expect_test::{Expect, expect};
+
+#[track_caller]
+fn check(agent: &str, commands: &str, want: &Expect) {
+    let place = Place::with_script("call add {\"a\": 1}\n---\nsay done");
+    place.write("clerk.toml", &format!("{TOOL}\n{agent}"));
+    place.check(commands, want);
+}
+
+const TOOL: &str = r#"
+name = "clerk"
+
+[[tools]]
+name = "add"
+description = "Adds."
+class = "idempotent"
+command = ["cat"]
+price = "0.01"
+"#;
+
+#[test]
+fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
+    check(
+        "[budget]\nreply_tokens = 100\nagent = { calls = 4, pause_at = 50 }",
+        "budgets
+         run go --session s --agent clerk.toml --script script.txt
+         sessions show s
+         budgets
+         budgets set agent:clerk --calls 10 --warn-at 10
+         work --agent clerk.toml --script script.txt
+         budgets --json
+         budgets clear agent:clerk",
+        &expect![[r#"
+            $ budgets
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ run go --session s --agent clerk.toml --script script.txt
+            | · add {"a":1}
+            | · add → {"a":1}
+            | · trn_1 waits for a budget with more in it
+            |   outlast budgets
+            $ sessions show s
+            ses_1 `s` parked, 1 turn, updated TIME
+            head main at the beginning
+            trn_1 waits for a budget with more in it
+              outlast budgets
+            trn_1 under way
+            #2    user go
+            #4    assistant [add {"a":1}]
+            #6    add {"a":1}
+            $ budgets
+            NAME         SPENT                          RESERVED             SET
+            agent:clerk  $0.01, 27 tokens, 2 calls      nothing              as its agent says
+            $ budgets set agent:clerk --calls 10 --warn-at 10
+            | ✓ agent:clerk is set; turns that wait for it go on where a worker runs
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #10 turn.ended answered: "done"
+            | · nothing is left that could be driven now
+            $ budgets --json
+            {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
+            $ budgets clear agent:clerk
+            | ✓ agent:clerk is as its agent says
+        "#]],
+    );
+}
+
+#[test]
+fn a_turn_without_enough_budget_ends_and_says_which() {
+    check(
+        "[budget]\nreply_tokens = 100\nsession = { tokens = 10 }",
+        "run go --session s --agent clerk.toml --script script.txt",
+        &expect![[r#"
+            $ run go --session s --agent clerk.toml --script script.txt
+            | error[budget.exceeded]: the turn used all of its budget `tokens of ses_1` (in trn_1)
+            |   read on with: outlast explain budget.exceeded
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_budget_that_is_none_is_refused_with_its_place() {
+    check(
+        "[budget]\nturn = {}",
+        "run go --agent clerk.toml",
+        &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: clerk.toml:11: the budget of the turn bounds nothing; expected `tokens`, `money`, `calls` or `time_s`
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]],
+    );
+    check(
+        "[budget]\nturn = { tokens = 5, per = \"day\" }",
+        "run go --agent clerk.toml",
+        &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: clerk.toml:11: a turn's budget does not begin anew; leave `per` away
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]],
+    );
+    check(
+        "[budget]\nturn = { money = 5 }",
+        "run go --agent clerk.toml",
+        &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: clerk.toml:12: invalid type: integer `5`, expected a string
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]],
+    );
+    check(
+        "[budget]\nturn = { money = \"5\" }",
+        "run go --agent clerk.toml",
+        &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: the agent `clerk` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]],
+    );
+    check(
+        "[budget]\nturn = { calls = 5, warn_at = 101 }",
+        "run go --agent clerk.toml",
+        &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: clerk.toml:12: input.invalid: expected a share from 1 to 100 percent, got 101
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]],
+    );
+    check(
+        "",
+        "run go --agent clerk.toml
+         budgets set agent:clerk
+         budgets set clerk --calls 5
+         budgets set agent:clerk --money 1,5",
+        &expect![[r#"
+            $ run go --agent clerk.toml
+            I am the built-in rehearsal model: a few rules that need no key and no network. I understand, also several joined by "and":
+              call add {…}, with its arguments as JSON
+            | · session ses_1
+            $ budgets set agent:clerk
+            | error[input.invalid]: a budget bounds something; expected --tokens, --money, --calls or --time-s
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ budgets set clerk --calls 5
+            | error: invalid value 'clerk' for '<OF>': input.invalid: expected `agent:NAME` or the id of a turn, session or organisation, got `clerk`
+            | 
+            | For more information, try '--help'.
+            exit 2
+            $ budgets set agent:clerk --money 1,5
+            | error: invalid value '1,5' for '--money <MONEY>': input.invalid: expected dollars like `0.25` with at most 12 decimals, got `1,5`
+            | 
+            | For more information, try '--help'.
+            exit 2
+        "#]],
+    );
+}

@@ -1,0 +1,123 @@
+//! Budgets as the store keeps them: reserved before an effect and settled after it, in writes that happen anyway (R11.5).
+//!
+//! What was reserved and never settled, because its process died or its reply broke off, counts as used: nobody knows what was
+//! charged for it. So what is used never goes over a budget, whoever dies when.
+use crate::Answer;
+use outlast_vocab::budget::{Amount, Budget, Budgets, Measure, Purse};
+use outlast_vocab::{Millis, ReplayKey};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a write does to the books of its turn. First it settles, then it reserves.
+#[derive(Clone, Debug)]
+pub struct Metering {
+    /// The agent whose turn it is.
+    pub agent: String,
+    /// The budgets that the agent brings.
+    pub budgets: Arc<Budgets>,
+    /// Effects that are over, and what they used.
+    pub settled: Vec<Settlement>,
+    /// The effect that is to begin next.
+    pub hold: Option<Hold>,
+    /// How long the turn was driven since its last write.
+    pub driven: Duration,
+    /// What it takes at most to read the conversation once more in the session's next turn; none leaves it as it was.
+    pub standing: Option<Amount>,
+}
+
+/// What is reserved when a turn begins with its input, for its first model call.
+#[derive(Clone, Debug)]
+pub struct FirstCall {
+    /// The books.
+    pub metering: Metering,
+    /// What it may use at most, besides reading what was said in the session before.
+    pub most: Amount,
+}
+
+/// An effect that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which.
+    pub key: ReplayKey,
+    /// What it used; none if nobody knows, and then it is all that was reserved for it.
+    pub used: Option<Amount>,
+}
+
+/// An effect for which something is reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Which.
+    pub key: ReplayKey,
+    /// What it may use at most.
+    pub most: Amount,
+    /// What is to be done if something is reserved for it already.
+    pub if_held: IfHeld,
+}
+
+impl Hold {
+    /// For an effect that may be charged each time it is begun.
+    pub fn new(key: ReplayKey, most: Amount) -> Self {
+        Self { key, most, if_held: IfHeld::Lost }
+    }
+}
+
+/// What a reservation from before is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfHeld {
+    /// It is lost: the effect had begun, and nobody knows what was charged for it.
+    Lost,
+    /// It stands: the effect is the same one, however often it is begun.
+    Stands,
+}
+
+/// What became of a wish to reserve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It is reserved.
+    Yes {
+        /// How much that is.
+        most: Amount,
+        /// The budgets of which little is left.
+        low: Vec<Short>,
+    },
+    /// It is not; this budget has not enough left.
+    No(Short),
+}
+
+/// A budget of which too little is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Whose.
+    pub purse: Purse,
+    /// What there is too little of.
+    pub measure: Measure,
+    /// Whether turns hold still for it until it is raised, or end.
+    pub pauses: bool,
+}
+
+/// A budget and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurseView {
+    /// Whose it is, and of which period.
+    pub name: String,
+    /// What an operator set; none if it is as its agent says.
+    pub set: Option<Budget>,
+    /// What was used, what was lost included.
+    pub spent: Amount,
+    /// What is reserved for effects that run.
+    pub held: Amount,
+    /// What counts as used because nobody knows.
+    pub lost: Amount,
+}
+
+/// The books of budgets.
+pub trait Books: Send + Sync {
+    /// All that was ever counted or set, by name.
+    fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>>;
+
+    /// Whether an operator has set any. Cheap.
+    fn budgets_are_set(&self) -> Answer<'_, bool>;
+
+    /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
+    fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()>;
+}

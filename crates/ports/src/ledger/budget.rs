@@ -1,0 +1,187 @@
+//! Writes to the books of budgets, each part of another write.
+use super::turn::resolve;
+use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, PurseView, Settlement, Short};
+use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnRow};
+use outlast_vocab::budget::{Amount, Budget, Fit, Purse};
+use outlast_vocab::id::OrgId;
+use outlast_vocab::wait::{Resolution, WaitKind};
+use outlast_vocab::{Error, Millis, ReplayKey};
+use serde_json::Value;
+
+/// A budget that counts for a turn.
+struct Counted {
+    purse: Purse,
+    budget: Budget,
+    row: PurseRow,
+}
+
+/// Settles what is over, counts the time, and reserves for what is to begin.
+pub(super) fn meter(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    metering: &Metering,
+    now: Millis,
+) -> Result<Option<Held>, Error> {
+    for Settlement { key, used } in &metering.settled {
+        if let Some(row) = hold_of(rows, turn, key)? {
+            settle(rows, &row, *used)?;
+        }
+    }
+    let time = Amount::time(metering.driven);
+    for Counted { budget, mut row, .. } in counted(rows, session, turn, metering, now)? {
+        if budget.time.is_some() && time != Amount::ZERO {
+            row.spent = row.spent + time;
+            rows.put_purse(&row)?;
+        }
+    }
+    if let Some(standing) = metering.standing {
+        let mut row = purse_row(rows, &Purse::Session(session.id).to_string())?;
+        if row.standing != standing {
+            row.standing = standing;
+            rows.put_purse(&row)?;
+        }
+    }
+    metering.hold.as_ref().map(|hold| reserve(rows, session, turn, metering, hold, now)).transpose()
+}
+
+/// Reserves for the first effect of a turn that begins with its input. Reading what was said before comes on top.
+pub(super) fn meter_first(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    first: &FirstCall,
+    now: Millis,
+) -> Result<Held, Error> {
+    let before = purse_row(rows, &Purse::Session(session.id).to_string())?.standing;
+    let hold = Hold::new(ReplayKey::turn(turn.index).model(0), first.most + before);
+    reserve(rows, session, turn, &first.metering, &hold, now)
+}
+
+/// Reserves, if every budget has room for it: all of them or none.
+fn reserve(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    metering: &Metering,
+    hold: &Hold,
+    now: Millis,
+) -> Result<Held, Error> {
+    let Hold { key, most, if_held } = hold.clone();
+    match hold_of(rows, turn, &key)? {
+        Some(HoldRow { most, .. }) if if_held == IfHeld::Stands => {
+            return Ok(Held::Yes { most, low: Vec::new() });
+        }
+        Some(row) => settle(rows, &row, None)?,
+        None => {}
+    }
+    let counted = counted(rows, session, turn, metering, now)?;
+    let mut low = Vec::new();
+    for Counted { purse, budget, row } in &counted {
+        let short = |measure, pauses| Short { purse: purse.clone(), measure, pauses };
+        match budget.fit(row.spent + row.held, most) {
+            Fit::Fits => {}
+            Fit::Low(measure) => low.push(short(measure, false)),
+            Fit::Pauses(measure) => return Ok(Held::No(short(measure, true))),
+            Fit::Over(measure) => return Ok(Held::No(short(measure, false))),
+        }
+    }
+    let mut purses = Vec::with_capacity(counted.len());
+    for Counted { mut row, .. } in counted {
+        row.held = row.held + most;
+        rows.put_purse(&row)?;
+        purses.push(row.name);
+    }
+    rows.put_hold(&HoldRow { turn: turn.no, key, most, purses })?;
+    Ok(Held::Yes { most, low })
+}
+
+/// Books what an effect used, and gives back the rest of what was reserved for it.
+fn settle(rows: &mut dyn Rows, hold: &HoldRow, used: Option<Amount>) -> Result<(), Error> {
+    for name in &hold.purses {
+        let mut row = purse_row(rows, name)?;
+        row.held = row.held.without(hold.most);
+        row.spent = row.spent + used.unwrap_or(hold.most);
+        if used.is_none() {
+            row.lost = row.lost + hold.most;
+        }
+        rows.put_purse(&row)?;
+    }
+    rows.delete_hold(hold.turn, &hold.key)
+}
+
+/// The books of a turn that is over: what is not settled by now counts as used.
+pub(super) fn close(rows: &mut dyn Rows, turn: &TurnRow) -> Result<(), Error> {
+    for hold in rows.holds(turn.no)? {
+        settle(rows, &hold, None)?;
+    }
+    rows.delete_purse(&Purse::Turn(turn.id).to_string())
+}
+
+/// The budgets that count for a turn: those that its agent brings, in the form that an operator gave them, and those that an
+/// operator added.
+fn counted(
+    rows: &dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    metering: &Metering,
+    now: Millis,
+) -> Result<Vec<Counted>, Error> {
+    let Metering { agent, budgets, .. } = metering;
+    let purses = [
+        (Purse::Turn(turn.id), &budgets.turn),
+        (Purse::Session(session.id), &budgets.session),
+        (Purse::Agent(agent.clone()), &budgets.agent),
+        (Purse::Org(OrgId::from_u128(0)), &None),
+    ];
+    let mut counted = Vec::new();
+    for (purse, brought) in purses {
+        let name = purse.to_string();
+        let row = purse_row(rows, &name)?;
+        let Some(budget) = row.set.clone().or_else(|| brought.clone()).filter(|budget| !budget.is_empty())
+        else {
+            continue;
+        };
+        let row = match budget.per {
+            Some(period) => purse_row(rows, &format!("{name}@{}", period.at(now)))?,
+            None => row,
+        };
+        counted.push(Counted { purse, budget, row });
+    }
+    Ok(counted)
+}
+
+fn purse_row(rows: &dyn Rows, name: &str) -> Result<PurseRow, Error> {
+    Ok(rows.purse(name)?.unwrap_or_else(|| PurseRow::empty(name)))
+}
+
+fn hold_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<HoldRow>, Error> {
+    Ok(rows.holds(turn.no)?.into_iter().find(|hold| hold.key == *key))
+}
+
+/// All that was ever counted or set.
+pub fn budgets(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PurseView>, Error> {
+    let view = |row: PurseRow| {
+        let PurseRow { name, set, spent, held, lost, standing: _ } = row;
+        PurseView { name, set, spent, held, lost }
+    };
+    let counts = |row: &PurseRow| row.set.is_some() || row.spent + row.held + row.lost != Amount::ZERO;
+    Ok(rows.purses(limit)?.into_iter().filter(counts).map(view).collect())
+}
+
+/// Sets a budget in place of what an agent says, or goes back to that. Who holds still for a budget looks again.
+pub fn set_budget(
+    rows: &mut dyn Rows,
+    purse: &Purse,
+    budget: Option<Budget>,
+    now: Millis,
+) -> Result<(), Error> {
+    let mut row = purse_row(rows, &purse.to_string())?;
+    row.set = budget;
+    rows.put_purse(&row)?;
+    for (turn, wait) in rows.waiting(WaitKind::Budget, usize::MAX)? {
+        let turn = super::turn_by_no(rows, turn)?;
+        resolve(rows, turn.id, &wait.key, Resolution::Ok(Value::Null), now)?;
+    }
+    Ok(())
+}

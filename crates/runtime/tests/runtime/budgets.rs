@@ -1,0 +1,505 @@
+//! Budgets: reserved before an effect, settled after it, and never overspent, whoever dies (R11.5).
+use crate::common::*;
+use futures_util::stream;
+use outlast_ports::budget::PurseView;
+use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::service::{Models, Services};
+use outlast_ports::store::{Store, Target};
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period, Purse};
+use outlast_vocab::cost::{PerMillion, Prices};
+use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::message::{Message, ModelName};
+use outlast_vocab::record::{End, Seq};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Error, Kind, Limits, SessionId};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Tokens that are reserved for a reply here.
+const REPLY: u32 = 100;
+
+fn tokens(most: u64) -> Budget {
+    Budget { tokens: Some(most), ..Budget::default() }
+}
+
+fn of_turn(budget: Budget) -> Budgets {
+    Budgets { turn: Some(budget), reply_tokens: Some(REPLY), ..Budgets::default() }
+}
+
+fn of_agent(budget: Budget) -> Budgets {
+    Budgets { agent: Some(budget), reply_tokens: Some(REPLY), ..Budgets::default() }
+}
+
+fn with(budgets: Budgets) -> impl FnOnce(&mut Config) {
+    move |config| config.package.budgets = budgets
+}
+
+async fn under(budgets: Budgets, lines: Vec<Line>) -> (Memory, Life) {
+    let memory = Memory::new();
+    let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 1, with(budgets)).await.unwrap();
+    (memory, life)
+}
+
+async fn books(store: &dyn Store) -> Vec<PurseView> {
+    store.budgets(100).await.unwrap()
+}
+
+async fn agents(store: &dyn Store) -> PurseView {
+    books(store)
+        .await
+        .into_iter()
+        .find(|purse| purse.name.starts_with("agent:tester"))
+        .expect("it was counted")
+}
+
+fn answered(text: &str) -> End {
+    End::Answered { text: text.to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_turn_may_use_is_reserved_while_it_runs_and_what_it_used_is_booked_at_its_end() {
+    let (_, life) = under(of_agent(tokens(1_000_000)), vec![Line::Hang]).await;
+    life.send("go").await;
+    life.until("turn.accepted").await;
+    let PurseView { spent, held, .. } = agents(life.runtime.store().as_ref()).await;
+    assert_eq!((spent, held.calls), (Amount::ZERO, 1));
+    assert!(held.tokens > u64::from(REPLY), "{held:?}");
+
+    let lines = vec![call("look", "a"), Line::Say("done")];
+    let (_, life) = under(of_agent(tokens(1_000_000)), lines).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
+    // Two replies of five tokens and a call of a tool.
+    assert_eq!(spent, Amount { tokens: 10, calls: 3, ..Amount::ZERO });
+    assert_eq!((held, lost), (Amount::ZERO, Amount::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
+    let (_, life) = under(of_turn(tokens(50)), vec![Line::Say("hello")]).await;
+    let turn = life.send("go").await;
+    let budget = format!("tokens of {turn}");
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget });
+    assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
+    // Nothing of a turn that is over is left in the books.
+    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.held == Amount::ZERO));
+
+    let calls = Budget { calls: Some(2), ..Budget::default() };
+    let lines = vec![call("put", "a"), Line::Say("done")];
+    let (_, life) = under(of_turn(calls), lines).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: format!("calls of {turn}") });
+    assert_eq!((life.script.calls.load(Ordering::SeqCst), life.witness.count("put")), (1, 1));
+
+    let two = Line::Call(vec![("put", json!({ "text": "a" })), ("pay", json!({ "text": "b" }))]);
+    let calls = Budget { calls: Some(2), ..Budget::default() };
+    let (_, life) = under(of_turn(calls), vec![two, Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: format!("calls of {turn}") });
+    assert_eq!((life.witness.count("put"), life.witness.count("pay")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raised() {
+    let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(100) };
+    let (memory, life) = under(of_agent(soft), vec![call("put", "a"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
+    // Another process goes on with it.
+    life.die(&memory).await;
+    let lines = vec![call("put", "a"), Line::Say("done")];
+    let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 2, with(of_agent(tokens(100))))
+        .await
+        .unwrap();
+    let agent = Purse::Agent("tester".to_owned());
+    life.runtime.set_budget(agent.clone(), Some(tokens(60))).await.unwrap();
+    life.runtime.set_budget(agent, Some(tokens(1_000_000))).await.unwrap();
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(agents(life.runtime.store().as_ref()).await.spent.tokens, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_holds_still_for_a_budget_before_any_of_its_calls_runs() {
+    let soft = Budget { calls: Some(4), pause_at: Percent::try_from(50).ok(), ..Budget::default() };
+    let two = Line::Call(vec![("put", json!({ "text": "a" })), ("pay", json!({ "text": "b" }))]);
+    let (_, life) = under(of_agent(soft), vec![two, Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    assert_eq!((life.witness.count("put"), life.witness.count("pay")), (0, 0));
+    let more = Budget { calls: Some(100), ..Budget::default() };
+    life.runtime.set_budget(Purse::Agent("tester".to_owned()), Some(more)).await.unwrap();
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!((life.witness.count("put"), life.witness.count("pay")), (1, 1));
+    assert_eq!(agents(life.runtime.store().as_ref()).await.spent.calls, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_said_when_little_is_left_of_a_budget() {
+    let low = Budget { warn_at: Percent::try_from(1).ok(), ..tokens(10_000) };
+    let (_, life) = under(of_agent(low), vec![call("put", "a"), Line::Say("done")]).await;
+    let (accepted, mut events) = life.runtime.submit_watched(input("go")).await.unwrap();
+    let mut told = Vec::new();
+    while let Ok(event) = events.next().await {
+        match event {
+            Event::Live(Live { what: LiveKind::BudgetLow { budget }, .. }) => told.push(budget),
+            Event::Durable(record) if record.fact.name() == "turn.ended" => break,
+            _ => {}
+        }
+    }
+    assert_eq!(life.end(accepted.turn).await, answered("done"));
+    assert_eq!(told.first().map(String::as_str), Some("tokens of agent:tester"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn budgets_lie_in_each_other_and_the_smallest_counts() {
+    let budgets = Budgets { session: Some(tokens(10)), ..of_agent(tokens(1_000_000)) };
+    let (_, life) = under(budgets, vec![Line::Say("hello")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: format!("tokens of {SESSION}") });
+    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.spent == Amount::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_sets_counts_for_agents_that_bring_no_budget() {
+    let (_, life) = under(Budgets::default(), vec![Line::Say("hello"), Line::Say("again")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("hello"));
+    life.runtime.set_budget(Purse::Agent("tester".to_owned()), Some(tokens(10))).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: "tokens of agent:tester".to_owned() });
+    life.runtime.set_budget(Purse::Agent("tester".to_owned()), None).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("again"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_a_day_begins_anew_the_next_day() {
+    let budget = Budget { calls: Some(1), per: Some(Period::Day), ..Budget::default() };
+    let (_, life) = under(of_agent(budget), vec![Line::Say("one"), Line::Say("two")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("one"));
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: "calls of agent:tester".to_owned() });
+    tokio::time::sleep(Duration::from_hours(24)).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("two"));
+    let names: Vec<String> =
+        books(life.runtime.store().as_ref()).await.into_iter().map(|purse| purse.name).collect();
+    assert!(names.contains(&"agent:tester@1970-01-01".to_owned()), "{names:?}");
+    assert!(names.contains(&"agent:tester@1970-01-02".to_owned()), "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_over_when_the_time_of_its_budget_is_and_waiting_does_not_count() {
+    let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
+    let (_, life) = under(of_turn(minute.clone()), vec![call("stepped", "a"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    // It slept for a minute, parked.
+    assert_eq!(life.end(turn).await, answered("done"));
+
+    let flaky = vec![call("hangs", ""), call("hangs", ""), Line::Say("done")];
+    let short = Budget { time: Some(Duration::from_secs(7)), ..Budget::default() };
+    let (_, life) = under(of_turn(short), flaky).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: format!("time of {turn}") });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_adds_no_commit() {
+    for lines in [vec![Line::Say("done")], vec![call("pay", "a"), Line::Say("done")]] {
+        let mut writes = Vec::new();
+        for budgets in
+            [Budgets::default(), Budgets { session: Some(tokens(1 << 40)), ..of_agent(tokens(1 << 40)) }]
+        {
+            let mortal = Mortal::new(Memory::new(), Death::Never);
+            let pulse = mortal.pulse();
+            let life = live_with(
+                Arc::new(mortal),
+                [lines.clone(), lines.clone()].concat(),
+                Arc::default(),
+                1,
+                with(budgets),
+            )
+            .await
+            .unwrap();
+            for _ in 0..2 {
+                let turn = life.send("go").await;
+                assert_eq!(life.end(turn).await, answered("done"));
+            }
+            writes.push(pulse.writes());
+        }
+        assert_eq!(writes[0], writes[1], "{lines:?}");
+    }
+}
+
+/// Costs a cent and works, or does not.
+struct Fax;
+
+impl Tool for Fax {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("fax", "Sends a fax.").price("0.01".parse().unwrap())
+    }
+
+    async fn run(&self, (): (), _: Call, args: Note) -> Result<Ran, Error> {
+        if args.text == "nobody" { Err(failed("no answer")) } else { done("sent") }
+    }
+}
+
+/// Asks a model itself.
+struct Wonder;
+
+impl Tool for Wonder {
+    type Args = Note;
+    type Needs = Models;
+
+    fn about(&self) -> About {
+        About::new("wonder", "Wonders.").idempotent().durable()
+    }
+
+    async fn run(&self, models: Models, _: Call, _: Note) -> Result<Ran, Error> {
+        done(models.ask("why?").await?)
+    }
+}
+
+fn own_tools(config: &mut Config) {
+    let mut toolbox = Toolbox::new(Services::default());
+    toolbox.add(Fax).unwrap();
+    toolbox.add(Wonder).unwrap();
+    config.package = package(&toolbox);
+    config.tools = vec![Arc::new(toolbox)];
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
+    let fax = |text: &str| ("fax", json!({ "text": text }));
+    let lines = vec![Line::Call(vec![fax("ann"), fax("nobody")]), Line::Say("done")];
+    let change = |config: &mut Config| {
+        own_tools(config);
+        let money = Budget { money: Some("100".parse().unwrap()), ..Budget::default() };
+        config.package.budgets = of_agent(money);
+    };
+    let script = Script::new(lines);
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, |config| {
+        change(config);
+        config.models = vec![Arc::new(Priced(Played(script.clone())))];
+    })
+    .await
+    .unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let spent = agents(life.runtime.store().as_ref()).await.spent;
+    // One cent for the call that worked, and two replies of three and two tokens for a dollar and two a million.
+    assert_eq!((spent.money.to_string().as_str(), spent.calls), ("0.010014", 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
+    let lines = vec![call("wonder", ""), Line::Say("done")];
+    let change = |budgets| {
+        move |config: &mut Config| {
+            own_tools(config);
+            config.package.budgets = budgets;
+        }
+    };
+    let life = live_with(
+        Arc::new(Memory::new()),
+        lines.clone(),
+        Arc::default(),
+        1,
+        change(of_agent(tokens(1 << 40))),
+    )
+    .await
+    .unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(
+        agents(life.runtime.store().as_ref()).await.spent,
+        Amount { tokens: 15, calls: 4, ..Amount::ZERO }
+    );
+
+    let calls = Budget { calls: Some(2), ..Budget::default() };
+    let life =
+        live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change(of_agent(calls))).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: "calls of agent:tester".to_owned() });
+    assert_eq!(life.script.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_in_money_needs_a_model_with_a_price() {
+    let money = Budget { money: Some("1".parse().unwrap()), ..Budget::default() };
+    let error =
+        live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, with(of_agent(money))).await.err();
+    assert_eq!(error.unwrap().kind(), Kind::ConfigInvalid);
+}
+
+/// A script whose model has a price.
+struct Priced(Played);
+
+impl ModelProvider for Priced {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        let price = |dollars: &str| dollars.parse().unwrap();
+        let per_million =
+            PerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
+        let prices = Prices::try_from(per_million).ok();
+        (model.as_str() == "test/script").then(|| ModelInfo { prices, ..ModelInfo::of_window(1 << 20) })
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        self.0.stream(request)
+    }
+}
+
+/// A model that uses as much as it may of what is reserved, now and then, and counts what it really used, heard or not. Its
+/// replies take a while, so that deaths meet them.
+#[derive(Clone, Default)]
+struct Greedy {
+    used: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+}
+
+impl ModelProvider for Greedy {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then(|| ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let most = u64::from(request.call.options.tokens_most.expect("what is counted is bounded"));
+        let read: usize = request.messages().map(Message::size).sum();
+        let usage = Usage { input: read as u64, output: (number * 37) % (most + 1), ..Usage::default() };
+        self.used.fetch_add(usage.input + usage.output, Ordering::SeqCst);
+        let pause = Duration::from_millis(number % 50);
+        let cut = number % 7 == 3;
+        Box::pin(stream::unfold(0, move |step| async move {
+            let event = match step {
+                0 => {
+                    tokio::time::sleep(pause).await;
+                    ModelEvent::Text("word".to_owned())
+                }
+                1 if cut => return None,
+                1 => ModelEvent::Usage(usage),
+                2 => ModelEvent::End(StopReason::End),
+                _ => return None,
+            };
+            Some((Ok(event), step + 1))
+        }))
+    }
+}
+
+/// Sixty-four sessions share a budget. Workers die again and again; what the model really used never goes over it.
+#[tokio::test(start_paused = true)]
+async fn sixty_four_turns_under_one_budget_never_overspend_whoever_dies() {
+    const MOST: u64 = 600_000;
+    const REPLY: u32 = 4_000;
+    for seed in 0..8_u64 {
+        let memory = Memory::new();
+        let greedy = Greedy::default();
+        let change = |config: &mut Config| {
+            config.models = vec![Arc::new(greedy.clone())];
+            config.package.tools.clear();
+            config.package.budgets = Budgets { reply_tokens: Some(REPLY), ..of_agent(tokens(MOST)) };
+            config.limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
+        };
+        let target =
+            |n: u64| Target::Key { key: n.to_string(), fresh: SessionId::from_u128(u128::from(n) + 1) };
+        for life in 1..=6 {
+            let number = u128::from(life);
+            let mortal = Mortal::new(memory.clone(), Death::Before(20 + (seed * 31 + life * 17) % 90));
+            let pulse = mortal.pulse();
+            let worker = live_with(Arc::new(mortal), vec![], Arc::default(), number, change).await;
+            let Ok(worker) = worker else { continue };
+            let send = async {
+                for n in 0..64 {
+                    let input = Input { key: Some(format!("{life}")), ..Input::text(target(n), "go") };
+                    if worker.runtime.submit(input).await.is_err() {
+                        break;
+                    }
+                }
+                worker.runtime.idle().await.ok();
+            };
+            tokio::select! {
+                () = send => {}
+                () = pulse.stopped() => {}
+            }
+            worker.die(&memory).await;
+            assert!(greedy.used.load(Ordering::SeqCst) <= MOST, "seed {seed}, life {life}");
+        }
+        let last = live_with(Arc::new(memory.clone()), vec![], Arc::default(), 99, change).await.unwrap();
+        last.runtime.idle().await.unwrap();
+        let PurseView { spent, held, lost, .. } = agents(&memory).await;
+        let used = greedy.used.load(Ordering::SeqCst);
+        assert!(
+            used <= spent.tokens && spent.tokens <= MOST,
+            "{used} of {spent:?}, {lost:?} lost, seed {seed}"
+        );
+        assert_eq!(held, Amount::ZERO, "seed {seed}");
+        assert!(lost.tokens > 0 && used > MOST / 10, "the storm was none: {used}, {lost:?}");
+    }
+}
+
+/// A turn with a model, a tool and a model dies at every write: what is booked is never less than what was used.
+#[tokio::test(start_paused = true)]
+async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
+    let lines = || vec![call("put", "a"), Line::Say("done")];
+    let mut at = 0;
+    loop {
+        let memory = Memory::new();
+        let mut dead = false;
+        let mut asked = 0;
+        for (number, death) in [(1, Death::After(at)), (2, Death::Never)] {
+            let mortal = Mortal::new(memory.clone(), death);
+            let pulse = mortal.pulse();
+            let budgets = of_agent(tokens(1 << 30));
+            let life = live_with(Arc::new(mortal), lines(), Arc::default(), number, with(budgets)).await;
+            let Ok(life) = life else {
+                dead = true;
+                continue;
+            };
+            let turn = async {
+                let input = Input { key: Some("k".into()), ..input("go") };
+                let Ok(accepted) = life.runtime.submit(input).await else { return };
+                life.end(accepted.turn).await;
+            };
+            tokio::select! {
+                () = turn => {}
+                () = pulse.stopped() => dead = true,
+            }
+            asked += life.script.calls.load(Ordering::SeqCst);
+            life.die(&memory).await;
+        }
+        let PurseView { spent, held, .. } = agents(&memory).await;
+        assert!(spent.tokens >= asked * 5, "died after write {at}: {spent:?} for {asked} replies");
+        assert_eq!(held, Amount::ZERO, "died after write {at}");
+        if !dead {
+            assert_eq!(at, 4, "a turn with a tool is four writes");
+            return;
+        }
+        at += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_cancelled_gives_back_what_it_did_not_begin() {
+    let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(100) };
+    let (_, life) = under(of_agent(soft), vec![Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    let events = life.runtime.store().records(SESSION, Seq(0), 100).await.unwrap();
+    assert!(events.iter().any(|record| record.fact.name() == "turn.parked"));
+    let used = books(life.runtime.store().as_ref()).await;
+    assert!(used.iter().all(|purse| purse.held == Amount::ZERO && purse.spent == Amount::ZERO), "{used:?}");
+}

@@ -1,0 +1,406 @@
+//! Budgets as data: what may be used, what was, and whether more fits (R11.5).
+//!
+//! Whoever keeps the books (`ports::ledger`) asks [`Budget::fit`] in the write that reserves, so nothing that runs at the same
+//! time can come between.
+use crate::cost::Cost;
+use crate::id::{OrgId, SessionId, TurnId};
+use crate::{Error, Kind, Millis};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Add;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What was used, or what an effect may use at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Amount {
+    /// Tokens that models read and said.
+    pub tokens: u64,
+    /// What that, and calls of tools with a price, cost.
+    pub money: Cost,
+    /// Calls of models and tools.
+    pub calls: u64,
+    /// Milliseconds in which turns were driven.
+    pub millis: u64,
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self { tokens: 0, money: Cost::ZERO, calls: 0, millis: 0 };
+
+    /// Time alone.
+    pub fn time(time: Duration) -> Self {
+        Self { millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX), ..Self::ZERO }
+    }
+
+    /// What is left of it without the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(other.tokens),
+            money: self.money.without(other.money),
+            calls: self.calls.saturating_sub(other.calls),
+            millis: self.millis.saturating_sub(other.millis),
+        }
+    }
+
+    /// Whether the other is no more than this, whatever is measured.
+    pub fn covers(self, other: Self) -> bool {
+        other.without(self) == Self::ZERO
+    }
+
+    fn of(self, measure: Measure) -> u128 {
+        match measure {
+            Measure::Tokens => self.tokens.into(),
+            Measure::Money => self.money.picos(),
+            Measure::Calls => self.calls.into(),
+            Measure::Time => self.millis.into(),
+        }
+    }
+}
+
+impl Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            money: self.money + other.money,
+            calls: self.calls.saturating_add(other.calls),
+            millis: self.millis.saturating_add(other.millis),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Tokens.
+    Tokens,
+    /// Money.
+    Money,
+    /// Calls of models and tools.
+    Calls,
+    /// Time.
+    Time,
+}
+
+impl Measure {
+    const ALL: [Self; 4] = [Self::Tokens, Self::Money, Self::Calls, Self::Time];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Money => "money",
+            Self::Calls => "calls",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// What may be used. What it does not say has no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Cost>,
+    /// Calls of models and tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// Time in which turns are driven. Waiting does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Duration>,
+    /// From which share on it is said that little is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warn_at: Option<Percent>,
+    /// From which share on turns hold still until somebody raises it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_at: Option<Percent>,
+    /// After which time it begins anew; never without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<Period>,
+}
+
+/// Whether an effect fits into a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It does.
+    Fits,
+    /// It does, and little is left.
+    Low(Measure),
+    /// It would go beyond where turns hold still.
+    Pauses(Measure),
+    /// There is not enough left for it.
+    Over(Measure),
+}
+
+impl Budget {
+    /// Whether nothing is bounded.
+    pub fn is_empty(&self) -> bool {
+        Measure::ALL.into_iter().all(|measure| self.most(measure).is_none())
+    }
+
+    /// Whether `want` fits beside what is used already.
+    pub fn fit(&self, used: Amount, want: Amount) -> Fit {
+        let bounds = || Measure::ALL.into_iter().filter_map(|measure| Some((measure, self.most(measure)?)));
+        let after = |measure| (used + want).of(measure);
+        // Nobody knows beforehand how long an effect takes, so time is over when it is used up.
+        let over = |measure: Measure, most: u128| match measure {
+            Measure::Time => after(measure) >= most,
+            _ => after(measure) > most,
+        };
+        let beyond = |share: Option<Percent>| {
+            bounds().find(|(measure, most)| share.is_some_and(|share| over(*measure, share.of(*most))))
+        };
+        if let Some((measure, _)) = beyond(self.pause_at) {
+            return Fit::Pauses(measure);
+        }
+        if let Some((measure, _)) = bounds().find(|(measure, most)| over(*measure, *most)) {
+            return Fit::Over(measure);
+        }
+        beyond(self.warn_at).map_or(Fit::Fits, |(measure, _)| Fit::Low(measure))
+    }
+
+    fn most(&self, measure: Measure) -> Option<u128> {
+        match measure {
+            Measure::Tokens => self.tokens.map(u128::from),
+            Measure::Money => self.money.map(Cost::picos),
+            Measure::Calls => self.calls.map(u128::from),
+            Measure::Time => self.time.map(|time| time.as_millis()),
+        }
+    }
+}
+
+/// A share of a budget in percent, from 1 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Percent(u8);
+
+impl Percent {
+    fn of(self, most: u128) -> u128 {
+        most.saturating_mul(self.0.into()) / 100
+    }
+}
+
+impl TryFrom<u8> for Percent {
+    type Error = Error;
+
+    fn try_from(percent: u8) -> Result<Self, Error> {
+        if (1..=100).contains(&percent) {
+            return Ok(Self(percent));
+        }
+        Err(Error::new(Kind::InputInvalid, format!("expected a share from 1 to 100 percent, got {percent}")))
+    }
+}
+
+impl FromStr for Percent {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let percent = text.parse::<u8>().map_err(|_| {
+            Error::new(Kind::InputInvalid, format!("expected a share from 1 to 100 percent, got `{text}`"))
+        })?;
+        Self::try_from(percent)
+    }
+}
+
+impl From<Percent> for u8 {
+    fn from(percent: Percent) -> Self {
+        percent.0
+    }
+}
+
+/// After which time a budget begins anew, by the calendar of UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Period {
+    /// Every day.
+    Day,
+    /// Every month.
+    Month,
+}
+
+impl Period {
+    /// The period of an instant: `2026-11-16` or `2026-11`.
+    pub fn at(self, now: Millis) -> String {
+        let (year, month, day) = civil(now.0 / 86_400_000);
+        match self {
+            Self::Day => format!("{year:04}-{month:02}-{day:02}"),
+            Self::Month => format!("{year:04}-{month:02}"),
+        }
+    }
+}
+
+/// The date of a day counted from 1970-01-01. Years begin in March here, so that a leap day is the last of its year.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let months = (5 * of_year + 2) / 153;
+    let (day, month) =
+        (of_year - (153 * months + 2) / 5 + 1, if months < 10 { months + 3 } else { months - 9 });
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// The budgets that an agent brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budgets {
+    /// Of each of its turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Budget>,
+    /// Of each session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Budget>,
+    /// Of all its turns together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Budget>,
+    /// Tokens that one reply may have at most: what is reserved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_tokens: Option<u32>,
+}
+
+impl Budgets {
+    /// Whether nothing is bounded.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether one of them bounds money.
+    pub fn bounds_money(&self) -> bool {
+        [&self.turn, &self.session, &self.agent].into_iter().flatten().any(|budget| budget.money.is_some())
+    }
+}
+
+/// Whose budget it is. They lie in each other: what a turn uses, its session, agent and organisation use too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Purse {
+    /// A turn's.
+    Turn(TurnId),
+    /// A session's.
+    Session(SessionId),
+    /// An agent's, over all its sessions.
+    Agent(String),
+    /// An organisation's.
+    Org(OrgId),
+}
+
+impl fmt::Display for Purse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turn(turn) => turn.fmt(f),
+            Self::Session(session) => session.fmt(f),
+            Self::Agent(name) => write!(f, "agent:{name}"),
+            Self::Org(org) => org.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Purse {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |_| {
+            let detail =
+                format!("expected `agent:NAME` or the id of a turn, session or organisation, got `{text}`");
+            Error::new(Kind::InputInvalid, detail)
+        };
+        match text.split_once([':', '_']) {
+            Some(("agent", name)) if !name.is_empty() => Ok(Self::Agent(name.to_owned())),
+            Some(("trn", _)) => text.parse().map(Self::Turn).map_err(wrong),
+            Some(("ses", _)) => text.parse().map(Self::Session).map_err(wrong),
+            _ => text.parse().map(Self::Org).map_err(wrong),
+        }
+    }
+}
+
+impl TryFrom<String> for Purse {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Purse> for String {
+    fn from(purse: Purse) -> Self {
+        purse.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(tokens: u64) -> Amount {
+        Amount { tokens, ..Amount::ZERO }
+    }
+
+    fn budget(most: u64) -> Budget {
+        Budget { tokens: Some(most), ..Budget::default() }
+    }
+
+    #[track_caller]
+    fn check(budget: &Budget, used: u64, want: u64, fit: Fit) {
+        assert_eq!(budget.fit(tokens(used), tokens(want)), fit, "{used} + {want}");
+    }
+
+    #[test]
+    fn what_would_go_over_a_budget_does_not_fit_and_what_just_fills_it_does() {
+        check(&budget(100), 60, 40, Fit::Fits);
+        check(&budget(100), 60, 41, Fit::Over(Measure::Tokens));
+        check(&budget(0), 0, 1, Fit::Over(Measure::Tokens));
+        check(&Budget::default(), u64::MAX, u64::MAX, Fit::Fits);
+    }
+
+    #[test]
+    fn a_turn_pauses_where_it_is_told_to_before_it_is_out_of_budget() {
+        let soft = Budget { warn_at: Some(Percent(50)), pause_at: Some(Percent(80)), ..budget(100) };
+        check(&soft, 0, 50, Fit::Fits);
+        check(&soft, 0, 51, Fit::Low(Measure::Tokens));
+        check(&soft, 80, 1, Fit::Pauses(Measure::Tokens));
+        check(&soft, 80, 100, Fit::Pauses(Measure::Tokens));
+    }
+
+    #[test]
+    fn time_is_over_when_it_is_used_up() {
+        let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
+        let used = |seconds| Amount::time(Duration::from_secs(seconds));
+        assert_eq!(minute.fit(used(59), Amount::ZERO), Fit::Fits);
+        assert_eq!(minute.fit(used(60), Amount::ZERO), Fit::Over(Measure::Time));
+    }
+
+    #[test]
+    fn a_period_has_the_date_of_its_day() {
+        let day = |days: u64| Period::Day.at(Millis(days * 86_400_000 + 5));
+        assert_eq!(day(0), "1970-01-01");
+        assert_eq!(day(59), "1970-03-01");
+        assert_eq!(day(11_016), "2000-02-29");
+        assert_eq!(day(11_017), "2000-03-01");
+        assert_eq!(day(20_773), "2026-11-16");
+        assert_eq!(Period::Month.at(Millis(20_773 * 86_400_000)), "2026-11");
+    }
+
+    #[test]
+    fn a_purse_reads_as_it_is_written() {
+        let ids = [
+            Purse::Turn(TurnId::from_u128(1)),
+            Purse::Session(SessionId::from_u128(2)),
+            Purse::Agent("a:b_c".to_owned()),
+            Purse::Org(OrgId::from_u128(3)),
+        ];
+        for purse in ids {
+            assert_eq!(purse.to_string().parse::<Purse>().unwrap(), purse);
+        }
+        for wrong in ["", "agent:", "clerk", "trn_1", "ses_x"] {
+            assert_eq!(wrong.parse::<Purse>().unwrap_err().kind(), Kind::InputInvalid, "{wrong}");
+        }
+    }
+}
