@@ -4,6 +4,7 @@
 //! charged for it. So what is used never goes over a budget, whoever dies when.
 use crate::Answer;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Measure, Purse};
+use outlast_vocab::id::OrgId;
 use outlast_vocab::{Millis, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +99,9 @@ pub struct Short {
 /// A budget and how it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurseView {
-    /// Whose it is, and of which period.
+    /// The organisation.
+    pub org: OrgId,
+    /// Whose it is there, and of which period.
     pub name: String,
     /// What an operator set; none if it is as its agent says.
     pub set: Option<Budget>,

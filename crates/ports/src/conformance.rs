@@ -38,6 +38,7 @@ mod inbox;
 mod journal;
 mod leases;
 mod model;
+mod orgs;
 mod outbox;
 mod outside;
 mod queue;
@@ -414,6 +415,25 @@ suite! { $
             writes_of_both_at_once_leave_no_gap,
             a_write_of_one_process_is_a_change_for_the_other,
             what_one_process_parked_the_other_finds_due,
+        }
+        orgs {
+            a_session_belongs_to_the_organisation_of_the_handle_that_opened_it,
+            every_organisation_has_keys_of_sessions_of_its_own,
+            what_belongs_to_another_organisation_answers_as_what_was_never_there,
+            every_method_of_a_store_is_asked_for_what_belongs_to_others,
+            lists_and_the_feed_show_one_organisation,
+            content_is_reached_by_what_refers_to_it_and_not_by_its_hash,
+            a_fork_belongs_to_whom_its_messages_belong_to,
+            what_workers_do_is_for_the_operator,
+            a_handle_is_never_widened,
+            who_lacks_a_scope_changes_nothing,
+            an_agent_never_approves_and_nobody_does_in_the_name_of_another,
+            whoever_acts_is_written_down_with_the_act,
+            what_changes_nothing_is_not_written_down,
+            an_organisation_has_a_name_of_its_own,
+            an_api_key_opens_its_organisation_until_it_expires_or_is_revoked,
+            every_bit_of_an_api_key_counts_and_every_wrong_one_gets_the_same_answer,
+            an_api_key_may_do_no_more_than_who_makes_it,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The rules of every write and read, once, over any rows.
 //!
 //! Each `pub` function is one unit of work: the engine runs it as one transaction (R3.7). Here live the fence check, the
-//! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Nothing here
-//! knows SQL, threads or time; `now` is an argument.
+//! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Whoever asks sees
+//! only rows of their organisation ([`crate::scoped`]); what they may do with them, and that it is noted, is decided
+//! here. Nothing here knows SQL, threads or time; `now` is an argument.
 mod budget;
 mod lookup;
+mod orgs;
 mod outbox;
 mod outside;
 mod tree;
@@ -12,21 +14,22 @@ mod turn;
 
 pub use budget::{budgets, set_budget};
 pub use lookup::{
-    attachment, attachments, blob, blob_range, cancel_reason, feed, history, joinable, records, said,
-    session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names, verify,
-    waiting,
+    attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, package,
+    records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names,
+    verify, waiting,
 };
+pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, revoke_key};
 pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
-pub use outside::{acquit, condemn, forget, unused};
+pub use outside::{acquit, condemn, forget, left, unused};
 pub use tree::{delete, fork, rewind, settle};
-pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, open, renew, resolve};
+pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
 
 use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
 use outlast_vocab::effect::Place;
 use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::record::{self, Fact, Seq};
-use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
+use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 
 /// A fact with the bytes that are stored for it. Whoever has many writes to make encodes them before the writer's turn
 /// comes, because there is one writer and many of them.
@@ -72,10 +75,11 @@ fn append(
 }
 
 /// A session with nothing in it yet.
-fn empty_session(id: SessionId, key: Option<String>, now: Millis) -> SessionRow {
+fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) -> SessionRow {
     SessionRow {
         no: crate::rows::SessionNo(0),
         id,
+        org,
         key,
         created: now,
         updated: now,

@@ -4,6 +4,7 @@
 //! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
 //! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
 //! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
+//! [`orgs`] is whose everything is, and [`scoped`] why nobody sees what belongs to others.
 
 pub mod budget;
 pub mod clock;
@@ -14,8 +15,10 @@ pub mod ledger;
 pub mod memory;
 pub mod model;
 pub mod mortal;
+pub mod orgs;
 pub mod outbox;
 pub mod rows;
+pub mod scoped;
 pub mod service;
 pub mod sink;
 pub mod store;

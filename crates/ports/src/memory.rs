@@ -4,13 +4,15 @@
 use crate::BoxFuture;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
+use crate::orgs::{AuditRange, Org};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PINNED, PartialRow, PurseRow,
-    ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
-    taken,
+    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PINNED,
+    PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
+    SinkRow, TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
-use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
+use outlast_vocab::access::Reach;
+use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -98,7 +100,7 @@ type HeadRow = Option<Node>;
 struct Tables {
     sessions: BTreeMap<SessionNo, SessionRow>,
     session_ids: BTreeMap<SessionId, SessionNo>,
-    session_keys: BTreeMap<String, SessionNo>,
+    session_keys: BTreeMap<(OrgId, String), SessionNo>,
     heads: BTreeMap<(SessionNo, String), HeadRow>,
     turns: BTreeMap<TurnNo, TurnRow>,
     turn_ids: BTreeMap<TurnId, TurnNo>,
@@ -114,14 +116,36 @@ struct Tables {
     outside: BTreeMap<Hash, OutsideRow>,
     sweeps: Sweeps,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
-    purses: BTreeMap<String, PurseRow>,
+    purses: BTreeMap<(OrgId, String), PurseRow>,
     holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
     sinks: BTreeMap<String, SinkRow>,
     deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
+    orgs: Organisations,
+    keys: BTreeMap<KeyId, KeyRow>,
+    audit: BTreeMap<u64, AuditRow>,
     dead: BTreeSet<WorkerId>,
     secret: Secret,
-    last: (i64, i64, u64),
+    last: Last,
     undo: Vec<Undo>,
+}
+
+/// The numbers that were given out last.
+#[derive(Default)]
+struct Last {
+    session: i64,
+    turn: i64,
+    record: u64,
+    act: u64,
+}
+
+/// The organisations; there is one from the beginning.
+struct Organisations(BTreeMap<OrgId, Org>);
+
+impl Default for Organisations {
+    fn default() -> Self {
+        let default = Org::default();
+        Self(BTreeMap::from([(default.id, default)]))
+    }
 }
 
 /// Content, and how many records use it.
@@ -154,10 +178,13 @@ enum Undo {
     Outside(Hash, Option<OutsideRow>),
     Sweeps(Sweeps),
     Partial((TurnNo, usize), Option<PartialRow>),
-    Purse(String, Option<PurseRow>),
+    Purse((OrgId, String), Option<PurseRow>),
     Hold((TurnNo, ReplayKey), Option<HoldRow>),
     Sink(String, Option<SinkRow>),
     Delivery((String, TurnNo), Option<DeliveryRow>),
+    Org(OrgId, Option<Org>),
+    Key(KeyId, Option<KeyRow>),
+    Audit(u64, Option<AuditRow>),
 }
 
 /// Sets or removes an entry and gives back what was there.
@@ -185,10 +212,13 @@ impl Tables {
                 Undo::Outside(content, row) => self.set_outside(content, row),
                 Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
                 Undo::Partial(key, row) => self.set_partial(key, row),
-                Undo::Purse(name, row) => self.set_purse(name, row),
+                Undo::Purse(key, row) => self.set_purse(key, row),
                 Undo::Hold(key, row) => self.set_hold(key, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Delivery(key, row) => self.set_delivery(key, row),
+                Undo::Org(id, org) => self.set_org(id, org),
+                Undo::Key(id, row) => self.set_key(id, row),
+                Undo::Audit(no, row) => self.set_audit(no, row),
             }
             // Undoing is a change too; it must not be undone.
             self.undo.pop();
@@ -198,7 +228,7 @@ impl Tables {
     fn set_session(&mut self, no: SessionNo, row: Option<SessionRow>) {
         if let Some(row) = &row {
             self.session_ids.insert(row.id, no);
-            self.session_keys.extend(row.key.clone().map(|key| (key, no)));
+            self.session_keys.extend(row.key.clone().map(|key| ((row.org, key), no)));
         }
         let gone = row.is_none();
         let old = swap(&mut self.sessions, &no, row);
@@ -285,9 +315,9 @@ impl Tables {
         self.undo.push(Undo::Partial(key, old));
     }
 
-    fn set_purse(&mut self, name: String, row: Option<PurseRow>) {
-        let old = swap(&mut self.purses, &name, row);
-        self.undo.push(Undo::Purse(name, old));
+    fn set_purse(&mut self, key: (OrgId, String), row: Option<PurseRow>) {
+        let old = swap(&mut self.purses, &key, row);
+        self.undo.push(Undo::Purse(key, old));
     }
 
     fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<HoldRow>) {
@@ -303,6 +333,26 @@ impl Tables {
     fn set_delivery(&mut self, key: (String, TurnNo), row: Option<DeliveryRow>) {
         let old = swap(&mut self.deliveries, &key, row);
         self.undo.push(Undo::Delivery(key, old));
+    }
+
+    fn set_org(&mut self, id: OrgId, org: Option<Org>) {
+        let old = swap(&mut self.orgs.0, &id, org);
+        self.undo.push(Undo::Org(id, old));
+    }
+
+    fn set_key(&mut self, id: KeyId, row: Option<KeyRow>) {
+        let old = swap(&mut self.keys, &id, row);
+        self.undo.push(Undo::Key(id, old));
+    }
+
+    fn set_audit(&mut self, no: u64, row: Option<AuditRow>) {
+        let old = swap(&mut self.audit, &no, row);
+        self.undo.push(Undo::Audit(no, old));
+    }
+
+    /// Whether a session is shown to whoever has this reach.
+    fn covers(&self, of: Reach, session: SessionNo) -> bool {
+        self.sessions.get(&session).is_some_and(|row| of.covers(row.org))
     }
 
     fn deliveries_to(&self, sink: &str) -> impl Iterator<Item = &DeliveryRow> {
@@ -338,13 +388,14 @@ impl ReadRows for Tables {
         Ok(self.session_ids.get(&id).and_then(|no| self.sessions.get(no)).cloned())
     }
 
-    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error> {
-        Ok(self.session_keys.get(key).and_then(|no| self.sessions.get(no)).cloned())
+    fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error> {
+        Ok(self.session_keys.get(&(org, key.to_owned())).and_then(|no| self.sessions.get(no)).cloned())
     }
 
-    fn sessions(&self, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
+    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
         let end = before.unwrap_or(SessionNo(i64::MAX));
-        Ok(page(self.sessions.range(..end).rev().map(|(_, row)| row), limit))
+        let earlier = self.sessions.range(..end).rev().map(|(_, row)| row);
+        Ok(page(earlier.filter(|row| of.covers(row.org)), limit))
     }
 
     fn sessions_in(
@@ -418,8 +469,9 @@ impl ReadRows for Tables {
         Ok(page(wanted, limit))
     }
 
-    fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
         let later = self.log.range(after.saturating_add(1)..);
+        let later = later.filter(|(_, row)| self.covers(of, row.session));
         Ok(later.take(limit).map(|(position, row)| (*position, row.clone())).collect())
     }
 
@@ -440,8 +492,9 @@ impl ReadRows for Tables {
         Ok(ours.cloned().collect())
     }
 
-    fn unknown(&self, limit: usize) -> Result<Vec<ClaimRow>, Error> {
-        let mut rows: Vec<&ClaimRow> = self.claims.values().filter(|row| row.unknown).collect();
+    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error> {
+        let shown = |row: &&ClaimRow| row.unknown && self.covers(of, row.session);
+        let mut rows: Vec<&ClaimRow> = self.claims.values().filter(shown).collect();
         rows.sort_by_key(|row| row.since);
         Ok(page(rows.into_iter(), limit))
     }
@@ -450,9 +503,10 @@ impl ReadRows for Tables {
         Ok(self.waits.get(&turn).cloned().unwrap_or_default())
     }
 
-    fn waiting(&self, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
-        let all =
-            self.waits.iter().flat_map(|(turn, waits)| waits.iter().map(move |wait| (*turn, wait.clone())));
+    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+        let shown = |turn: &TurnNo| self.turns.get(turn).is_some_and(|turn| self.covers(of, turn.session));
+        let turns = self.waits.iter().filter(|(turn, _)| shown(turn));
+        let all = turns.flat_map(|(turn, waits)| waits.iter().map(move |wait| (*turn, wait.clone())));
         Ok(all.filter(|(_, wait)| wait.kind == kind).take(limit).collect())
     }
 
@@ -477,12 +531,12 @@ impl ReadRows for Tables {
         Ok(page(self.attachments.values().filter(|row| row.session == session), limit))
     }
 
-    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error> {
-        Ok(self.purses.get(name).cloned())
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+        Ok(self.purses.get(&(org, name.to_owned())).cloned())
     }
 
-    fn purses(&self, limit: usize) -> Result<Vec<PurseRow>, Error> {
-        Ok(page(self.purses.values(), limit))
+    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error> {
+        Ok(page(self.purses.values().filter(|row| of.covers(row.org)), limit))
     }
 
     fn budgets_are_set(&self) -> Result<bool, Error> {
@@ -554,6 +608,34 @@ impl ReadRows for Tables {
         Ok((self.deliveries_to(sink).count() as u64 - dead, dead))
     }
 
+    fn org(&self, id: OrgId) -> Result<Option<Org>, Error> {
+        Ok(self.orgs.0.get(&id).cloned())
+    }
+
+    fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error> {
+        Ok(self.orgs.0.values().find(|org| org.name.as_str() == name).cloned())
+    }
+
+    fn orgs(&self) -> Result<Vec<Org>, Error> {
+        let mut orgs: Vec<Org> = self.orgs.0.values().cloned().collect();
+        orgs.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(orgs)
+    }
+
+    fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error> {
+        Ok(self.keys.get(&id).cloned())
+    }
+
+    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
+        Ok(page(self.keys.values().filter(|row| of.covers(row.org)), usize::MAX))
+    }
+
+    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        let AuditRange { after, since, limit } = range;
+        let later = self.audit.range(after.saturating_add(1)..).map(|(_, row)| row);
+        Ok(page(later.filter(|row| row.at >= since && of.covers(row.org)), limit))
+    }
+
     fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.secret.0)
     }
@@ -568,8 +650,8 @@ impl Rows for Tables {
         if self.session_ids.contains_key(&row.id) {
             return Err(taken(row.id));
         }
-        self.last.0 += 1;
-        let no = SessionNo(self.last.0);
+        self.last.session += 1;
+        let no = SessionNo(self.last.session);
         self.set_session(no, Some(SessionRow { no, ..row.clone() }));
         Ok(no)
     }
@@ -645,8 +727,8 @@ impl Rows for Tables {
         if self.turn_ids.contains_key(&row.id) {
             return Err(taken(row.id));
         }
-        self.last.1 += 1;
-        let no = TurnNo(self.last.1);
+        self.last.turn += 1;
+        let no = TurnNo(self.last.turn);
         self.set_turn(no, Some(TurnRow { no, ..row.clone() }));
         Ok(no)
     }
@@ -657,8 +739,8 @@ impl Rows for Tables {
     }
 
     fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
-        self.last.2 += 1;
-        self.set_log(self.last.2, Some(row.clone()));
+        self.last.record += 1;
+        self.set_log(self.last.record, Some(row.clone()));
         Ok(())
     }
 
@@ -732,12 +814,12 @@ impl Rows for Tables {
     }
 
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
-        self.set_purse(row.name.clone(), Some(row.clone()));
+        self.set_purse((row.org, row.name.clone()), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_purse(&mut self, name: &str) -> Result<(), Error> {
-        self.set_purse(name.to_owned(), None);
+    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+        self.set_purse((org, name.to_owned()), None);
         Ok(())
     }
 
@@ -763,6 +845,23 @@ impl Rows for Tables {
 
     fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
         self.set_delivery((sink.to_owned(), turn), None);
+        Ok(())
+    }
+
+    fn insert_org(&mut self, org: &Org) -> Result<(), Error> {
+        self.set_org(org.id, Some(org.clone()));
+        Ok(())
+    }
+
+    fn put_key(&mut self, row: &KeyRow) -> Result<(), Error> {
+        self.set_key(row.id, Some(row.clone()));
+        Ok(())
+    }
+
+    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+        self.last.act += 1;
+        let no = self.last.act;
+        self.set_audit(no, Some(AuditRow { no, ..row.clone() }));
         Ok(())
     }
 

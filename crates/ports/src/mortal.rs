@@ -7,6 +7,7 @@ use crate::BoxFuture;
 use crate::ledger;
 use crate::rows::{ReadRows, Rows};
 use crate::store::{Backend, FeedCursor, Status};
+use outlast_vocab::access::Access;
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Kind};
 use std::collections::BTreeMap;
@@ -200,5 +201,9 @@ impl<B: Backend> Backend for Mortal<B> {
 
     fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
         Backend::status(&self.inner)
+    }
+
+    fn access(&self) -> Access {
+        Backend::access(&self.inner)
     }
 }

@@ -4,16 +4,19 @@
 //! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
 //! an index over random ids halves the rate of a journal.
 use crate::filed::{Lies, Sweeps};
+use crate::orgs::{AuditRange, Org};
 use crate::store::{Fence, SessionState, TurnState};
+use outlast_vocab::access::{Access, Principal, Reach, Scopes};
 use outlast_vocab::budget::{Amount, Budget};
-use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
-use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
 use std::fmt;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// The latest time that a column of every database can keep. What is due later is never due.
 pub const LATEST: Millis = Millis(i64::MAX.cast_unsigned());
@@ -47,7 +50,9 @@ pub struct SessionRow {
     pub no: SessionNo,
     /// Its id.
     pub id: SessionId,
-    /// The key its caller knows it by; unique.
+    /// Whose it is. With it goes everything in it.
+    pub org: OrgId,
+    /// The key its caller knows it by; unique in its organisation.
     pub key: Option<String>,
     /// When it was opened.
     pub created: Millis,
@@ -228,7 +233,9 @@ pub struct PartialRow {
 /// What a budget's owner used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurseRow {
-    /// Whose it is, and of which period.
+    /// The organisation.
+    pub org: OrgId,
+    /// Whose it is there, and of which period.
     pub name: String,
     /// What an operator set.
     pub set: Option<Budget>,
@@ -244,9 +251,9 @@ pub struct PurseRow {
 
 impl PurseRow {
     /// One of which nothing was used.
-    pub fn empty(name: &str) -> Self {
+    pub fn empty(org: OrgId, name: &str) -> Self {
         let none = Amount::ZERO;
-        Self { name: name.to_owned(), set: None, spent: none, held: none, lost: none, standing: none }
+        Self { org, name: name.to_owned(), set: None, spent: none, held: none, lost: none, standing: none }
     }
 }
 
@@ -295,6 +302,46 @@ pub struct DeliveryRow {
     pub failure: Option<Failure>,
 }
 
+/// What is kept of an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its id.
+    pub id: KeyId,
+    /// The organisation it opens.
+    pub org: OrgId,
+    /// In whose name it acts.
+    pub by: Principal,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// What its holder's secret is held against ([`outlast_vocab::access::ApiKey::seal`]).
+    pub seal: Hash,
+    /// When it was made.
+    pub created: Millis,
+    /// From when on it counts no more.
+    pub expires: Option<Millis>,
+    /// Since when it counts no more because somebody said so.
+    pub revoked: Option<Millis>,
+}
+
+/// Something that somebody did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// Its number, given out in the order things were done.
+    pub no: u64,
+    /// When.
+    pub at: Millis,
+    /// In which organisation.
+    pub org: OrgId,
+    /// Who.
+    pub by: Principal,
+    /// What ([`outlast_vocab::access::Act::name`]).
+    pub act: String,
+    /// To what: an id, mostly.
+    pub subject: String,
+    /// What else a person wants to know of it. No arguments and no results.
+    pub detail: String,
+}
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
@@ -312,16 +359,23 @@ pub struct RecordRange {
     pub limit: usize,
 }
 
+/// The access of whoever has the rows themselves.
+static OPERATOR: LazyLock<Access> = LazyLock::new(Access::operator);
+
 /// Reads rows.
 pub trait ReadRows {
+    /// Whom the rows are shown to. [`crate::scoped`] shows those of one organisation only.
+    fn access(&self) -> &Access {
+        &OPERATOR
+    }
     /// The session with this number.
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error>;
     /// The session with this id.
     fn session_by_id(&self, id: SessionId) -> Result<Option<SessionRow>, Error>;
-    /// The session with this key.
-    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error>;
+    /// The session of an organisation with this key.
+    fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error>;
     /// Sessions by falling number, below `before`.
-    fn sessions(&self, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error>;
+    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error>;
     /// Sessions in a state, by rising number, above `after`.
     fn sessions_in(
         &self,
@@ -353,8 +407,8 @@ pub trait ReadRows {
 
     /// Records by rising place.
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error>;
-    /// Records of all sessions in the order they became durable, after a position.
-    fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
+    /// Records of many sessions in the order they became durable, after a position.
+    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
 
     /// The position of the last record of the feed.
     fn feed_end(&self) -> Result<u64, Error>;
@@ -366,12 +420,12 @@ pub trait ReadRows {
     /// The claims of a turn.
     fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error>;
     /// Claims whose outcome is unknown.
-    fn unknown(&self, limit: usize) -> Result<Vec<ClaimRow>, Error>;
+    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error>;
 
     /// What a turn waits for.
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
-    /// Waits of this kind over all turns, the oldest turn first.
-    fn waiting(&self, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
+    /// Waits of this kind over many turns, the oldest turn first.
+    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
     /// How a wait was resolved.
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error>;
 
@@ -389,6 +443,10 @@ pub trait ReadRows {
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error>;
     /// Some bytes of a blob, without reading the others. What lies behind its end is left away.
     fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error>;
+    /// A configuration. Whoever asks has read its fingerprint in a record that is shown to them.
+    fn package(&self, fingerprint: Hash) -> Result<Option<Vec<u8>>, Error> {
+        self.blob(fingerprint)
+    }
     /// Content outside that is or was used, or is being deleted.
     fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error>;
     /// Contents outside that nothing uses any more.
@@ -412,15 +470,31 @@ pub trait ReadRows {
     /// How many deliveries to a sink will be due, and how many were given up.
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
     /// One purse.
-    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error>;
-    /// All purses by rising name.
-    fn purses(&self, limit: usize) -> Result<Vec<PurseRow>, Error>;
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error>;
+    /// All purses by rising organisation and name.
+    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error>;
     /// Whether one of them was set by an operator.
     fn budgets_are_set(&self) -> Result<bool, Error>;
     /// What is reserved for effects of a turn, by key.
     fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error>;
+    /// The organisation with this id.
+    fn org(&self, id: OrgId) -> Result<Option<Org>, Error>;
+    /// The organisation with this name.
+    fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error>;
+    /// All organisations by rising name.
+    fn orgs(&self) -> Result<Vec<Org>, Error>;
+    /// One API key.
+    fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error>;
+    /// API keys by rising id.
+    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error>;
+    /// What was done, by rising number.
+    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
+    /// The completion key of a wait. Whoever asks was shown the turn.
+    fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
+        Ok(CompletionKey::sign(&self.secret()?, turn, wait))
+    }
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
     fn is_dead(&self, worker: WorkerId) -> bool;
 }
@@ -477,11 +551,17 @@ pub trait Rows: ReadRows {
     /// Adds or replaces a purse.
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
     /// Removes a purse, if it is there.
-    fn delete_purse(&mut self, name: &str) -> Result<(), Error>;
+    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error>;
     /// Adds or replaces what is reserved for an effect.
     fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
     /// Removes what is reserved for an effect.
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
+    /// Adds an organisation.
+    fn insert_org(&mut self, org: &Org) -> Result<(), Error>;
+    /// Adds or replaces an API key.
+    fn put_key(&mut self, row: &KeyRow) -> Result<(), Error>;
+    /// Notes what was done; its number is given out here, whatever the row says.
+    fn note(&mut self, row: &AuditRow) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

@@ -6,16 +6,19 @@ use crate::budget::{Books, FirstCall, Held, Metering, PurseView};
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
+use crate::orgs::Orgs;
 use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
 use crate::rows::{ReadRows, Rows};
+use crate::scoped::Scoped;
 use crate::{Answer, BoxFuture};
+use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
-use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
-use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Millis};
 use serde_json::Value;
 use std::ops::Range;
@@ -119,6 +122,8 @@ pub struct Accepted {
 pub struct Work {
     /// The right to drive it.
     pub lease: Lease,
+    /// Whose it is.
+    pub org: OrgId,
     /// Which turn of the session, counted from 0.
     pub index: u32,
     /// The head it appends to.
@@ -333,6 +338,8 @@ impl SessionState {
 pub struct SessionView {
     /// Its id.
     pub id: SessionId,
+    /// Whose it is.
+    pub org: OrgId,
     /// The key its caller knows it by.
     pub key: Option<String>,
     /// How it stands.
@@ -501,6 +508,9 @@ pub trait Inbox: Send + Sync {
         resolution: Resolution,
         now: Millis,
     ) -> Answer<'_, Resolved>;
+
+    /// The key with which somebody outside resolves this wait of a turn.
+    fn key_of(&self, turn: TurnId, wait: ReplayKey) -> Answer<'_, CompletionKey>;
 }
 
 /// Who works on what. Claiming raises the fence; a write with an old fence changes nothing.
@@ -592,7 +602,10 @@ pub trait Trees: Send + Sync {
     fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()>;
 
     /// Removes a session and everything only it uses.
-    fn delete(&self, session: SessionId) -> Answer<'_, ()>;
+    fn delete(&self, session: SessionId, now: Millis) -> Answer<'_, ()>;
+
+    /// Sessions that were forked from this one and need its history.
+    fn forks(&self, session: SessionId) -> Answer<'_, Vec<SessionId>>;
 
     /// Says how a call of unknown outcome went.
     fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId>;
@@ -600,11 +613,15 @@ pub trait Trees: Send + Sync {
 
 /// Content by hash, and the values of sessions.
 pub trait Content: Send + Sync {
-    /// The bytes with this hash.
+    /// The bytes with this hash. Whoever serves one organisation finds none: content is reached by what refers to it.
     fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
 
-    /// Some of the bytes with this hash, without reading the others. They are not held against the hash.
-    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+    /// The configuration that a turn began under, or was accepted for.
+    fn package(&self, turn: TurnId) -> Answer<'_, Vec<u8>>;
+
+    /// Some bytes of an attachment whose content lies in the database, without reading the others. They are not held
+    /// against its hash.
+    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
 
     /// An attachment of a session, or of the sessions it was forked from.
     fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView>;
@@ -621,7 +638,7 @@ pub trait Content: Send + Sync {
     /// Names of a session's values that begin with `prefix`.
     fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>>;
 
-    /// The secret that signs completion keys; made with the database, never shown.
+    /// The secret that signs completion keys; made with the database, never shown, and only to its operator.
     fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
 
@@ -663,8 +680,18 @@ impl Durability {
 }
 
 /// All facets.
-pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Books {}
-impl<S: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Books> Store for S {}
+pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books {
+    /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
+    /// either.
+    fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store>;
+}
+
+impl<B: Backend> Store for B {
+    fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store> {
+        let access = Backend::access(&*self).narrowed(access);
+        Arc::new(Scoped::new(self, access))
+    }
+}
 
 /// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
 ///
@@ -687,6 +714,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What the database says of itself.
     fn status(&self) -> BoxFuture<'_, Result<Status, Error>>;
+
+    /// With what it is reached.
+    fn access(&self) -> Access {
+        Access::operator()
+    }
 }
 
 impl<B: Backend> Inbox for B {
@@ -714,6 +746,10 @@ impl<B: Backend> Inbox for B {
         now: Millis,
     ) -> Answer<'_, Resolved> {
         self.write(move |rows| ledger::resolve(rows, turn, &key, resolution, now))
+    }
+
+    fn key_of(&self, turn: TurnId, wait: ReplayKey) -> Answer<'_, CompletionKey> {
+        self.read(move |rows| ledger::key_of(rows, turn, wait))
     }
 }
 
@@ -800,12 +836,12 @@ impl<B: Backend> Queries for B {
     }
 
     fn next_wake(&self) -> Answer<'_, Option<Millis>> {
-        self.read(|rows| rows.next_wake())
+        self.read(|rows| ledger::next_wake(rows))
     }
 
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda> {
         self.read(move |rows| {
-            Ok(Agenda { has_work: ledger::has_work(rows, worker, now)?, next_wake: rows.next_wake()? })
+            Ok(Agenda { has_work: ledger::has_work(rows, worker, now)?, next_wake: ledger::next_wake(rows)? })
         })
     }
 
@@ -827,8 +863,12 @@ impl<B: Backend> Trees for B {
         self.write(move |rows| ledger::rewind(rows, session, &head, to, now))
     }
 
-    fn delete(&self, session: SessionId) -> Answer<'_, ()> {
-        self.write(move |rows| ledger::delete(rows, session))
+    fn delete(&self, session: SessionId, now: Millis) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::delete(rows, session, now))
+    }
+
+    fn forks(&self, session: SessionId) -> Answer<'_, Vec<SessionId>> {
+        self.read(move |rows| ledger::forks(rows, session))
     }
 
     fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId> {
@@ -841,8 +881,12 @@ impl<B: Backend> Content for B {
         self.read(move |rows| ledger::blob(rows, hash))
     }
 
-    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Answer<'_, Vec<u8>> {
-        self.read(move |rows| ledger::blob_range(rows, hash, range))
+    fn package(&self, turn: TurnId) -> Answer<'_, Vec<u8>> {
+        self.read(move |rows| ledger::package(rows, turn))
+    }
+
+    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>> {
+        self.read(move |rows| ledger::attached(rows, session, id, range))
     }
 
     fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView> {
@@ -876,7 +920,7 @@ impl<B: Backend> Sweep for B {
     }
 
     fn left(&self, limit: usize) -> Answer<'_, Vec<Hash>> {
-        self.read(move |rows| rows.left(limit))
+        self.read(move |rows| ledger::left(rows, limit))
     }
 
     fn unused(&self, contents: Vec<Hash>) -> Answer<'_, Vec<Hash>> {

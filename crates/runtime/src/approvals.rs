@@ -37,7 +37,6 @@ pub struct Question {
     pub wait: Wait,
     /// Whether somebody has decided it, and no worker has taken note of that yet.
     pub decided: bool,
-    package: Option<outlast_vocab::Hash>,
 }
 
 impl Approvals {
@@ -87,8 +86,7 @@ impl Approvals {
     /// Whether the tool of a question takes these arguments, as it was defined when the turn began.
     async fn takes(&self, question: &Question, arguments: &serde_json::Value) -> Result<(), Error> {
         limits::check_depth("json_depth", arguments, limits::Limits::default().json_depth)?;
-        let Some(package) = question.package else { return Ok(()) };
-        let pinned: Result<Pinned, _> = serde_json::from_slice(&self.store.blob(package).await?);
+        let pinned: Result<Pinned, _> = serde_json::from_slice(&self.store.package(question.turn).await?);
         let contracts = pinned.ok().and_then(|pinned| pinned.contracts).unwrap_or_default();
         let Some(contract) = contracts.iter().find(|contract| contract.name == question.call.tool) else {
             return Ok(());
@@ -100,10 +98,6 @@ impl Approvals {
         let WaitingTurn { session, turn, wait } = waiting;
         let id = id_of(turn, &wait);
         let records = self.store.turn_records(turn).await?;
-        let package = records.iter().find_map(|record| match &record.fact {
-            Fact::Started(started) => Some(started.package),
-            _ => None,
-        });
         let decided = records
             .iter()
             .any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
@@ -113,7 +107,7 @@ impl Approvals {
                 Decision::Ask(ask) => ask.clone(),
                 _ => return None,
             };
-            Some(Question { id, session, turn, call, ask, since, wait, decided, package })
+            Some(Question { id, session, turn, call, ask, since, wait, decided })
         }))
     }
 }

@@ -155,7 +155,7 @@ impl Attachments {
         let stored = Stored { content: view.attachment.content, bytes: view.bytes };
         let pieces = match view.lies {
             Lies::Outside => self.outside()?.get(stored.content, 0..stored.bytes).await?,
-            Lies::Here => self.pieces(stored),
+            Lies::Here => self.pieces(session, id, stored.bytes),
         };
         Ok((view, verified(stored, pieces)))
     }
@@ -176,7 +176,7 @@ impl Attachments {
         }
         let content = view.attachment.content;
         match view.lies {
-            Lies::Here => self.store.blob_range(content, range).await,
+            Lies::Here => self.store.attached(session, id, range).await,
             Lies::Outside => {
                 gathered(self.outside()?.get(content, range).await?, "attachment_bytes", most).await
             }
@@ -217,11 +217,11 @@ impl Attachments {
     }
 
     /// Content in the database, piece by piece.
-    fn pieces(&self, stored: Stored) -> Pieces<'_> {
-        let starts = (0..stored.bytes).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
+    fn pieces(&self, session: SessionId, id: AttachmentId, bytes: u64) -> Pieces<'_> {
+        let starts = (0..bytes).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
         let pieces = stream::iter(starts.map(Ok)).and_then(move |start| async move {
-            let end = stored.bytes.min(start + PIECE);
-            self.store.blob_range(stored.content, start..end).await.map(Into::into)
+            let end = bytes.min(start + PIECE);
+            self.store.attached(session, id, start..end).await.map(Into::into)
         });
         Box::pin(pieces)
     }

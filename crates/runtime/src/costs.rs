@@ -100,7 +100,7 @@ impl Books {
             Fact::Started(started) => {
                 self.turns.entry(turn).or_default().package = Some(started.package);
                 if let Entry::Vacant(unread) = self.packages.entry(started.package) {
-                    let package = store.blob(started.package).await.ok();
+                    let package = store.package(turn).await.ok();
                     unread.insert(package.and_then(|json| serde_json::from_slice(&json).ok()));
                 }
             }

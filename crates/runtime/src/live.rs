@@ -2,9 +2,10 @@
 //!
 //! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
 //! many, and reads what is durable from the store. A session that nobody watches costs nothing.
+use outlast_vocab::access::Reach;
 use outlast_vocab::event::Live;
 use outlast_vocab::record::{End, Seq};
-use outlast_vocab::{SessionId, TurnId};
+use outlast_vocab::{OrgId, SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -34,8 +35,15 @@ pub struct Hub {
 
 #[derive(Debug, Default)]
 struct Ends {
-    driven: HashMap<TurnId, watch::Sender<Option<End>>>,
-    recent: VecDeque<(TurnId, End)>,
+    driven: HashMap<TurnId, Driven>,
+    recent: VecDeque<(TurnId, OrgId, End)>,
+}
+
+/// A turn that is driven here, with those who wait for its end.
+#[derive(Debug)]
+struct Driven {
+    org: OrgId,
+    waiting: watch::Sender<Option<End>>,
 }
 
 /// What one watcher has not read yet.
@@ -99,8 +107,9 @@ impl Hub {
     }
 
     /// A turn is driven here from now on; its end will be told.
-    pub fn begins(&self, turn: TurnId) {
-        lock(&self.ends).driven.entry(turn).or_insert_with(|| watch::Sender::new(None));
+    pub fn begins(&self, turn: TurnId, org: OrgId) {
+        let driven = || Driven { org, waiting: watch::Sender::new(None) };
+        lock(&self.ends).driven.entry(turn).or_insert_with(driven);
     }
 
     /// A turn is not driven here any more; it may go on elsewhere.
@@ -111,23 +120,24 @@ impl Hub {
     /// A turn is over.
     pub fn ended(&self, turn: TurnId, end: &End) {
         let mut ends = lock(&self.ends);
-        if let Some(waiters) = ends.driven.remove(&turn) {
-            waiters.send_replace(Some(end.clone()));
-        }
+        // Whose it is stands with those who wait for it; of any other turn the store tells.
+        let Some(Driven { org, waiting }) = ends.driven.remove(&turn) else { return };
+        waiting.send_replace(Some(end.clone()));
         if ends.recent.len() >= RECENT {
             ends.recent.pop_front();
         }
-        ends.recent.push_back((turn, end.clone()));
+        ends.recent.push_back((turn, org, end.clone()));
     }
 
-    /// How a turn that is driven here ended, once it has; nothing if it is not driven here or stops being so.
-    pub async fn end_of(&self, turn: TurnId) -> Option<End> {
+    /// How a turn that is driven here ended, once it has; nothing if it is not driven here or stops being so, or is
+    /// not shown to whoever has this reach.
+    pub async fn end_of(&self, turn: TurnId, reach: Reach) -> Option<End> {
         let mut end = {
             let ends = lock(&self.ends);
-            if let Some((_, end)) = ends.recent.iter().rev().find(|(ended, _)| *ended == turn) {
-                return Some(end.clone());
+            if let Some((_, org, end)) = ends.recent.iter().rev().find(|(ended, ..)| *ended == turn) {
+                return reach.covers(*org).then(|| end.clone());
             }
-            ends.driven.get(&turn)?.subscribe()
+            ends.driven.get(&turn).filter(|driven| reach.covers(driven.org))?.waiting.subscribe()
         };
         end.wait_for(Option::is_some).await.ok()?.clone()
     }
@@ -239,12 +249,12 @@ mod tests {
     async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
         let world = world(2);
         let turn = TurnId::from_u128(1);
-        assert_eq!(world.hub.end_of(turn).await, None);
-        world.hub.begins(turn);
-        let asked = world.hub.end_of(turn);
+        assert_eq!(world.hub.end_of(turn, Reach::Everything).await, None);
+        world.hub.begins(turn, OrgId::DEFAULT);
+        let asked = world.hub.end_of(turn, Reach::Everything);
         let end = End::Answered { text: "yes".into() };
         world.hub.ended(turn, &end);
-        assert_eq!(world.hub.end_of(turn).await, Some(end.clone()));
+        assert_eq!(world.hub.end_of(turn, Reach::Everything).await, Some(end.clone()));
         assert_eq!(asked.await, Some(end));
     }
 }

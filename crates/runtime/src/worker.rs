@@ -26,6 +26,7 @@ use outlast_ports::store::{
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
+use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::message::Part;
@@ -122,9 +123,15 @@ impl Input {
 }
 
 /// A running worker. Cheap to clone; [`Runtime::shut_down`] ends it.
+///
+/// The worker drives turns of every organisation. What is asked of it is asked with the access of the handle: that of the
+/// operator, unless it is narrowed ([`Runtime::serving`]).
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
+    /// What those who ask are shown of the store.
+    store: Arc<dyn Store>,
+    reach: Reach,
 }
 
 struct Inner {
@@ -190,7 +197,24 @@ impl Runtime {
         if inner.world.contents.is_some() {
             inner.tasks.spawn(sweep(inner.clone()));
         }
-        Ok(Self { inner })
+        Ok(Self::of_operator(inner))
+    }
+
+    fn of_operator(inner: Arc<Inner>) -> Self {
+        let store = inner.store.clone();
+        Self { inner, store, reach: Reach::Everything }
+    }
+
+    /// The same worker for somebody with this access.
+    #[must_use]
+    pub fn serving(&self, access: Access) -> Self {
+        let reach = access.reach;
+        Self { inner: self.inner.clone(), store: self.inner.store.clone().serving(access), reach }
+    }
+
+    /// What an API key gives access to. A key that is not good for anything gets one answer, whatever is wrong with it.
+    pub async fn admit(&self, key: &str) -> Result<Access, Error> {
+        self.inner.store.admit(key.parse()?, self.now()).await
     }
 
     /// The ports of this process.
@@ -198,20 +222,20 @@ impl Runtime {
         &self.inner.world
     }
 
-    /// Where everything is kept.
+    /// Where everything is kept, as it is shown to whom this handle serves.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.inner.store
+        &self.store
     }
 
     /// Attachments, and where their contents lie.
     pub fn attachments(&self) -> Attachments {
-        self.inner.world.attachments(&self.inner.store)
+        self.inner.world.attachments(&self.store)
     }
 
     /// Deletes contents outside the database that nothing refers to.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let _alone = self.inner.sweeping.lock().await;
-        self.attachments().sweep(self.inner.worker, self.now()).await
+        self.inner.world.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
     }
 
     /// A fresh id for a session.
@@ -238,7 +262,7 @@ impl Runtime {
         self.take_in(input, |accepted| {
             // Unless somebody else opened the session under its key a moment ago, this is the one that was looked up.
             let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
-            Events::of_input(self.inner.world.clone(), self.inner.store.clone(), line, accepted)
+            Events::of_input(self.inner.world.clone(), self.store.clone(), line, accepted)
         })
         .await
     }
@@ -247,7 +271,7 @@ impl Runtime {
     async fn session_of(&self, target: &Target) -> Result<SessionId, Error> {
         match target {
             Target::New(id) | Target::Id(id) => Ok(*id),
-            Target::Key { key, fresh } => match self.inner.store.session_by_key(key.clone()).await {
+            Target::Key { key, fresh } => match self.store.session_by_key(key.clone()).await {
                 Ok(found) => Ok(found.id),
                 Err(error) if error.kind() == Kind::SessionNotFound => Ok(*fresh),
                 Err(error) => Err(error),
@@ -300,12 +324,13 @@ impl Runtime {
     async fn accept(&self, accept: Accept, mut files: Vec<Filed>) -> Result<Accepted, Error> {
         let inner = &self.inner;
         if files.is_empty() {
-            return inner.store.accept(accept).await;
+            return self.store.accept(accept).await;
         }
-        let attachments = self.attachments();
+        // Where contents lie is the worker's business.
+        let attachments = inner.world.attachments(&inner.store);
         for tries in 1.. {
             let placed = attachments.place(files.clone()).await?;
-            match inner.store.accept(Accept { files: placed, ..accept.clone() }).await {
+            match self.store.accept(Accept { files: placed, ..accept.clone() }).await {
                 Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
                     tracing::info!(%error, "contents are looked for again");
                     let Limits { backoff_first, backoff_most, .. } = inner.world.limits;
@@ -323,10 +348,10 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and tell their end themselves; the store knows of all others.
-            let told = self.inner.world.hub.end_of(turn).await;
+            let told = self.inner.world.hub.end_of(turn, self.reach).await;
             let end = match told {
                 Some(end) => Some(end),
-                None => self.inner.store.turn(turn).await?.end,
+                None => self.store.turn(turn).await?.end,
             };
             match end {
                 Some(End::Joined { into }) => turn = into,
@@ -338,14 +363,14 @@ impl Runtime {
 
     /// Asks a turn to stop. The wish is durable when this returns.
     pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
-        let cancelled = self.inner.store.cancel(turn, reason.to_owned(), self.now()).await?;
+        let cancelled = self.store.cancel(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
         Ok(cancelled)
     }
 
     /// Asks a turn to stop and what it did to be taken back, the newest first (R6.15). The wish is durable when this returns.
     pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
-        let aborted = self.inner.store.abort(turn, reason.to_owned(), self.now()).await?;
+        let aborted = self.store.abort(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
         Ok(aborted)
     }
@@ -362,14 +387,14 @@ impl Runtime {
     /// Resolves a wait with its key. The first resolution counts.
     pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<Resolved, Error> {
         key.check(&self.inner.secret)?;
-        let resolved = self.inner.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
+        let resolved = self.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
         self.inner.wake.notify_one();
         Ok(resolved)
     }
 
     /// Questions for approval, over all sessions.
     pub fn approvals(&self) -> Approvals {
-        Approvals::new(self.inner.store.clone())
+        Approvals::new(self.store.clone())
     }
 
     /// Says yes, no, or yes with a change to one of them.
@@ -394,22 +419,22 @@ impl Runtime {
 
     /// Lets a stuck turn try again, after a person or a deploy has mended what it was stuck on.
     pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
-        let view = self.inner.store.turn(turn).await?;
-        let session = self.inner.store.session(view.session).await?;
+        let view = self.store.turn(turn).await?;
+        let session = self.store.session(view.session).await?;
         let stuck =
-            session.waits.into_iter().find(|wait| wait.kind == WaitKind::Event && is_stuck(&wait.key));
+            session.waits.into_iter().find(|wait| wait.kind == WaitKind::Event && wait.key.is_stuck());
         let Some(wait) = stuck.filter(|_| session.active == Some(turn)) else {
             return Err(Error::new(Kind::WaitNotFound, format!("{turn} is not stuck")));
         };
         let now = self.now();
-        self.inner.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
+        self.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
 
     /// Follows a session from a cursor.
     pub fn events(&self, session: SessionId, after: Seq) -> Events {
-        Events::new(self.inner.world.clone(), self.inner.store.clone(), session, after)
+        Events::new(self.inner.world.clone(), self.store.clone(), session, after)
     }
 
     /// Comes back when this worker drives nothing and could take nothing, and no output is due.
@@ -438,10 +463,6 @@ impl Runtime {
             () = self.inner.world.clock.sleep(patience) => self.inner.tasks.drop_all().await,
         }
     }
-}
-
-fn is_stuck(key: &ReplayKey) -> bool {
-    key.as_str().rsplit('/').next().is_some_and(|last| last.starts_with("stuck:"))
 }
 
 fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usize)) -> Result<(), Error> {
@@ -482,15 +503,16 @@ impl Inner {
 
     /// Drives a session in a task of its own.
     fn spawn(self: &Arc<Self>, work: Work) {
-        let driven = self.begin(&work.lease);
+        let driven = self.begin(&work);
         self.tasks.spawn(drive_session(self.clone(), work, driven));
     }
 
     /// Notes that a turn is driven here from now on.
-    fn begin(&self, lease: &Lease) -> Wish {
+    fn begin(&self, work: &Work) -> Wish {
+        let Work { lease, org, .. } = work;
         let (canceller, wish) = cancel();
         let canceller = Arc::new(canceller);
-        self.world.hub.begins(lease.turn);
+        self.world.hub.begins(lease.turn, *org);
         let driving = Driving { turn: lease.turn, fence: lease.fence, canceller: canceller.clone() };
         lock(&self.driving).insert(lease.session, driving);
         Wish { canceller, wish }
@@ -530,7 +552,7 @@ async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
         match driven {
             Ok(Driven::Next(_, next)) => {
                 work = *next;
-                wish = inner.begin(&work.lease);
+                wish = inner.begin(&work);
                 continue;
             }
             // What it parked on may be the next thing to happen.
@@ -572,7 +594,7 @@ impl Drive<'_> {
     /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
     async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records, mut held } = work;
+        let Work { lease, index, head, parent, claims, mut records, mut held, org: _ } = work;
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
@@ -741,7 +763,7 @@ async fn keep(inner: Arc<Inner>) {
 /// Deletes contents that nothing refers to, now and then.
 async fn sweep(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
-    let runtime = Runtime { inner };
+    let runtime = Runtime::of_operator(inner);
     loop {
         let Inner { world, .. } = &*runtime.inner;
         tokio::select! {

@@ -1,20 +1,25 @@
 //! Writes the database that `tests/fixtures` keeps of the present schema: `cargo run -p outlast-store --example fixture
 //! -- FILE`. It has a turn that ended, one that is parked and one that is in flight, each in a session of its own, whose
-//! key says which. The output of the one that ended waits to be delivered.
+//! key says which. The output of the one that ended waits to be delivered. A second organisation has an API key and a
+//! session with one of these keys.
+use outlast_ports::orgs::{NewKey, Org, Orgs};
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::store::{
-    Accept, Backend, Commit, Inbox, Lease, MAIN, Taker, Target, Then, Turns, ValueWrite,
+    Accept, Backend, Commit, Content, Inbox, Lease, MAIN, Store, Taker, Target, Then, Turns, ValueWrite,
 };
 use outlast_store::Sqlite;
+use outlast_vocab::access::{Access, ApiKey, Scope};
 use outlast_vocab::effect::{
     BatchCall, Generation, ModelCall, ModelOutcome, Reply, StopReason, ToolBatch, ToolChoice, Usage,
 };
+use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Asked, Delivery, End, Fact, Performed, Started};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde_json::json;
+use std::sync::Arc;
 
 const NOW: Millis = Millis(1_700_000_000_000);
 
@@ -53,7 +58,17 @@ async fn main() -> Result<(), Error> {
         store.undelivered(attempt, failure, Some(Millis(NOW.0 + 5_000))).await?;
     }
 
-    println!("{:?}", Backend::status(&store).await?);
+    let acme = Org { id: OrgId::from_u128(4), name: "acme".parse()?, created: NOW };
+    store.create_org(acme.clone()).await?;
+    let (id, by) = (KeyId::from_u128(5), "service:ci".parse()?);
+    let seal = ApiKey::new(id, [7; 32]).seal(&store.secret().await?);
+    let scopes = Scope::Run.into();
+    store.create_key(NewKey { id, org: acme.id, by, scopes, seal, expires: None }, NOW).await?;
+    let store = Arc::new(store);
+    let target = Target::Key { key: "ended".to_owned(), fresh: SessionId::from_u128(4) };
+    store.clone().serving(Access::to(acme.id)).open(target, NOW).await?;
+
+    println!("{:?}", Backend::status(&*store).await?);
     Ok(())
 }
 

@@ -208,19 +208,57 @@ CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn) WHERE due_at IS N
 CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NULL;
 ";
 
+// Whose everything is. What was there before belongs to the default organisation, whose id is zero. `seal` is what is kept
+// of an API key; `AUTOINCREMENT` in the audit, because its numbers are cursors of those who read it.
+//
 // Budgets: what was used and reserved, by whose it is; `budget` is what an operator set. Amounts are JSON, because every
 // database counts them in the ledger and none in SQL. Waits are found by their kind.
 const VERSION_5: &str = "
+CREATE TABLE orgs (
+    id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    created INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX orgs_name ON orgs (name);
+INSERT INTO orgs (id, name, created) VALUES (x'00000000000000000000000000000000', 'default', 0);
+
+ALTER TABLE sessions ADD COLUMN org BLOB NOT NULL DEFAULT x'00000000000000000000000000000000';
+DROP INDEX sessions_key;
+CREATE UNIQUE INDEX sessions_key ON sessions (org, key) WHERE key IS NOT NULL;
+CREATE INDEX sessions_org ON sessions (org, no);
+
+CREATE TABLE api_keys (
+    id BLOB NOT NULL PRIMARY KEY,
+    org BLOB NOT NULL REFERENCES orgs (id),
+    principal TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    seal BLOB NOT NULL,
+    created INTEGER NOT NULL,
+    expires INTEGER,
+    revoked INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE audit (
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    org BLOB NOT NULL,
+    principal TEXT NOT NULL,
+    act TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+
 CREATE TABLE purses (
-    name TEXT NOT NULL PRIMARY KEY,
+    org BLOB NOT NULL,
+    name TEXT NOT NULL,
     budget TEXT,
     spent TEXT NOT NULL,
     held TEXT NOT NULL,
     lost TEXT NOT NULL,
-    standing TEXT NOT NULL
+    standing TEXT NOT NULL,
+    PRIMARY KEY (org, name)
 ) STRICT, WITHOUT ROWID;
-
-CREATE INDEX purses_set ON purses (name) WHERE budget IS NOT NULL;
+CREATE INDEX purses_set ON purses (org, name) WHERE budget IS NOT NULL;
 
 CREATE TABLE holds (
     turn INTEGER NOT NULL REFERENCES turns (no),

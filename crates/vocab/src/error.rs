@@ -224,6 +224,15 @@ kinds! {
     /// The content of an attachment does not fit its hash.
     AttachmentCorrupt = "attachment.corrupt", Park, 500;
 
+    /// No organisation has this id or name.
+    OrgNotFound = "org.not_found", Reject, 404;
+    /// What was asked for takes more than whoever asks may do.
+    AccessDenied = "access.denied", Reject, 403;
+    /// An API key is not one of this database, or counts no more.
+    KeyInvalid = "key.invalid", Reject, 401;
+    /// No API key has this id.
+    KeyNotFound = "key.not_found", Reject, 404;
+
     /// A sink did not take an output.
     DeliveryFailed = "delivery.failed", Retry, 502;
     /// A sink says that it takes no outputs any more.

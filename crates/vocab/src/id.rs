@@ -122,6 +122,8 @@ ids! {
     AgentId = "agt", "agent";
     /// A tenant.
     OrgId = "org", "organisation";
+    /// What proves to Outlast who calls.
+    KeyId = "key", "API key";
     /// Bytes kept beside the messages that refer to them.
     AttachmentId = "att", "attachment";
     /// A question for approval.
@@ -151,6 +153,11 @@ fn derive(prefix: &str, parts: &[&[u8]]) -> u128 {
     let framed = std::iter::once(prefix.as_bytes()).chain(parts.iter().copied());
     let hash = crate::Hash::of_parts("outlast id v1", framed);
     u128::from_be_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
+}
+
+impl OrgId {
+    /// The organisation that everything belongs to where nobody speaks of organisations.
+    pub const DEFAULT: Self = Self(0);
 }
 
 impl AttachmentId {

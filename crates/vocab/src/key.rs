@@ -94,6 +94,11 @@ impl ReplayKey {
         self.under(format_args!("approval:{form}"))
     }
 
+    /// Whether this is a wait for an approval.
+    pub fn is_approval(&self) -> bool {
+        self.last().starts_with("approval:")
+    }
+
     /// The wait of a call until its time has come.
     #[must_use]
     pub fn deferred(&self) -> Self {
@@ -126,7 +131,7 @@ impl ReplayKey {
 
     /// Whether this is a wait for a turn at the provider.
     pub fn is_in_line(&self) -> bool {
-        self.0.rsplit('/').next().is_some_and(|last| last.starts_with("line:"))
+        self.last().starts_with("line:")
     }
 
     /// The `number`-th wait of an effect for a budget that is large enough.
@@ -146,6 +151,11 @@ impl ReplayKey {
         self.under(format_args!("stuck:{number}"))
     }
 
+    /// Whether this is a wait for a person after the turn got stuck.
+    pub fn is_stuck(&self) -> bool {
+        self.last().starts_with("stuck:")
+    }
+
     /// The path as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -154,6 +164,10 @@ impl ReplayKey {
     /// Whether this key stands below `parent`.
     pub fn is_under(&self, parent: &Self) -> bool {
         self.0.strip_prefix(&parent.0).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    fn last(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
     }
 
     fn under(&self, part: fmt::Arguments<'_>) -> Self {

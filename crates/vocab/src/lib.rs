@@ -2,8 +2,9 @@
 //!
 //! Plain data: no clock, no randomness, no I/O, no async, and no iteration order that depends on a hash map.
 //! Reading order: [`id`] and [`error`], then [`message`] and [`tool`], then [`effect`], [`envelope`] and [`record`],
-//! which together are the journal's format.
+//! which together are the journal's format. [`access`] says who asks.
 
+pub mod access;
 pub mod budget;
 pub mod canon;
 pub mod cost;
@@ -26,7 +27,7 @@ pub mod wait;
 
 pub use error::{At, Class, Error, Failure, Kind};
 pub use hash::Hash;
-pub use id::{CallId, EffectId, SessionId, TurnId, WorkerId};
+pub use id::{CallId, EffectId, OrgId, SessionId, TurnId, WorkerId};
 pub use key::ReplayKey;
 pub use limits::Limits;
 pub use time::Millis;

@@ -306,6 +306,8 @@ macro_rules! names {
 names! {
     /// The id a model gives to a tool call: opaque, and only unique within its reply.
     ModelCallId: "a call id", 256 bytes, |c| !c.is_control();
+    /// What a person, a program or an organisation is called.
+    Name: "a name without control characters", 128 bytes, |c| !c.is_control();
     /// What a rule of a policy is called.
     RuleId: "a rule's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -314,6 +316,13 @@ names! {
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
     /// Which model is asked: a provider and the name it knows, like `rehearsal/small`.
     ModelName: "a model name like `provider/model`", 128 bytes, |c| c.is_ascii_graphic();
+}
+
+impl Name {
+    /// A name of our own.
+    pub(crate) fn ours(name: &'static str) -> Self {
+        Self(name.to_owned())
+    }
 }
 
 /// Text from outside, shortened so that an error stays readable.

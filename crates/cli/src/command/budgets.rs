@@ -118,8 +118,9 @@ impl Set {
 }
 
 fn list_json(purses: &[PurseView]) {
-    for PurseView { name, set, spent, held, lost } in purses {
-        let line = json!({ "name": name, "set": set, "spent": spent, "held": held, "lost": lost });
+    for PurseView { org, name, set, spent, held, lost } in purses {
+        let line =
+            json!({ "org": org, "name": name, "set": set, "spent": spent, "held": held, "lost": lost });
         terminal::say(&line.to_string());
     }
 }
@@ -131,7 +132,7 @@ fn list(purses: &[PurseView]) {
     }
     let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
     terminal::say(&format!("{:width$}  SPENT                          RESERVED             SET", "NAME"));
-    for PurseView { name, set, spent, held, lost } in purses {
+    for PurseView { name, set, spent, held, lost, .. } in purses {
         let (spent, held) = (shown(spent), shown(held));
         let set = set.as_ref().map_or_else(|| "as its agent says".to_owned(), bounds);
         terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {set}"));

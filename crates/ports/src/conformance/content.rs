@@ -1,6 +1,7 @@
 //! Content by hash, large bodies, attachments, and the values of a session (R3.7, R3.12, R3.15, R6.4, R12.4).
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
+use crate::filed::Filed;
 use crate::filed::Lies;
 use crate::store::{
     Accept, AttachmentView, Commit, Fork, ForkTo, Lease, Partial, Said, Then, Upload, ValueWrite,
@@ -71,7 +72,7 @@ pub(super) async fn equal_content_is_kept_once(s: &Scene<'_>) -> Rule {
 
 pub(super) async fn forks_share_what_they_have_in_common(s: &Scene<'_>) -> Rule {
     let parent = s.fresh_session().await?;
-    let text = "shared ".repeat(40_000);
+    let text = "shared ".repeat(80_000);
     s.whole_turn(parent, &text).await?;
     let before = s.status().await?.bytes;
     for _ in 0..8 {
@@ -125,13 +126,14 @@ pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s
 
 pub(super) async fn a_range_of_content_is_read_alone(s: &Scene<'_>) -> Rule {
     let lease = s.begin("hi").await?.lease;
-    let blobs = vec![b"0123456789".to_vec()];
-    s.commit(Commit { blobs, ..values(&lease, Vec::new()) }).await?;
-    let hash = Hash::of(b"0123456789");
+    let file = upload("0123456789")?;
+    let (session, id) = (lease.session, file.attachment.id);
+    s.commit(Commit { files: vec![Filed::Here(file)], ..values(&lease, Vec::new()) }).await?;
     for (range, expected) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..11, ""), (5..5, "")] {
-        assert_eq!(s.blob_range(hash, range).await?, expected.as_bytes());
+        assert_eq!(s.attached(session, id, range).await?, expected.as_bytes());
     }
-    refused(s.blob_range(Hash::of(b"never stored"), 0..1).await, Kind::BlobNotFound);
+    let absent = upload("never attached")?.attachment.id;
+    refused(s.attached(session, absent, 0..1).await, Kind::AttachmentNotFound);
     Ok(())
 }
 
@@ -166,9 +168,9 @@ pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Sc
             .await?;
         sessions.push(session);
     }
-    s.delete(sessions[0]).await?;
+    s.delete(sessions[0], NOW).await?;
     assert_eq!(s.blob(file.attachment.content).await?, *file.bytes);
-    s.delete(sessions[1]).await?;
+    s.delete(sessions[1], NOW).await?;
     refused(s.blob(file.attachment.content).await, Kind::BlobNotFound);
     Ok(())
 }
@@ -181,7 +183,7 @@ pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(s:
     let blobs = vec![file.bytes.to_vec()];
     let end = Then::End(End::Answered { text: String::new() });
     s.commit(Commit { blobs, ..Commit::new(lease, NOW, Vec::new(), end) }).await?;
-    s.delete(session).await?;
+    s.delete(session, NOW).await?;
     assert_eq!(s.blob(file.attachment.content).await?, *file.bytes);
     Ok(())
 }
@@ -254,7 +256,7 @@ pub(super) async fn values_belong_to_their_session(s: &Scene<'_>) -> Rule {
     s.commit(values(&there, vec![put("a", json!("there"))])).await?;
     assert_eq!(value(s, &here, "a").await?, Some(json!("here")));
     s.end(&here).await?;
-    s.delete(here.session).await?;
+    s.delete(here.session, NOW).await?;
     assert_eq!(value(s, &there, "a").await?, Some(json!("there")));
     Ok(())
 }

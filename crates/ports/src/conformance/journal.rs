@@ -161,7 +161,7 @@ pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &Scene<'_>) -
     s.whole_turn(gone, "two").await?;
     let half = s.feed(FeedCursor(0), 3).await?[2].cursor;
     let end = feed(s, FeedCursor(0), ALL).await?[7].cursor;
-    s.delete(gone).await?;
+    s.delete(gone, NOW).await?;
     let rest = s.feed(half, ALL).await?;
     assert_eq!(of(kept, &rest), rest.iter().map(|found| found.record.clone()).collect::<Vec<_>>());
     assert_eq!(s.feed(end, ALL).await?, []);

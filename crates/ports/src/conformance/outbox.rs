@@ -183,7 +183,7 @@ pub(super) async fn a_delivery_goes_with_its_session(s: &Scene<'_>) -> Rule {
     let work = s.begin("hi").await?;
     s.end(&work.lease).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
-    s.delete(work.lease.session).await?;
+    s.delete(work.lease.session, NOW).await?;
     assert_eq!(s.deliveries("a".to_owned(), ALL).await?, []);
     s.delivered(attempt(&of, &due)).await?;
     assert_eq!(turns(&collect(s, &of, Millis(u64::MAX)).await?), []);

@@ -51,10 +51,10 @@ pub(super) async fn content_outside_is_left_when_its_last_session_goes(s: &Scene
     let [one, two] = [attached(s, "a").await?, attached(s, "a").await?];
     // The second time in one session is no second use.
     attach(s, two, "a", s.sweeps().await?).await?;
-    s.delete(one).await?;
+    s.delete(one, NOW).await?;
     assert_eq!(s.left(ALL).await?, []);
     assert_eq!(s.unused(vec![content("a"), content("b")]).await?, [content("b")]);
-    s.delete(two).await?;
+    s.delete(two, NOW).await?;
     assert_eq!(s.left(ALL).await?, [content("a")]);
     assert_eq!(s.unused(vec![content("a")]).await?, [content("a")]);
     Ok(())
@@ -64,7 +64,7 @@ pub(super) async fn content_that_is_used_is_not_condemned(s: &Scene<'_>) -> Rule
     let session = attached(s, "a").await?;
     assert!(!condemn(s, s.taker(), "a", NOW).await?);
     assert_eq!(s.sweeps().await?, Sweeps(0));
-    s.delete(session).await?;
+    s.delete(session, NOW).await?;
     assert!(condemn(s, s.taker(), "a", NOW).await?);
     // Content that no row speaks of was put by somebody who died before they wrote.
     assert!(condemn(s, s.taker(), "orphan", NOW).await?);

@@ -272,7 +272,7 @@ pub(super) async fn a_busy_session_is_neither_rewound_nor_deleted(s: &Scene<'_>)
     let before = s.picture().await?;
     for session in [ready, running, parked.session] {
         refused(s.rewind(session, "main".to_owned(), None, NOW).await, Kind::SessionBusy);
-        refused(s.delete(session).await, Kind::SessionBusy);
+        refused(s.delete(session, NOW).await, Kind::SessionBusy);
     }
     assert_eq!(s.picture().await?, before);
     Ok(())
@@ -288,7 +288,7 @@ pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &Scene<'_>) ->
     let turn = lease.turn;
     s.resolve(turn, place("a"), yes(), NOW).await?;
     s.end(&lease).await?;
-    s.delete(gone).await?;
+    s.delete(gone, NOW).await?;
     assert_eq!(s.picture().await?, before);
     refused(s.session(gone).await, Kind::SessionNotFound);
     refused(s.session_by_key("me".to_owned()).await, Kind::SessionNotFound);
@@ -296,7 +296,7 @@ pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &Scene<'_>) ->
     refused(s.turn(turn).await, Kind::TurnNotFound);
     refused(s.turn_records(turn).await, Kind::TurnNotFound);
     refused(s.resolve(turn, place("a"), yes(), NOW).await, Kind::WaitNotFound);
-    refused(s.delete(gone).await, Kind::SessionNotFound);
+    refused(s.delete(gone, NOW).await, Kind::SessionNotFound);
     assert_ne!(s.open(by_key("me"), NOW).await?, gone);
     Ok(())
 }
@@ -307,13 +307,13 @@ pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &Scene<'_>) ->
     let child = s.fork(into_session(parent, None)).await?;
     let grandchild = s.fork(into_session(child, None)).await?;
     let before = s.picture().await?;
-    refused(s.delete(parent).await, Kind::SessionHasForks);
+    refused(s.delete(parent, NOW).await, Kind::SessionHasForks);
     assert_eq!(s.picture().await?, before);
-    s.delete(child).await?;
-    refused(s.delete(parent).await, Kind::SessionHasForks);
+    s.delete(child, NOW).await?;
+    refused(s.delete(parent, NOW).await, Kind::SessionHasForks);
     assert_eq!(inputs(s, head(s, grandchild).await?.expect("it is a fork")).await?, ["one"]);
-    s.delete(grandchild).await?;
-    s.delete(parent).await?;
+    s.delete(grandchild, NOW).await?;
+    s.delete(parent, NOW).await?;
     assert!(s.sessions(None, ALL).await?.is_empty());
     Ok(())
 }
@@ -322,7 +322,7 @@ pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &Scene<'_>
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
-    s.delete(session).await?;
+    s.delete(session, NOW).await?;
     assert!(s.sessions(None, ALL).await?.is_empty());
     Ok(())
 }
@@ -334,10 +334,10 @@ pub(super) async fn deleting_a_session_removes_content_that_only_it_used(s: &Sce
         s.whole_turn(session, &text).await?;
     }
     let content = Hash::of(&s.all(one).await?[1].fact.encode());
-    s.delete(one).await?;
+    s.delete(one, NOW).await?;
     s.blob(content).await?;
     assert_eq!(s.verify(two).await?, 4);
-    s.delete(two).await?;
+    s.delete(two, NOW).await?;
     refused(s.blob(content).await, Kind::BlobNotFound);
     Ok(())
 }

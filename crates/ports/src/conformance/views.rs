@@ -88,7 +88,7 @@ pub(super) async fn what_is_not_there_is_not_found(s: &Scene<'_>) -> Rule {
     refused(s.value(session, "a".to_owned()).await, missing);
     refused(s.value_names(session, String::new(), 1).await, missing);
     refused(s.rewind(session, "main".to_owned(), None, NOW).await, missing);
-    refused(s.delete(session).await, missing);
+    refused(s.delete(session, NOW).await, missing);
     let to = ForkTo::Head("draft".to_owned());
     refused(s.fork(Fork { from: session, at: None, to, now: NOW }).await, missing);
     refused(s.turn(turn).await, Kind::TurnNotFound);

@@ -1,11 +1,13 @@
 //! Writes to the books of budgets, each part of another write.
-use super::turn::resolve;
+use super::orgs::{Deed, note};
+use super::turn::settle_wait;
 use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, PurseView, Settlement, Short};
 use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnRow};
+use outlast_vocab::access::{Act, Reach};
 use outlast_vocab::budget::{Amount, Budget, Fit, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::wait::{Resolution, WaitKind};
-use outlast_vocab::{Error, Millis, ReplayKey};
+use outlast_vocab::{Error, Kind, Millis, ReplayKey, canon};
 use serde_json::Value;
 
 /// A budget that counts for a turn.
@@ -25,7 +27,7 @@ pub(super) fn meter(
 ) -> Result<Option<Held>, Error> {
     for Settlement { key, used } in &metering.settled {
         if let Some(row) = hold_of(rows, turn, key)? {
-            settle(rows, &row, *used)?;
+            settle(rows, session.org, &row, *used)?;
         }
     }
     let time = Amount::time(metering.driven);
@@ -36,7 +38,7 @@ pub(super) fn meter(
         }
     }
     if let Some(standing) = metering.standing {
-        let mut row = purse_row(rows, &Purse::Session(session.id).to_string())?;
+        let mut row = purse_row(rows, session.org, &Purse::Session(session.id).to_string())?;
         if row.standing != standing {
             row.standing = standing;
             rows.put_purse(&row)?;
@@ -53,7 +55,7 @@ pub(super) fn meter_first(
     first: &FirstCall,
     now: Millis,
 ) -> Result<Held, Error> {
-    let before = purse_row(rows, &Purse::Session(session.id).to_string())?.standing;
+    let before = purse_row(rows, session.org, &Purse::Session(session.id).to_string())?.standing;
     let hold = Hold::new(ReplayKey::turn(turn.index).model(0), first.most + before);
     reserve(rows, session, turn, &first.metering, &hold, now)
 }
@@ -72,7 +74,7 @@ fn reserve(
         Some(HoldRow { most, .. }) if if_held == IfHeld::Stands => {
             return Ok(Held::Yes { most, low: Vec::new() });
         }
-        Some(row) => settle(rows, &row, None)?,
+        Some(row) => settle(rows, session.org, &row, None)?,
         None => {}
     }
     let counted = counted(rows, session, turn, metering, now)?;
@@ -97,9 +99,9 @@ fn reserve(
 }
 
 /// Books what an effect used, and gives back the rest of what was reserved for it.
-fn settle(rows: &mut dyn Rows, hold: &HoldRow, used: Option<Amount>) -> Result<(), Error> {
+fn settle(rows: &mut dyn Rows, org: OrgId, hold: &HoldRow, used: Option<Amount>) -> Result<(), Error> {
     for name in &hold.purses {
-        let mut row = purse_row(rows, name)?;
+        let mut row = purse_row(rows, org, name)?;
         row.held = row.held.without(hold.most);
         row.spent = row.spent + used.unwrap_or(hold.most);
         if used.is_none() {
@@ -111,11 +113,11 @@ fn settle(rows: &mut dyn Rows, hold: &HoldRow, used: Option<Amount>) -> Result<(
 }
 
 /// The books of a turn that is over: what is not settled by now counts as used.
-pub(super) fn close(rows: &mut dyn Rows, turn: &TurnRow) -> Result<(), Error> {
+pub(super) fn close(rows: &mut dyn Rows, session: &SessionRow, turn: &TurnRow) -> Result<(), Error> {
     for hold in rows.holds(turn.no)? {
-        settle(rows, &hold, None)?;
+        settle(rows, session.org, &hold, None)?;
     }
-    rows.delete_purse(&Purse::Turn(turn.id).to_string())
+    rows.delete_purse(session.org, &Purse::Turn(turn.id).to_string())
 }
 
 /// The budgets that count for a turn: those that its agent brings, in the form that an operator gave them, and those that an
@@ -132,18 +134,18 @@ fn counted(
         (Purse::Turn(turn.id), &budgets.turn),
         (Purse::Session(session.id), &budgets.session),
         (Purse::Agent(agent.clone()), &budgets.agent),
-        (Purse::Org(OrgId::from_u128(0)), &None),
+        (Purse::Org(session.org), &None),
     ];
     let mut counted = Vec::new();
     for (purse, brought) in purses {
         let name = purse.to_string();
-        let row = purse_row(rows, &name)?;
+        let row = purse_row(rows, session.org, &name)?;
         let Some(budget) = row.set.clone().or_else(|| brought.clone()).filter(|budget| !budget.is_empty())
         else {
             continue;
         };
         let row = match budget.per {
-            Some(period) => purse_row(rows, &format!("{name}@{}", period.at(now)))?,
+            Some(period) => purse_row(rows, session.org, &format!("{name}@{}", period.at(now)))?,
             None => row,
         };
         counted.push(Counted { purse, budget, row });
@@ -151,8 +153,8 @@ fn counted(
     Ok(counted)
 }
 
-fn purse_row(rows: &dyn Rows, name: &str) -> Result<PurseRow, Error> {
-    Ok(rows.purse(name)?.unwrap_or_else(|| PurseRow::empty(name)))
+fn purse_row(rows: &dyn Rows, org: OrgId, name: &str) -> Result<PurseRow, Error> {
+    Ok(rows.purse(org, name)?.unwrap_or_else(|| PurseRow::empty(org, name)))
 }
 
 fn hold_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<HoldRow>, Error> {
@@ -162,11 +164,11 @@ fn hold_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<Ho
 /// All that was ever counted or set.
 pub fn budgets(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PurseView>, Error> {
     let view = |row: PurseRow| {
-        let PurseRow { name, set, spent, held, lost, standing: _ } = row;
-        PurseView { name, set, spent, held, lost }
+        let PurseRow { org, name, set, spent, held, lost, standing: _ } = row;
+        PurseView { org, name, set, spent, held, lost }
     };
     let counts = |row: &PurseRow| row.set.is_some() || row.spent + row.held + row.lost != Amount::ZERO;
-    Ok(rows.purses(limit)?.into_iter().filter(counts).map(view).collect())
+    Ok(rows.purses(rows.access().reach, limit)?.into_iter().filter(counts).map(view).collect())
 }
 
 /// Sets a budget in place of what an agent says, or goes back to that. Who holds still for a budget looks again.
@@ -176,12 +178,34 @@ pub fn set_budget(
     budget: Option<Budget>,
     now: Millis,
 ) -> Result<(), Error> {
-    let mut row = purse_row(rows, &purse.to_string())?;
+    let org = org_of(rows, purse)?;
+    let detail = match &budget {
+        Some(budget) => canon::to_string(budget),
+        None => "as its agent says".to_owned(),
+    };
+    note(rows, Deed { act: Act::SetBudget, org, subject: purse, detail }, now)?;
+    let mut row = purse_row(rows, org, &purse.to_string())?;
     row.set = budget;
     rows.put_purse(&row)?;
-    for (turn, wait) in rows.waiting(WaitKind::Budget, usize::MAX)? {
+    for (turn, wait) in rows.waiting(Reach::Org(org), WaitKind::Budget, usize::MAX)? {
         let turn = super::turn_by_no(rows, turn)?;
-        resolve(rows, turn.id, &wait.key, Resolution::Ok(Value::Null), now)?;
+        settle_wait(rows, turn, &wait.key, Resolution::Ok(Value::Null), now)?;
     }
     Ok(())
+}
+
+/// The organisation whose budget it is. Whoever does not see it is told that it is not there.
+fn org_of(rows: &dyn Rows, purse: &Purse) -> Result<OrgId, Error> {
+    match purse {
+        Purse::Turn(turn) => {
+            let turn = super::turn_row(rows, *turn)?;
+            Ok(super::referred("session", rows.session(turn.session)?)?.org)
+        }
+        Purse::Session(session) => Ok(super::session_row(rows, *session)?.org),
+        Purse::Agent(_) => Ok(rows.access().reach.home()),
+        Purse::Org(org) => match rows.org(*org)? {
+            Some(org) => Ok(org.id),
+            None => Err(Error::new(Kind::OrgNotFound, format!("no organisation has the id {org}"))),
+        },
+    }
 }

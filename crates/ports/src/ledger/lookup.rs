@@ -8,12 +8,13 @@ use crate::store::{
     AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Said, SessionView, TurnState, TurnView, UnknownCall,
     WaitingTurn,
 };
+use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, Place};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
-use outlast_vocab::wait::WaitKind;
-use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
+use outlast_vocab::wait::{CompletionKey, WaitKind};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -49,12 +50,12 @@ pub(super) fn of_turn(
     rows.records(range)?.into_iter().map(|row| decode(rows, row, Some(turn.id))).collect()
 }
 
-/// Records of all sessions after a cursor.
+/// Records of all sessions that are shown, after a cursor.
 pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<FeedRecord>, Error> {
     let mut names = TurnNames::default();
     let mut sessions: BTreeMap<SessionNo, SessionId> = BTreeMap::new();
     let mut out = Vec::new();
-    for (position, row) in rows.feed(after.0, limit)? {
+    for (position, row) in rows.feed(rows.access().reach, after.0, limit)? {
         let session = match sessions.get(&row.session) {
             Some(id) => *id,
             None => referred("session", rows.session(row.session)?)?.id,
@@ -180,7 +181,8 @@ pub fn sessions(
     limit: usize,
 ) -> Result<Vec<SessionView>, Error> {
     let before = before.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);
-    rows.sessions(before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
+    let reach = rows.access().reach;
+    rows.sessions(reach, before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
 }
 
 /// One session.
@@ -190,7 +192,7 @@ pub fn session(rows: &dyn ReadRows, id: SessionId) -> Result<SessionView, Error>
 
 /// The session with a caller's key.
 pub fn session_by_key(rows: &dyn ReadRows, key: &str) -> Result<SessionView, Error> {
-    let session = rows.session_by_key(key)?;
+    let session = rows.session_by_key(rows.access().reach.home(), key)?;
     let session = session
         .ok_or_else(|| Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`")))?;
     session_view(rows, session)
@@ -201,6 +203,7 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
     let heads = heads.map(|(name, node)| Ok((name, node.map(|node| node_ref(rows, node)).transpose()?)));
     Ok(SessionView {
         id: session.id,
+        org: session.org,
         key: session.key,
         state: session.state,
         created: session.created,
@@ -272,10 +275,21 @@ pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>
     }))
 }
 
+/// The completion key of a wait. Whoever has it can resolve the wait.
+pub fn key_of(rows: &dyn ReadRows, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
+    rows.access().need(Scope::Run)?;
+    rows.sign(turn_row(rows, turn)?.id, wait)
+}
+
+/// Sessions that were forked from this one.
+pub fn forks(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionId>, Error> {
+    rows.forks(session_row(rows, session)?.no)
+}
+
 /// Calls whose outcome nobody knows, with what the journal has of them.
 pub fn unknown(rows: &dyn ReadRows, limit: usize) -> Result<Vec<UnknownCall>, Error> {
     let mut calls = Vec::new();
-    for claim in rows.unknown(limit)? {
+    for claim in rows.unknown(rows.access().reach, limit)? {
         let session = referred("session", rows.session(claim.session)?)?;
         let turn = turn_by_no(rows, claim.turn)?;
         let row = referred("record", one(rows, claim.session, claim.claim.asked)?)?;
@@ -306,7 +320,7 @@ pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<
         let session = referred("session", rows.session(turn.session)?)?;
         Ok(WaitingTurn { session: session.id, turn: turn.id, wait })
     };
-    rows.waiting(kind, limit)?.into_iter().map(waiting).collect()
+    rows.waiting(rows.access().reach, kind, limit)?.into_iter().map(waiting).collect()
 }
 
 /// An attachment of a session, or of the sessions it was forked from: their messages are its own.
@@ -315,10 +329,14 @@ pub fn attachment(
     session: SessionId,
     id: AttachmentId,
 ) -> Result<AttachmentView, Error> {
+    attachment_row(rows, session, id).map(attachment_view)
+}
+
+fn attachment_row(rows: &dyn ReadRows, session: SessionId, id: AttachmentId) -> Result<AttachmentRow, Error> {
     let mut row = session_row(rows, session)?;
     loop {
         if let Some(found) = rows.attachment(row.no, id)? {
-            return Ok(attachment_view(found));
+            return Ok(found);
         }
         let Some(parent) = row.forked_from else {
             let detail = format!("session {session} has no attachment {id}");
@@ -359,19 +377,41 @@ pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<Said>, Error> {
 
 /// The bytes with this hash.
 pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
-    let bytes = rows.blob(hash)?;
-    let bytes =
-        bytes.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}")))?;
+    let bytes = rows.blob(hash)?.ok_or_else(|| no_blob(hash))?;
     if Hash::of(&bytes) != hash {
         return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not fit its hash")));
     }
     Ok(bytes)
 }
 
-/// Some of the bytes with this hash, which are not held against it.
-pub fn blob_range(rows: &dyn ReadRows, hash: Hash, range: Range<u64>) -> Result<Vec<u8>, Error> {
-    rows.blob_range(hash, range)?
-        .ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}")))
+/// Some bytes of an attachment whose content lies here. They are not held against its hash.
+pub fn attached(
+    rows: &dyn ReadRows,
+    session: SessionId,
+    id: AttachmentId,
+    range: Range<u64>,
+) -> Result<Vec<u8>, Error> {
+    let hash = attachment_row(rows, session, id)?.attachment.content;
+    rows.blob_range(hash, range)?.ok_or_else(|| no_blob(hash))
+}
+
+/// The configuration that a turn began under; before it began, the one that it was accepted for.
+pub fn package(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<u8>, Error> {
+    let records = turn_records(rows, turn)?;
+    let named = records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Started(started) => Some(started.package),
+        Fact::Accepted(accepted) => accepted.package,
+        _ => None,
+    });
+    let fingerprint = named.ok_or_else(|| {
+        Error::new(Kind::BlobNotFound, format!("{turn} does not say under which configuration it runs"))
+    })?;
+    let json = rows.package(fingerprint)?;
+    json.ok_or_else(|| no_blob(fingerprint))
+}
+
+fn no_blob(hash: Hash) -> Error {
+    Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}"))
 }
 
 /// A value of a session.

@@ -1,8 +1,10 @@
 //! Outputs that are to be delivered. Why none is lost: [`crate::outbox`].
+use super::orgs::{Deed, note};
 use super::{lookup, referred, turn_by_no};
 use crate::outbox::{Attempt, Begins, Collect, DeliveryView, Due, Outlook, SinkView, Subscription};
 use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
 use crate::sink::Output;
+use outlast_vocab::access::{Act, Reach};
 use outlast_vocab::id::{DeliveryId, TurnId};
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
@@ -14,6 +16,7 @@ const LOOKED_AT: usize = 1_000;
 
 /// Notes sinks that are new.
 pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Millis) -> Result<(), Error> {
+    rows.access().need_everything()?;
     for Subscription { name, begins, .. } in subscriptions {
         if rows.sink(name)?.is_none() {
             let cursor = match begins {
@@ -59,7 +62,7 @@ pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error
 /// Makes a delivery of every wanted end behind the cursor of a sink, and moves the cursor.
 fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result<(), Error> {
     let sink = find(rows, &subscription.name)?;
-    let page = rows.feed(sink.cursor, SCANNED)?;
+    let page = rows.feed(Reach::Everything, sink.cursor, SCANNED)?;
     let Some((cursor, _)) = page.last() else { return Ok(()) };
     let cursor = *cursor;
     for (_, record) in page {
@@ -145,6 +148,7 @@ pub fn undelivered(
 
 /// The delivery of an attempt, unless somebody else delivered it, or its session is gone.
 fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, Error> {
+    rows.access().need_everything()?;
     match rows.turn_by_id(attempt.turn)? {
         Some(turn) => rows.delivery(&attempt.sink, turn.no),
         None => Ok(None),
@@ -153,6 +157,7 @@ fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, 
 
 /// All sinks, by name.
 pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
+    rows.access().need_everything()?;
     let view = |SinkRow { name, since, cursor, delivered }: SinkRow| {
         let (due, dead) = rows.count_deliveries(&name)?;
         Ok(SinkView { since, behind: rows.feed_length(cursor)?, due, dead, delivered, name })
@@ -193,6 +198,11 @@ pub fn redeliver(
             revived += 1;
         }
     }
+    if revived > 0 {
+        let detail = only.map_or_else(|| format!("{revived} outputs"), |only| only.to_string());
+        let org = rows.access().reach.home();
+        note(rows, Deed { act: Act::Redeliver, org, subject: &sink, detail }, now)?;
+    }
     match only {
         Some(only) if revived == 0 => {
             let detail = format!("the sink `{sink}` has no delivery {only} that waits or is dead");
@@ -202,7 +212,9 @@ pub fn redeliver(
     }
 }
 
+/// A sink. They are the operator's: outputs of every organisation go there.
 fn find(rows: &dyn ReadRows, sink: &str) -> Result<SinkRow, Error> {
+    rows.access().need_everything()?;
     rows.sink(sink)?.ok_or_else(|| {
         let detail = format!("no sink is called `{sink}`; `outlast sinks` lists those that there are");
         Error::new(Kind::DeliveryNotFound, detail)

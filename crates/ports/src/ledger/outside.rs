@@ -14,8 +14,15 @@ pub(super) fn use_outside(rows: &mut dyn Rows, outside: &Outside) -> Result<(), 
     rows.put_outside(&OutsideRow { uses: row.uses + 1, ..row })
 }
 
+/// Contents that nothing uses any more. Content is shared over organisations, so only the operator sweeps it.
+pub fn left(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Hash>, Error> {
+    rows.access().need_everything()?;
+    rows.left(limit)
+}
+
 /// Those of these contents that nothing uses.
 pub fn unused(rows: &dyn ReadRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Error> {
+    rows.access().need_everything()?;
     let mut unused = Vec::new();
     for content in contents {
         if rows.outside(content)?.is_none_or(|row| row.uses == 0) {
@@ -27,6 +34,7 @@ pub fn unused(rows: &dyn ReadRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Err
 
 /// Says that a worker deletes contents now, and which it may.
 pub fn condemn(rows: &mut dyn Rows, condemn: &Condemn) -> Result<Vec<Hash>, Error> {
+    rows.access().need_everything()?;
     let Condemn { contents, worker, now, .. } = condemn;
     let is_over =
         |old: &Condemned| condemn.is_over(old) && (old.worker == *worker || rows.is_dead(old.worker));
@@ -49,6 +57,7 @@ pub fn condemn(rows: &mut dyn Rows, condemn: &Condemn) -> Result<Vec<Hash>, Erro
 
 /// Takes back what dead workers said of contents that they had no time to delete.
 pub fn acquit(rows: &mut dyn Rows, condemn: &Condemn) -> Result<(), Error> {
+    rows.access().need_everything()?;
     let mut acquitted = Vec::new();
     for content in &condemn.contents {
         let condemned = rows.outside(*content)?.and_then(|row| row.condemned);
@@ -62,6 +71,7 @@ pub fn acquit(rows: &mut dyn Rows, condemn: &Condemn) -> Result<(), Error> {
 
 /// Says that a worker has deleted what it condemned.
 pub fn forget(rows: &mut dyn Rows, contents: &[Hash], worker: WorkerId) -> Result<(), Error> {
+    rows.access().need_everything()?;
     for content in contents {
         let ours =
             rows.outside(*content)?.and_then(|row| row.condemned).is_some_and(|by| by.worker == worker);

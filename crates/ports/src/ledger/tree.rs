@@ -1,7 +1,9 @@
 //! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
+use super::orgs::{Deed, note};
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
 use crate::rows::{Node, Rows, SessionNo, SessionRow};
 use crate::store::{Fork, ForkTo, MAIN, SessionState};
+use outlast_vocab::access::Act;
 use outlast_vocab::budget::Purse;
 use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
@@ -23,19 +25,28 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
                 let detail = format!("session {from} has a head `{name}` already; rewind moves it");
                 return Err(Error::new(Kind::InputKeyReused, detail));
             }
+            let deed = Deed {
+                act: Act::Fork,
+                org: parent.org,
+                subject: &from,
+                detail: format!("to the head `{name}`"),
+            };
+            note(rows, deed, now)?;
             move_head(rows, &mut parent, &name, node, now)?;
             Ok(parent.id)
         }
         ForkTo::Session { fresh, key } => {
             if let Some(key) = &key
-                && rows.session_by_key(key)?.is_some()
+                && rows.session_by_key(parent.org, key)?.is_some()
             {
                 return Err(Error::new(
                     Kind::InputKeyReused,
                     format!("a session has the key `{key}` already"),
                 ));
             }
-            let mut session = SessionRow { forked_from: node, ..empty_session(fresh, key.clone(), now) };
+            // A branch belongs to whom its messages belong to.
+            let begun = empty_session(fresh, parent.org, key.clone(), now);
+            let mut session = SessionRow { forked_from: node, ..begun };
             session.no = rows.insert_session(&session)?;
             rows.put_head(session.no, MAIN, node)?;
             let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
@@ -44,6 +55,9 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
                 copy_values(rows, parent.no, session.no)?;
             }
+            let deed =
+                Deed { act: Act::Fork, org: parent.org, subject: &from, detail: format!("to {fresh}") };
+            note(rows, deed, now)?;
             Ok(session.id)
         }
     }
@@ -74,6 +88,9 @@ pub fn rewind(
         Some(seq) => Some(lookup::message(rows, &session, seq)?),
         None => session.forked_from,
     };
+    let place = to.map_or_else(|| "its beginning".to_owned(), |seq| format!("message {seq}"));
+    let detail = format!("the head `{head}` to {place}");
+    note(rows, Deed { act: Act::Rewind, org: session.org, subject: &session.id, detail }, now)?;
     move_head(rows, &mut session, head, node, now)
 }
 
@@ -100,7 +117,7 @@ fn at_rest(session: &SessionRow) -> Result<(), Error> {
 }
 
 /// Removes a session and everything only it uses.
-pub fn delete(rows: &mut dyn Rows, session: SessionId) -> Result<(), Error> {
+pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<(), Error> {
     let session = session_row(rows, session)?;
     at_rest(&session)?;
     let forks = rows.forks(session.no)?;
@@ -110,13 +127,16 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId) -> Result<(), Error> {
             format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
         return Err(Error::new(Kind::SessionHasForks, detail));
     }
-    rows.delete_purse(&Purse::Session(session.id).to_string())?;
+    rows.delete_purse(session.org, &Purse::Session(session.id).to_string())?;
+    let detail = session.key.map_or_else(String::new, |key| format!("with the key `{key}`"));
+    note(rows, Deed { act: Act::Delete, org: session.org, subject: &session.id, detail }, now)?;
     rows.delete_session(session.no)
 }
 
 /// Says how a call of unknown outcome went. The transcript shows it from then on.
 pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) -> Result<SessionId, Error> {
-    let claim = rows.unknown(usize::MAX)?.into_iter().find(|claim| claim.call == call).ok_or_else(|| {
+    let claims = rows.unknown(rows.access().reach, usize::MAX)?;
+    let claim = claims.into_iter().find(|claim| claim.call == call).ok_or_else(|| {
         let detail =
             format!("no call with the id {call} has an unknown outcome; `outlast unknown` lists them");
         Error::new(Kind::ClaimNotFound, detail)
@@ -124,6 +144,12 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) 
     let mut session = referred("session", rows.session(claim.session)?)?;
     let mut turn = turn_by_no(rows, claim.turn)?;
     rows.delete_claim(claim.session, claim.claim)?;
+    let detail = match &verdict {
+        Verdict::Happened(_) => "it happened",
+        Verdict::DidNotHappen => "it did not happen",
+    };
+    let detail = detail.to_owned();
+    note(rows, Deed { act: Act::Settle, org: session.org, subject: &call, detail }, now)?;
     let fact = Fact::Settled(Settled { claim: claim.claim, verdict });
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;

@@ -1,5 +1,6 @@
 //! Writes that take inputs in and move turns on.
 use super::budget::{close, meter, meter_first};
+use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
 use crate::filed::{Filed, Lies};
@@ -11,6 +12,7 @@ use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
     SessionState, Taker, Target, Then, TurnState, Work,
 };
+use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
@@ -36,6 +38,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         first,
         queued_most,
     } = accept;
+    rows.access().need(Scope::Run)?;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
     let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref()));
@@ -162,21 +165,23 @@ fn repeat(
 
 /// Opens a session without input.
 pub fn open(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionId, Error> {
+    rows.access().need(Scope::Run)?;
     let session = open_session(rows, target, now)?;
     rows.put_session(&session)?;
     Ok(session.id)
 }
 
 fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionRow, Error> {
+    let org = rows.access().reach.home();
     let (id, key) = match target {
         Target::Id(id) => return session_row(rows, id),
-        Target::Key { key, fresh } => match rows.session_by_key(&key)? {
+        Target::Key { key, fresh } => match rows.session_by_key(org, &key)? {
             Some(session) => return Ok(session),
             None => (fresh, Some(key)),
         },
         Target::New(id) => (id, None),
     };
-    let mut session = empty_session(id, key.clone(), now);
+    let mut session = empty_session(id, org, key.clone(), now);
     session.no = rows.insert_session(&session)?;
     rows.put_head(session.no, MAIN, None)?;
     append(rows, &mut session, None, Fact::Opened { key, forked_from: None }.into(), now)?;
@@ -215,6 +220,7 @@ fn work_of(
     let worker = referred("worker", session.worker)?;
     Ok(Work {
         lease: Lease { session: session.id, turn: turn.id, worker, fence: session.fence },
+        org: session.org,
         index: turn.index,
         head: turn.head.clone(),
         parent: turn.parent.map(|node| lookup::node_ref(rows, node)).transpose()?,
@@ -235,6 +241,12 @@ pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bo
     Ok(!claimable(rows, worker, now, 1)?.is_empty())
 }
 
+/// When the next parked turn is due.
+pub fn next_wake(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
+    rows.access().need_everything()?;
+    rows.next_wake()
+}
+
 /// Sessions that want to be driven: ready, due, or left by a worker that is gone.
 fn claimable(
     rows: &dyn ReadRows,
@@ -242,6 +254,7 @@ fn claimable(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<SessionRow>, Error> {
+    rows.access().need_everything()?;
     // Who waited longest comes first: many fresh inputs must not keep a due or abandoned turn from being taken.
     let mut found = rows.sessions_due(now, limit)?;
     found.extend(abandoned(rows, worker, now, limit)?);
@@ -290,6 +303,7 @@ fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Wo
 
 /// Extends all leases of a worker.
 pub fn renew(rows: &mut dyn Rows, taker: Taker) -> Result<Vec<(SessionId, Fence)>, Error> {
+    rows.access().need_everything()?;
     rows.extend_leases(taker.worker, taker.until)
 }
 
@@ -305,6 +319,7 @@ pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), 
 
 /// The session of a lease, if the lease still counts (R3.6).
 fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
+    rows.access().need_everything()?;
     let session = session_row(rows, lease.session)?;
     if session.fence == lease.fence && session.worker == Some(lease.worker) {
         return Ok(session);
@@ -351,7 +366,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         Then::EndUnlessJoined(end) | Then::End(end) => {
             finish(rows, &mut session, &mut turn, end, now)?;
             if metering.is_some() {
-                close(rows, &turn)?;
+                close(rows, &session, &turn)?;
             }
             next(rows, &mut session)?
         }
@@ -593,6 +608,7 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Res
     let Stop { reason, undo } = stop;
     let mut turn = turn_row(rows, turn)?;
     let mut session = referred("session", rows.session(turn.session)?)?;
+    let (act, detail) = (if undo { Act::Abort } else { Act::Cancel }, reason.clone());
     match turn.state {
         TurnState::Ended => return lookup::end_of(rows, &turn).map(Cancelled::TooLate),
         TurnState::Active if turn.cancelled => return Ok(Cancelled::Requested),
@@ -611,6 +627,7 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Res
             wake(&mut session);
         }
     }
+    note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
     Ok(if turn.state == TurnState::Ended { Cancelled::NeverBegan } else { Cancelled::Requested })
@@ -632,27 +649,37 @@ pub fn resolve(
     resolution: Resolution,
     now: Millis,
 ) -> Result<Resolved, Error> {
-    let mut turn = turn_row(rows, turn).map_err(|_| outlast_vocab::wait::CompletionKey::not_found())?;
+    let turn = turn_row(rows, turn).map_err(|_| outlast_vocab::wait::CompletionKey::not_found())?;
     if let Some(first) = rows.resolution(turn.no, key)? {
         return Ok(Resolved { first, yours: false });
     }
     if turn.state == TurnState::Ended {
         return Ok(Resolved { first: Resolution::Cancelled, yours: false });
     }
+    let session = referred("session", rows.session(turn.session)?)?;
+    let (act, detail) = resolving(rows.access(), key, &resolution)?;
+    note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;
+    settle_wait(rows, turn, key, resolution.clone(), now)?;
+    Ok(Resolved { first: resolution, yours: true })
+}
+
+/// Resolves a wait that is not resolved yet, of a turn that is not over.
+pub(super) fn settle_wait(
+    rows: &mut dyn Rows,
+    mut turn: TurnRow,
+    key: &ReplayKey,
+    resolution: Resolution,
+    now: Millis,
+) -> Result<(), Error> {
     let mut session = referred("session", rows.session(turn.session)?)?;
     let fact = Fact::Resolved { key: key.clone(), resolution: resolution.clone() };
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
-    rows.insert_resolution(&ResolutionRow {
-        turn: turn.no,
-        key: key.clone(),
-        resolution: resolution.clone(),
-    })?;
+    rows.insert_resolution(&ResolutionRow { turn: turn.no, key: key.clone(), resolution })?;
     let waits_for_it =
         rows.waits(turn.no)?.iter().any(|wait| wait.key == *key && wait.kind != WaitKind::Sleep);
     if waits_for_it && session.active == Some(turn.no) {
         wake(&mut session);
     }
     rows.put_turn(&turn)?;
-    rows.put_session(&session)?;
-    Ok(Resolved { first: resolution, yours: true })
+    rows.put_session(&session)
 }

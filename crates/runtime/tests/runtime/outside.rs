@@ -254,7 +254,7 @@ async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() 
         let place = Place::new();
         let life = place.live().await;
         life_end(&life, see(b"a picture")).await;
-        life.runtime.store().delete(SESSION).await.unwrap();
+        life.runtime.store().delete(SESSION, life.runtime.now()).await.unwrap();
         life.die(&place.memory).await;
         tokio::time::sleep(Duration::from_hours(24)).await;
 
@@ -368,7 +368,7 @@ async fn attaches(runtime: &outlast_runtime::Runtime, who: u128) -> u32 {
         };
         runtime.outcome(turn).await.unwrap();
         if round < 7 {
-            while runtime.store().delete(session).await.is_err() {
+            while runtime.store().delete(session, runtime.now()).await.is_err() {
                 tokio::task::yield_now().await;
             }
         }

@@ -1,11 +1,12 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
 use outlast_ports::filed::Lies;
+use outlast_ports::orgs::Org;
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, Condemned, DeliveryRow, HoldRow, Node, OutsideRow, PartialRow, PurseRow,
-    RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
+    PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
-use outlast_vocab::id::{AttachmentId, CallId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::WaitKind;
@@ -13,6 +14,7 @@ use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Result, Row};
 use serde::de::DeserializeOwned;
+use std::str::FromStr;
 
 /// An id: 16 bytes that sort as the id does.
 pub(super) fn id(raw: u128) -> [u8; 16] {
@@ -67,7 +69,7 @@ macro_rules! session {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq, last_hash, ",
-            "turns, active, queued, claims, forked_session, forked_seq FROM sessions ",
+            "turns, active, queued, claims, forked_session, forked_seq, org FROM sessions ",
             $rest
         )
     };
@@ -119,7 +121,28 @@ macro_rules! outgoing {
     };
 }
 
-pub(super) use {attachment, claim, outgoing, record, session, sink, turn};
+/// The columns of an organisation, in the order that [`read_org`] takes them.
+macro_rules! org {
+    ($rest:literal) => {
+        concat!("SELECT id, name, created FROM orgs ", $rest)
+    };
+}
+
+/// The columns of an API key, in the order that [`read_key`] takes them.
+macro_rules! key {
+    ($rest:literal) => {
+        concat!("SELECT id, org, principal, scopes, seal, created, expires, revoked FROM api_keys ", $rest)
+    };
+}
+
+/// The columns of what was done, in the order that [`read_act`] takes them.
+macro_rules! act {
+    ($rest:literal) => {
+        concat!("SELECT no, at, org, principal, act, subject, detail FROM audit ", $rest)
+    };
+}
+
+pub(super) use {act, attachment, claim, key, org, outgoing, record, session, sink, turn};
 
 pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
     Ok(SessionRow {
@@ -140,6 +163,7 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         queued: row.get(14)?,
         claims: row.get(15)?,
         forked_from: read_node(row, 16)?,
+        org: OrgId::from_u128(read_id(row, 18)?),
     })
 }
 
@@ -244,13 +268,14 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
 /// Everything of a purse.
 macro_rules! purse {
     ($rest:literal) => {
-        concat!("SELECT name, budget, spent, held, lost, standing FROM purses ", $rest)
+        concat!("SELECT name, budget, spent, held, lost, standing, org FROM purses ", $rest)
     };
 }
 pub(super) use purse;
 
 pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
     Ok(PurseRow {
+        org: OrgId::from_u128(read_id(row, 6)?),
         name: row.get(0)?,
         set: match row.get_ref(1)? {
             ValueRef::Null => None,
@@ -278,6 +303,43 @@ pub(super) fn wait_kind(kind: WaitKind) -> String {
         Ok(serde_json::Value::String(kind)) => kind,
         _ => String::new(),
     }
+}
+
+pub(super) fn read_org(row: &Row<'_>) -> Result<Org> {
+    let created = Millis(read_whole(row, 2)?);
+    Ok(Org { id: OrgId::from_u128(read_id(row, 0)?), name: read_word(row, 1)?, created })
+}
+
+pub(super) fn read_key(row: &Row<'_>) -> Result<KeyRow> {
+    Ok(KeyRow {
+        id: KeyId::from_u128(read_id(row, 0)?),
+        org: OrgId::from_u128(read_id(row, 1)?),
+        by: read_word(row, 2)?,
+        scopes: read_word(row, 3)?,
+        seal: read_hash(row, 4)?,
+        created: Millis(read_whole(row, 5)?),
+        expires: read_perhaps(row, 6)?.map(Millis),
+        revoked: read_perhaps(row, 7)?.map(Millis),
+    })
+}
+
+pub(super) fn read_act(row: &Row<'_>) -> Result<AuditRow> {
+    Ok(AuditRow {
+        no: read_whole(row, 0)?,
+        at: Millis(read_whole(row, 1)?),
+        org: OrgId::from_u128(read_id(row, 2)?),
+        by: read_word(row, 3)?,
+        act: row.get(4)?,
+        subject: row.get(5)?,
+        detail: row.get(6)?,
+    })
+}
+
+/// A value that is kept as the text it is written as.
+fn read_word<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    text.parse()
+        .map_err(|cause: Error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, cause.into()))
 }
 
 pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {

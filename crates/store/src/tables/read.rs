@@ -3,20 +3,24 @@ use super::column::{self, id, limit, whole};
 use super::{Held, Tables};
 use crate::error::failure;
 use outlast_ports::filed::Sweeps;
+use outlast_ports::orgs::{AuditRange, Org};
 use outlast_ports::rows::{
-    AttachmentRow, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PartialRow, PurseRow, ReadRows,
-    RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow, PurseRow,
+    ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
-use outlast_vocab::id::{AttachmentId, SessionId, TurnId, WorkerId};
+use outlast_vocab::access::Reach;
+use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Millis};
-use rusqlite::{MAIN_DB, params};
+use rusqlite::{MAIN_DB, Row, params};
 use std::ops::Range;
 
 // A state stands in its statement, because only then SQLite sees that an index over that state serves it.
+pub(super) const BY_KEY: &str = column::session!("WHERE org = ?1 AND key = ?2");
+pub(super) const SESSIONS_OF: &str = column::session!("WHERE org = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3");
 const IDLE: &str = column::session!("WHERE state = 0 AND no > ?1 ORDER BY no LIMIT ?2");
 pub(super) const READY: &str = column::session!("WHERE state = 1 AND no > ?1 ORDER BY no LIMIT ?2");
 pub(super) const LEASED: &str = column::session!("WHERE state = 2 AND no > ?1 ORDER BY no LIMIT ?2");
@@ -45,14 +49,21 @@ impl ReadRows for Tables<'_> {
         self.held_or(|held| held.session_by_id(session), find, Held::put_session)
     }
 
-    fn session_by_key(&self, key: &str) -> Result<Option<SessionRow>, Error> {
-        self.one(column::session!("WHERE key = ?1"), [key], column::read_session)
+    fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error> {
+        self.one(BY_KEY, params![id(org.to_u128()), key], column::read_session)
     }
 
-    fn sessions(&self, before: Option<SessionNo>, most: usize) -> Result<Vec<SessionRow>, Error> {
-        let before = before.map_or(i64::MAX, |no| no.0);
-        let sql = column::session!("WHERE no < ?1 ORDER BY no DESC LIMIT ?2");
-        self.all(sql, params![before, limit(most)], column::read_session)
+    fn sessions(&self, of: Reach, before: Option<SessionNo>, most: usize) -> Result<Vec<SessionRow>, Error> {
+        let (before, most) = (before.map_or(i64::MAX, |no| no.0), limit(most));
+        match of {
+            Reach::Everything => {
+                let sql = column::session!("WHERE no < ?1 ORDER BY no DESC LIMIT ?2");
+                self.all(sql, params![before, most], column::read_session)
+            }
+            Reach::Org(org) => {
+                self.all(SESSIONS_OF, params![id(org.to_u128()), before, most], column::read_session)
+            }
+        }
     }
 
     fn sessions_in(
@@ -127,9 +138,21 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params, |row| column::read_record(row).map(|(_, record)| record))
     }
 
-    fn feed(&self, after: u64, most: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let sql = column::record!("WHERE pos > ?1 ORDER BY pos LIMIT ?2");
-        self.all(sql, params![whole(after), limit(most)], column::read_record)
+    fn feed(&self, of: Reach, after: u64, most: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let (after, most) = (whole(after), limit(most));
+        match of {
+            Reach::Everything => {
+                let sql = column::record!("WHERE pos > ?1 ORDER BY pos LIMIT ?2");
+                self.all(sql, params![after, most], column::read_record)
+            }
+            Reach::Org(org) => {
+                let sql = column::record!(
+                    "WHERE pos > ?1 AND (SELECT org FROM sessions WHERE no = records.session) = ?3
+                     ORDER BY pos LIMIT ?2"
+                );
+                self.all(sql, params![after, most, id(org.to_u128())], column::read_record)
+            }
+        }
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
@@ -152,9 +175,20 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params![session.0, turn.0], column::read_claim)
     }
 
-    fn unknown(&self, most: usize) -> Result<Vec<ClaimRow>, Error> {
-        let sql = column::claim!("WHERE unknown = 1 ORDER BY since, session, asked, child LIMIT ?1");
-        self.all(sql, [limit(most)], column::read_claim)
+    fn unknown(&self, of: Reach, most: usize) -> Result<Vec<ClaimRow>, Error> {
+        match of {
+            Reach::Everything => {
+                let sql = column::claim!("WHERE unknown = 1 ORDER BY since, session, asked, child LIMIT ?1");
+                self.all(sql, [limit(most)], column::read_claim)
+            }
+            Reach::Org(org) => {
+                let sql = column::claim!(
+                    "WHERE unknown = 1 AND (SELECT org FROM sessions WHERE no = claims.session) = ?2
+                     ORDER BY since, session, asked, child LIMIT ?1"
+                );
+                self.all(sql, params![limit(most), id(org.to_u128())], column::read_claim)
+            }
+        }
     }
 
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
@@ -162,10 +196,23 @@ impl ReadRows for Tables<'_> {
         self.all(sql, [turn.0], |row| column::read_json(row, 0))
     }
 
-    fn waiting(&self, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
-        let sql = "SELECT turn, wait FROM waits WHERE kind = ?1 ORDER BY turn, no LIMIT ?2";
-        let params = params![column::wait_kind(kind), limit(most)];
-        self.all(sql, params, |row| Ok((TurnNo(row.get(0)?), column::read_json(row, 1)?)))
+    fn waiting(&self, of: Reach, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+        let (kind, most) = (column::wait_kind(kind), limit(most));
+        let read = |row: &Row<'_>| Ok((TurnNo(row.get(0)?), column::read_json(row, 1)?));
+        match of {
+            Reach::Everything => {
+                let sql = "SELECT turn, wait FROM waits WHERE kind = ?1
+                           ORDER BY turn, no LIMIT ?2";
+                self.all(sql, params![kind, most], read)
+            }
+            Reach::Org(org) => {
+                let sql = "SELECT turn, wait FROM waits WHERE kind = ?1
+                           AND (SELECT org FROM turns JOIN sessions ON sessions.no = turns.session
+                                WHERE turns.no = waits.turn) = ?3
+                           ORDER BY turn, no LIMIT ?2";
+                self.all(sql, params![kind, most, id(org.to_u128())], read)
+            }
+        }
     }
 
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {
@@ -202,14 +249,22 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params![session.0, limit(most)], column::read_attachment)
     }
 
-    fn purse(&self, name: &str) -> Result<Option<PurseRow>, Error> {
-        let sql = column::purse!("WHERE name = ?1");
-        self.one(sql, [name], column::read_purse)
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+        let sql = column::purse!("WHERE org = ?1 AND name = ?2");
+        self.one(sql, params![id(org.to_u128()), name], column::read_purse)
     }
 
-    fn purses(&self, most: usize) -> Result<Vec<PurseRow>, Error> {
-        let sql = column::purse!("ORDER BY name LIMIT ?1");
-        self.all(sql, [limit(most)], column::read_purse)
+    fn purses(&self, of: Reach, most: usize) -> Result<Vec<PurseRow>, Error> {
+        match of {
+            Reach::Everything => {
+                let sql = column::purse!("ORDER BY org, name LIMIT ?1");
+                self.all(sql, [limit(most)], column::read_purse)
+            }
+            Reach::Org(org) => {
+                let sql = column::purse!("WHERE org = ?1 ORDER BY name LIMIT ?2");
+                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_purse)
+            }
+        }
     }
 
     fn budgets_are_set(&self) -> Result<bool, Error> {
@@ -293,6 +348,46 @@ impl ReadRows for Tables<'_> {
         let counts =
             self.one(sql, [sink], |row| Ok((column::read_whole(row, 0)?, column::read_whole(row, 1)?)))?;
         Ok(counts.unwrap_or((0, 0)))
+    }
+
+    fn org(&self, org: OrgId) -> Result<Option<Org>, Error> {
+        self.one(column::org!("WHERE id = ?1"), [id(org.to_u128())], column::read_org)
+    }
+
+    fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error> {
+        self.one(column::org!("WHERE name = ?1"), [name], column::read_org)
+    }
+
+    fn orgs(&self) -> Result<Vec<Org>, Error> {
+        self.all(column::org!("ORDER BY name"), [], column::read_org)
+    }
+
+    fn key(&self, key: KeyId) -> Result<Option<KeyRow>, Error> {
+        self.one(column::key!("WHERE id = ?1"), [id(key.to_u128())], column::read_key)
+    }
+
+    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
+        match of {
+            Reach::Everything => self.all(column::key!("ORDER BY id"), [], column::read_key),
+            Reach::Org(org) => {
+                let sql = column::key!("WHERE org = ?1 ORDER BY id");
+                self.all(sql, [id(org.to_u128())], column::read_key)
+            }
+        }
+    }
+
+    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        let (after, since, most) = (whole(range.after), whole(range.since.0), limit(range.limit));
+        match of {
+            Reach::Everything => {
+                let sql = column::act!("WHERE no > ?1 AND at >= ?2 ORDER BY no LIMIT ?3");
+                self.all(sql, params![after, since, most], column::read_act)
+            }
+            Reach::Org(org) => {
+                let sql = column::act!("WHERE org = ?4 AND no > ?1 AND at >= ?2 ORDER BY no LIMIT ?3");
+                self.all(sql, params![after, since, most, id(org.to_u128())], column::read_act)
+            }
+        }
     }
 
     fn secret(&self) -> Result<[u8; 32], Error> {

@@ -7,6 +7,7 @@ use outlast_ports::store::{
     Accept, Accepted, Commit, FeedCursor, Inbox, Journal, MAIN, Queries, SessionState, Taker, Target, Then,
     Trees, Turns, ValueWrite,
 };
+use outlast_vocab::access::Reach;
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{ClaimRef, Delivery, End, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -125,7 +126,7 @@ async fn a_deleted_session_leaves_no_row() {
     let call = CallId::from_u128(1);
     store
         .submit(move |tables| {
-            let session = tables.sessions(None, 1)?.pop().unwrap();
+            let session = tables.sessions(Reach::Everything, None, 1)?.pop().unwrap();
             let turn = session.active.unwrap();
             let claim = ClaimRef { asked: Seq(1), child: 0 };
             let (session, fence) = (session.no, session.fence);
@@ -136,7 +137,7 @@ async fn a_deleted_session_leaves_no_row() {
     store.resolve(gone.turn, key, Resolution::Timeout, NOW).await.unwrap();
     store
         .submit(|tables| {
-            let session = tables.sessions(None, 1)?.pop().unwrap();
+            let session = tables.sessions(Reach::Everything, None, 1)?.pop().unwrap();
             assert_eq!(tables.waits(session.active.unwrap())?.len(), 1);
             tables.delete_session(session.no)
         })
@@ -157,10 +158,10 @@ async fn a_blob_goes_with_its_last_use() {
     let long = "long ".repeat(10_000);
     let (one, other) = (ended(&store, &long).await, ended(&store, &long).await);
     assert_eq!(count(&store, "blobs").await, 1);
-    store.delete(one.session).await.unwrap();
+    store.delete(one.session, NOW).await.unwrap();
     assert_eq!(count(&store, "blobs").await, 1);
     assert_eq!(store.verify(other.session).await.unwrap(), 3);
-    store.delete(other.session).await.unwrap();
+    store.delete(other.session, NOW).await.unwrap();
     assert_eq!(count(&store, "blobs").await, 0);
 }
 
@@ -170,7 +171,7 @@ async fn a_position_in_the_feed_is_never_given_out_twice() {
     let feed = |after| store.feed(FeedCursor(after), usize::MAX);
     let old = ended(&store, "hi").await;
     let read = feed(0).await.unwrap().last().unwrap().cursor.0;
-    store.delete(old.session).await.unwrap();
+    store.delete(old.session, NOW).await.unwrap();
     assert_eq!(feed(0).await.unwrap(), []);
     let new = ended(&store, "hi").await;
     let found = feed(read).await.unwrap();
@@ -192,6 +193,8 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
         })
     };
     for (sql, expected) in [
+        (read::SESSIONS_OF, "SEARCH sessions USING INDEX sessions_org (org=? AND no<?)"),
+        (read::BY_KEY, "SEARCH sessions USING INDEX sessions_key (org=? AND key=?)"),
         (read::READY, "SEARCH sessions USING INDEX sessions_ready (state=? AND no>?)"),
         (read::LEASED, "SEARCH sessions USING INDEX sessions_leased (state=? AND no>?)"),
         (read::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),

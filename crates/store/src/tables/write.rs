@@ -2,12 +2,13 @@
 use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
+use outlast_ports::orgs::Org;
 use outlast_ports::rows::{
-    AttachmentRow, Body, ClaimRow, DeliveryRow, HoldRow, Node, OutsideRow, PINNED, PartialRow, PurseRow,
-    RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PINNED,
+    PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::Fence;
-use outlast_vocab::id::{SessionId, WorkerId};
+use outlast_vocab::id::{OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::Wait;
@@ -21,8 +22,8 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
-             last_hash, turns, active, queued, claims, forked_session, forked_seq)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+             last_hash, turns, active, queued, claims, forked_session, forked_seq, org)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
             params![
                 id(row.id.to_u128()),
                 row.key,
@@ -41,6 +42,7 @@ impl Rows for Tables<'_> {
                 row.claims,
                 forked_session,
                 forked_seq,
+                id(row.org.to_u128()),
             ],
         )?;
         Ok(SessionNo(no))
@@ -315,24 +317,25 @@ impl Rows for Tables<'_> {
     }
 
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
-        let PurseRow { name, set, spent, held, lost, standing } = row;
+        let PurseRow { org, name, set, spent, held, lost, standing } = row;
         self.run(
-            "INSERT INTO purses (name, budget, spent, held, lost, standing) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (name) DO UPDATE SET budget = ?2, spent = ?3, held = ?4, lost = ?5, standing = ?6",
+            "INSERT INTO purses (name, budget, spent, held, lost, standing, org) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (org, name) DO UPDATE SET budget = ?2, spent = ?3, held = ?4, lost = ?5, standing = ?6",
             params![
                 name,
                 set.as_ref().map(json).transpose()?,
                 json(spent)?,
                 json(held)?,
                 json(lost)?,
-                json(standing)?
+                json(standing)?,
+                id(org.to_u128()),
             ],
         )?;
         Ok(())
     }
 
-    fn delete_purse(&mut self, name: &str) -> Result<(), Error> {
-        self.run("DELETE FROM purses WHERE name = ?1", [name])?;
+    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+        self.run("DELETE FROM purses WHERE org = ?1 AND name = ?2", params![id(org.to_u128()), name])?;
         Ok(())
     }
 
@@ -383,6 +386,43 @@ impl Rows for Tables<'_> {
 
     fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
         self.run("DELETE FROM deliveries WHERE sink = ?1 AND turn = ?2", params![sink, turn.0])?;
+        Ok(())
+    }
+
+    fn insert_org(&mut self, org: &Org) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO orgs (id, name, created) VALUES (?1, ?2, ?3)",
+            params![id(org.id.to_u128()), org.name.as_str(), whole(org.created.0)],
+        )?;
+        Ok(())
+    }
+
+    fn put_key(&mut self, row: &KeyRow) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO api_keys (id, org, principal, scopes, seal, created, expires, revoked)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (id)
+             DO UPDATE SET org = ?2, principal = ?3, scopes = ?4, seal = ?5, created = ?6, expires = ?7, revoked = ?8",
+            params![
+                id(row.id.to_u128()),
+                id(row.org.to_u128()),
+                row.by.to_string(),
+                row.scopes.to_string(),
+                row.seal.as_bytes(),
+                whole(row.created.0),
+                row.expires.map(|at| whole(at.0)),
+                row.revoked.map(|at| whole(at.0)),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+        let AuditRow { no: _, at, org, by, act, subject, detail } = row;
+        self.run(
+            "INSERT INTO audit (at, org, principal, act, subject, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![whole(at.0), id(org.to_u128()), by.to_string(), act, subject, detail],
+        )?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use outlast_ports::ledger;
 use outlast_ports::rows::Rows;
 use outlast_ports::store::{Backend, Queries, Target};
 use outlast_store::Sqlite;
+use outlast_vocab::access::Reach;
 use outlast_vocab::{Error, Kind, SessionId};
 use std::sync::mpsc;
 use std::task::Poll;
@@ -211,10 +212,10 @@ async fn a_reader_sees_one_state_while_others_write() {
     let reading = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let read = store.read(move |rows| {
-                let before = rows.sessions(None, usize::MAX)?.len();
+                let before = rows.sessions(Reach::Everything, None, usize::MAX)?.len();
                 looked.send(()).expect("the test waits");
                 gate.recv().expect("the test lets it go");
-                Ok((before, rows.sessions(None, usize::MAX)?.len()))
+                Ok((before, rows.sessions(Reach::Everything, None, usize::MAX)?.len()))
             });
             outlast_ports::conformance::block_on(read)
         });

@@ -1,17 +1,20 @@
 //! Databases of older schemas are opened, and what they left is finished (R3.16).
 use crate::place::Place;
+use outlast_ports::orgs::Orgs;
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::store::{
-    After, Commit, Content, Inbox, Journal, Queries, SessionState, Taker, Then, TurnState, Turns,
+    After, Commit, Content, Inbox, Journal, Queries, SessionState, Store, Taker, Then, TurnState, Turns,
 };
 use outlast_store::Sqlite;
+use outlast_vocab::access::Access;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::record::{Answered, ClaimRef, End, Fact, Reclaimed, Record, Seq};
 use outlast_vocab::wait::{Resolution, WaitKind};
-use outlast_vocab::{Hash, Millis, ReplayKey, WorkerId};
+use outlast_vocab::{Hash, Millis, OrgId, ReplayKey, WorkerId};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 const WRITTEN: u64 = 1_700_000_000_000;
 
@@ -53,6 +56,8 @@ async fn finish(fixture: &Path) {
     assert!(store.resolve(turn, key, Resolution::Ok(json!(1)), Millis(WRITTEN + 1)).await.unwrap().yours);
 
     deliver(&store).await;
+    let store = Arc::new(store);
+    visit(&store).await;
 
     // The lease of the turn in flight is over; both turns are claimed and ended.
     let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
@@ -73,6 +78,17 @@ async fn finish(fixture: &Path) {
     assert_eq!(keys, ["in flight", "parked"]);
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
+}
+
+/// Everything belongs to the default organisation, where nobody else was known; others have what is theirs.
+async fn visit(store: &Arc<Sqlite>) {
+    for org in store.orgs().await.unwrap() {
+        let handle = store.clone().serving(Access::to(org.id));
+        let session = handle.session_by_key("ended".to_owned()).await.unwrap();
+        assert_eq!((session.org, session.turns), (org.id, u32::from(org.id == OrgId::DEFAULT)));
+        assert_eq!(handle.keys().await.unwrap().len(), usize::from(org.id != OrgId::DEFAULT));
+    }
+    assert_eq!(store.session_by_key("parked".to_owned()).await.unwrap().org, OrgId::DEFAULT);
 }
 
 /// Delivers what waits, in databases that know sinks.

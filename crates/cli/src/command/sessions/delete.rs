@@ -4,6 +4,8 @@ use crate::find;
 use crate::terminal;
 use crate::words::count;
 use clap::Args;
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
 use outlast::store::{SessionView, Trees};
 use outlast::{Error, Kind};
 use std::io::{self, IsTerminal};
@@ -27,7 +29,7 @@ impl Delete {
             terminal::note("· nothing was deleted");
             return Ok(());
         }
-        store.delete(session.id).await?;
+        store.delete(session.id, SystemClock.now()).await?;
         terminal::say(&format!("{} deleted", session.id));
         Ok(())
     }

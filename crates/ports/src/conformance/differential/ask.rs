@@ -28,7 +28,7 @@ pub(super) enum Ask {
     HandBack(Lease, Millis),
     Fork(Fork),
     Rewind(SessionId, String, Option<Seq>, Millis),
-    Delete(SessionId),
+    Delete(SessionId, Millis),
     Settle(CallId, Verdict, Millis),
     /// The worker is shown to be dead.
     Bury(WorkerId),
@@ -181,7 +181,7 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
         Ask::Rewind(session, head, to, now) => {
             Answer::of("rewind", store.rewind(session, head, to, now).await)
         }
-        Ask::Delete(session) => Answer::of("delete", store.delete(session).await),
+        Ask::Delete(session, now) => Answer::of("delete", store.delete(session, now).await),
         Ask::Settle(call, verdict, now) => Answer::of("settle", store.settle(call, verdict, now).await),
         Ask::Bury(worker) => {
             on.bury(worker);

@@ -76,11 +76,11 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
     (1, |known, dice| Ask::Abort(turn(known, dice), "stop".to_owned(), known.now)),
     (5, |known, dice| Ask::Fork(fork(known, dice))),
     (3, rewind),
-    (1, |known, dice| Ask::Delete(session(known, dice))),
+    (1, |known, dice| Ask::Delete(session(known, dice), known.now)),
     (1, condemn),
     (1, |known, dice| Ask::Forget(contents(dice), worker(known, dice))),
     (3, deliver),
-    (4, |known, dice| Ask::Delete(node(known, dice).session)),
+    (4, |known, dice| Ask::Delete(node(known, dice).session, known.now)),
     (5, |known, dice| Ask::Settle(call(known, dice), verdict(known, dice), known.now)),
 ];
 

@@ -6,6 +6,7 @@ use outlast::vocab::effect::{
     AwaitEvent, BatchCall, Boundary, Checkpoint, Command, DurableStep, Joined, JoinedInput, Place,
     StepOutcome, ToolBatch,
 };
+use outlast::vocab::id::OrgId;
 use outlast::vocab::record::{Accepted, Answered, Asked, Delivery, Reclaimed, Seq, Started};
 use outlast::vocab::tool::PreparedCall;
 use outlast::vocab::wait::Wait;
@@ -32,6 +33,7 @@ impl Story {
     pub(super) fn new(number: u128, state: SessionState) -> Self {
         let view = SessionView {
             id: SessionId::from_u128(number),
+            org: OrgId::DEFAULT,
             key: None,
             state,
             created: Millis(0),

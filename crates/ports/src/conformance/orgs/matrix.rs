@@ -1,0 +1,202 @@
+//! Every method of a store, asked for one set of ids.
+use crate::BoxFuture;
+use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
+use crate::filed::Condemn;
+use crate::orgs::{AuditRange, NewKey, Org};
+use crate::outbox::{Attempt, Begins, Collect, Subscription};
+use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Store, Taker, Target, Then};
+use outlast_vocab::access::{ApiKey, Principal, Scopes};
+use outlast_vocab::budget::Purse;
+use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, KeyId, OrgId, SessionId, TurnId};
+use outlast_vocab::record::{NodeRef, Seq, Verdict};
+use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One id of everything that has ids.
+#[derive(Clone, Debug)]
+pub(super) struct Ids {
+    pub session: SessionId,
+    pub key: String,
+    pub turn: TurnId,
+    pub waiting: TurnId,
+    pub place: ReplayKey,
+    pub call: CallId,
+    pub attachment: AttachmentId,
+    pub content: Hash,
+    pub message: NodeRef,
+    pub lease: Lease,
+    pub delivery: DeliveryId,
+    pub org: OrgId,
+    pub org_name: String,
+    pub api_key: KeyId,
+}
+
+impl Ids {
+    /// The text without any of these ids, so that answers about different ids can be compared.
+    fn blanked(&self, text: &str) -> String {
+        let ids = [
+            self.session.to_string(),
+            self.lease.session.to_string(),
+            self.turn.to_string(),
+            self.waiting.to_string(),
+            self.call.to_string(),
+            self.attachment.to_string(),
+            self.content.to_string(),
+            self.delivery.to_string(),
+            self.org.to_string(),
+            self.api_key.to_string(),
+            format!("`{}`", self.key),
+            format!("`{}`", self.org_name),
+        ];
+        ids.iter().fold(text.to_owned(), |text, id| text.replace(id, "…"))
+    }
+
+    fn taker(&self) -> Taker {
+        Taker { worker: self.lease.worker, until: Millis(9_000) }
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt { sink: "crm".to_owned(), turn: self.turn, attempt: 1 }
+    }
+
+    fn condemn(&self) -> Condemn {
+        let (contents, worker) = (vec![self.content], self.lease.worker);
+        Condemn { contents, worker, now: Millis(9_000), lasts: Duration::ZERO }
+    }
+}
+
+fn subscription() -> Subscription {
+    Subscription { name: "crm".to_owned(), ends: None, begins: Begins::Beginning }
+}
+
+type Asking = fn(Arc<dyn Store>, Ids) -> BoxFuture<'static, Result<String, Error>>;
+
+macro_rules! asks {
+    ($($name:ident => |$store:ident, $ids:ident| $call:expr;)*) => {
+        /// Every method with how it is asked.
+        const ASKS: &[(&str, Asking)] = &[$(
+            (stringify!($name), |$store, $ids| Box::pin(async move {
+                $call.await.map(|answer| format!("{answer:?}"))
+            })),
+        )*];
+    };
+}
+
+asks! {
+    accept => |s, ids| s.accept(Accept { target: Target::Id(ids.session), key: Some("idempotent".to_owned()), ..input(ids.session, "hi") });
+    open => |s, ids| s.open(Target::Id(ids.session), NOW);
+    cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
+    abort => |s, ids| s.abort(ids.waiting, "stop".to_owned(), NOW);
+    resolve => |s, ids| s.resolve(ids.waiting, ids.place, yes(), NOW);
+    key_of => |s, ids| s.key_of(ids.waiting, ids.place);
+    claim => |s, ids| s.claim(ids.taker(), Millis(9_000), ALL);
+    renew => |s, ids| s.renew(ids.taker());
+    commit => |s, ids| s.commit(commit(&ids.lease, vec![started()], Then::GoOn));
+    hand_back => |s, ids| s.hand_back(ids.lease, NOW);
+    records => |s, ids| s.records(ids.session, Seq(0), ALL);
+    turn_records => |s, ids| s.turn_records(ids.turn);
+    feed => |s, _ids| s.feed(FeedCursor(0), ALL);
+    history => |s, ids| s.history(ids.message, ALL);
+    joinable => |s, ids| s.joinable(ids.session);
+    verify => |s, ids| s.verify(ids.session);
+    sessions => |s, ids| s.sessions(Some(ids.session), ALL);
+    session => |s, ids| s.session(ids.session);
+    session_by_key => |s, ids| s.session_by_key(ids.key);
+    turn => |s, ids| s.turn(ids.turn);
+    turns => |s, ids| s.turns(ids.session, 0, ALL);
+    unknown => |s, _ids| s.unknown(ALL);
+    waiting => |s, _ids| s.waiting(WaitKind::Approval, ALL);
+    cancel_reason => |s, ids| s.cancel_reason(ids.waiting);
+    has_work => |s, ids| s.has_work(ids.taker().worker, Millis(9_000));
+    next_wake => |s, _ids| s.next_wake();
+    agenda => |s, ids| s.agenda(ids.taker().worker, Millis(9_000));
+    changes => |s, _ids| async move { s.changes().await.map(|_| "a number") };
+    status => |s, _ids| async move { s.status().await.map(|status| status.engine) };
+    fork => |s, ids| s.fork(Fork { from: ids.session, at: None, to: ForkTo::Head("mine".to_owned()), now: NOW });
+    rewind => |s, ids| s.rewind(ids.session, MAIN.to_owned(), None, NOW);
+    delete => |s, ids| s.delete(ids.session, NOW);
+    forks => |s, ids| s.forks(ids.session);
+    settle => |s, ids| s.settle(ids.call, Verdict::DidNotHappen, NOW);
+    blob => |s, ids| s.blob(ids.content);
+    package => |s, ids| s.package(ids.turn);
+    attached => |s, ids| s.attached(ids.session, ids.attachment, 0..9);
+    attachment => |s, ids| s.attachment(ids.session, ids.attachment);
+    attachments => |s, ids| s.attachments(ids.session, ALL);
+    said => |s, ids| s.said(ids.turn);
+    value => |s, ids| s.value(ids.session, "note".to_owned());
+    value_names => |s, ids| s.value_names(ids.session, String::new(), ALL);
+    secret => |s, _ids| s.secret();
+    sweeps => |s, _ids| s.sweeps();
+    left => |s, _ids| s.left(ALL);
+    unused => |s, ids| s.unused(vec![ids.content]);
+    condemn => |s, ids| s.condemn(ids.condemn());
+    acquit => |s, ids| s.acquit(ids.condemn());
+    forget => |s, ids| s.forget(vec![ids.content], ids.taker().worker);
+    subscribe => |s, _ids| s.subscribe(vec![subscription()], NOW);
+    outlook => |s, _ids| s.outlook("crm".to_owned(), NOW);
+    collect => |s, ids| {
+        let (subscription, Taker { worker, until }) = (subscription(), ids.taker());
+        s.collect(Collect { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 })
+    };
+    delivered => |s, ids| s.delivered(ids.attempt());
+    undelivered => |s, ids| s.undelivered(ids.attempt(), Failure::new(Kind::DeliveryFailed, "no"), None);
+    sinks => |s, _ids| s.sinks();
+    deliveries => |s, _ids| s.deliveries("crm".to_owned(), ALL);
+    redeliver => |s, ids| s.redeliver("crm".to_owned(), Some(ids.delivery), NOW);
+    budgets => |s, _ids| s.budgets(ALL);
+    budgets_are_set => |s, _ids| s.budgets_are_set();
+    set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
+    create_org => |s, ids| s.create_org(Org { id: ids.org, name: "new".parse()?, created: NOW });
+    org => |s, ids| s.org(ids.org);
+    org_by_name => |s, ids| s.org_by_name(ids.org_name);
+    orgs => |s, _ids| s.orgs();
+    create_key => |s, ids| {
+        let (by, scopes, seal) = (Principal::program(), Scopes::ALL, Hash::ZERO);
+        s.create_key(NewKey { id: ids.api_key, org: ids.org, by, scopes, seal, expires: None }, NOW)
+    };
+    revoke_key => |s, ids| s.revoke_key(ids.api_key, NOW);
+    keys => |s, _ids| s.keys();
+    admit => |s, ids| s.admit(ApiKey::new(ids.api_key, [7; 32]), NOW);
+    audit => |s, _ids| s.audit(AuditRange { after: 0, since: Millis(0), limit: ALL });
+}
+
+/// What each method answers about these ids.
+pub(super) async fn answers(store: &Arc<dyn Store>, ids: &Ids) -> Vec<String> {
+    let mut answers = Vec::new();
+    for (name, ask) in ASKS {
+        let answer = ask(store.clone(), ids.clone()).await;
+        let answer = answer.map_err(|error| error.to_string());
+        answers.push(ids.blanked(&format!("{name}: {answer:?}")));
+    }
+    answers
+}
+
+/// The methods that are asked.
+pub(super) fn asked() -> BTreeSet<&'static str> {
+    ASKS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The methods that a store has, as its facets are written.
+pub(super) fn methods() -> BTreeSet<&'static str> {
+    let sources = [
+        include_str!("../../store.rs"),
+        include_str!("../../filed.rs"),
+        include_str!("../../outbox.rs"),
+        include_str!("../../orgs.rs"),
+        include_str!("../../budget.rs"),
+    ];
+    sources.into_iter().flat_map(facets).collect()
+}
+
+/// The methods of the traits in a file that are facets of a store.
+fn facets(source: &'static str) -> Vec<&'static str> {
+    let traits = source.split("\npub trait ").skip(1);
+    let facets =
+        traits.filter(|body| body.lines().next().is_some_and(|head| head.ends_with(": Send + Sync {")));
+    let bodies = facets.map(|body| body.split("\n}").next().unwrap_or_default());
+    let name = |line: &'static str| Some(line.strip_prefix("    fn ")?.split('(').next().unwrap_or_default());
+    bodies.flat_map(|body| body.lines().filter_map(name)).collect()
+}

@@ -1,0 +1,152 @@
+//! Organisations, API keys, and what was done in whose name.
+use crate::orgs::{AuditRange, KeyView, NewKey, Org};
+use crate::rows::{AuditRow, KeyRow, ReadRows, Rows};
+use outlast_vocab::access::{Access, Act, ApiKey, Principal, Reach, Scope, Scopes};
+use outlast_vocab::id::{KeyId, OrgId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Hash, Kind, Millis};
+use std::fmt;
+
+/// What was done to what, for the audit.
+pub(super) struct Deed<'a> {
+    /// What.
+    pub act: Act,
+    /// In which organisation.
+    pub org: OrgId,
+    /// To what.
+    pub subject: &'a dyn fmt::Display,
+    /// What else a person wants to know of it.
+    pub detail: String,
+}
+
+/// Notes what is being done in the transaction that does it, and refuses who may not.
+pub(super) fn note(rows: &mut dyn Rows, deed: Deed<'_>, at: Millis) -> Result<(), Error> {
+    let Deed { act, org, subject, detail } = deed;
+    let access = rows.access();
+    access.need(act.needs())?;
+    let by = access.by.clone();
+    let (act, subject) = (act.name().to_owned(), subject.to_string());
+    rows.note(&AuditRow { no: 0, at, org, by, act, subject, detail })
+}
+
+/// What resolving a wait is called, with what is told of it. Agents approve nothing, and nobody approves in the name of
+/// another: only the program itself may say for whom it speaks.
+pub(super) fn resolving(
+    access: &Access,
+    key: &ReplayKey,
+    resolution: &Resolution,
+) -> Result<(Act, String), Error> {
+    let how = match resolution {
+        Resolution::Ok(_) => "with a value".to_owned(),
+        Resolution::Err(failure) => format!("with the error {}", failure.code.code()),
+        Resolution::Timeout => "as timed out".to_owned(),
+        Resolution::Cancelled => "as cancelled".to_owned(),
+    };
+    if key.is_stuck() {
+        return Ok((Act::Retry, String::new()));
+    }
+    if !key.is_approval() {
+        return Ok((Act::Resolve, format!("{key} {how}")));
+    }
+    if let Principal::Agent(session) = access.by {
+        let detail = format!("the agent of {session} may not approve; agents never do");
+        return Err(Error::new(Kind::AccessDenied, detail));
+    }
+    let word = match resolution {
+        Resolution::Ok(word) => serde_json::from_value(word.clone()).ok(),
+        _ => None,
+    };
+    // Whatever is no approval is a no.
+    let Some(Approval { by, verdict }) = word else { return Ok((Act::Deny, how)) };
+    if access.by != Principal::program() && by != access.by.name() {
+        let detail = format!("{} cannot approve in the name of `{by}`", access.by);
+        return Err(Error::new(Kind::ApprovalForbidden, detail));
+    }
+    Ok(match verdict {
+        Verdict::Approve => (Act::Approve, format!("by {by}")),
+        Verdict::Deny { reason } => (Act::Deny, format!("by {by}: {reason}")),
+        Verdict::Edit { .. } => (Act::Edit, format!("by {by}, with other arguments")),
+    })
+}
+
+/// Makes an organisation.
+pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
+    rows.access().need_everything()?;
+    if rows.org(org.id)?.is_some() || rows.org_by_name(org.name.as_str())?.is_some() {
+        let detail = format!("an organisation is called `{}` or has the id {} already", org.name, org.id);
+        return Err(Error::new(Kind::InputKeyReused, detail));
+    }
+    rows.insert_org(org)?;
+    let detail = org.name.to_string();
+    note(rows, Deed { act: Act::CreateOrg, org: org.id, subject: &org.id, detail }, org.created)
+}
+
+/// The organisation with this id.
+pub fn org(rows: &dyn ReadRows, id: OrgId) -> Result<Org, Error> {
+    let found = rows.org(id)?;
+    found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation has the id {id}")))
+}
+
+/// The organisation with this name.
+pub fn org_by_name(rows: &dyn ReadRows, name: &str) -> Result<Org, Error> {
+    let found = rows.org_by_name(name)?;
+    found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation is called `{name}`")))
+}
+
+/// Makes an API key that may do no more than whoever makes it.
+pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), Error> {
+    let NewKey { id, org, by, scopes, seal, expires } = key;
+    self::org(rows, org)?;
+    let most = rows.access().scopes;
+    if scopes == Scopes::NONE || !scopes.is_within(most) {
+        let detail =
+            format!("expected scopes among `{most}`, which is what {} has, got `{scopes}`", rows.access().by);
+        return Err(Error::new(Kind::AccessDenied, detail));
+    }
+    if rows.key(id)?.is_some() {
+        return Err(crate::rows::taken(id));
+    }
+    let detail = format!("for {by}, may {scopes}");
+    rows.put_key(&KeyRow { id, org, by, scopes, seal, created: now, expires, revoked: None })?;
+    note(rows, Deed { act: Act::CreateKey, org, subject: &id, detail }, now)
+}
+
+/// Ends the life of an API key; one that was revoked before stays as it was.
+pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView, Error> {
+    let found = rows.key(id)?;
+    let mut row =
+        found.ok_or_else(|| Error::new(Kind::KeyNotFound, format!("no API key has the id {id}")))?;
+    if row.revoked.is_none() {
+        row.revoked = Some(now);
+        rows.put_key(&row)?;
+        let detail = format!("of {}", row.by);
+        note(rows, Deed { act: Act::RevokeKey, org: row.org, subject: &id, detail }, now)?;
+    }
+    Ok(row.into())
+}
+
+/// The API keys that are shown.
+pub fn keys(rows: &dyn ReadRows) -> Result<Vec<KeyView>, Error> {
+    rows.access().need(Scope::Admin)?;
+    Ok(rows.keys(rows.access().reach)?.into_iter().map(KeyView::from).collect())
+}
+
+/// What an API key gives access to. A key that is not there takes as long to refuse as one that is wrong (S31).
+pub fn admit(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, Error> {
+    let row = rows.key(key.id)?;
+    let kept = row.as_ref().map_or(Hash::ZERO, |row| row.seal);
+    let fits = key.seal(&rows.secret()?).same_signature(&kept);
+    let counts = |row: &KeyRow| row.revoked.is_none() && row.expires.is_none_or(|end| now < end);
+    match row.filter(|row| fits && counts(row)) {
+        Some(KeyRow { org, by, scopes, .. }) => Ok(Access { reach: Reach::Org(org), by, scopes }),
+        None => Err(ApiKey::invalid()),
+    }
+}
+
+/// What was done, in order.
+pub fn audit(rows: &dyn ReadRows, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+    rows.access().need(Scope::Admin)?;
+    rows.audit(rows.access().reach, range)
+}

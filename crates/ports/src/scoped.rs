@@ -1,0 +1,112 @@
+//! The same data as somebody with less access has it: nobody sees what belongs to another organisation (R12.8, S35).
+//!
+//! Every unit of work of such a handle runs over [`rows::Shown`], which shows the rows of one organisation and no
+//! others. So no query can forget whom it serves: to the ledger the rest does not exist, and another organisation's id
+//! gets the very answer of one that was never given out.
+mod rows;
+
+use crate::BoxFuture;
+use crate::rows::{ReadRows, Rows};
+use crate::store::{Backend, Status};
+use outlast_vocab::access::{Access, Scope};
+use outlast_vocab::{Error, Kind};
+use rows::Shown;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A store as somebody with this access has it.
+pub struct Scoped {
+    inner: Arc<dyn Engine>,
+    access: Arc<Access>,
+}
+
+impl Scoped {
+    /// This store with this access.
+    pub(crate) fn new(inner: Arc<impl Backend>, access: Access) -> Self {
+        Self { inner, access: Arc::new(access) }
+    }
+}
+
+impl Backend for Scoped {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        let access = self.access.clone();
+        let unit = move |rows: &mut dyn Rows| {
+            access.need(Scope::Read)?;
+            unit(&mut Shown::new(rows, &access)).map(boxed)
+        };
+        opened(self.inner.write_boxed(Box::new(unit)))
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        let access = self.access.clone();
+        let query = move |rows: &dyn ReadRows| {
+            access.need(Scope::Read)?;
+            query(&Shown::new(rows, &access)).map(boxed)
+        };
+        opened(self.inner.read_boxed(Box::new(query)))
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        self.inner.changed()
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        self.inner.says()
+    }
+
+    fn access(&self) -> Access {
+        (*self.access).clone()
+    }
+}
+
+/// What a unit came to, whatever that is.
+type Boxed = Box<dyn Any + Send>;
+type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<Boxed, Error> + Send>;
+type Query = Box<dyn FnOnce(&dyn ReadRows) -> Result<Boxed, Error> + Send>;
+
+fn boxed<T: Send + 'static>(answer: T) -> Boxed {
+    Box::new(answer)
+}
+
+fn opened<T: 'static>(answer: BoxFuture<'_, Result<Boxed, Error>>) -> BoxFuture<'_, Result<T, Error>> {
+    Box::pin(async move {
+        let answer = answer.await?.downcast::<T>();
+        answer
+            .map(|answer| *answer)
+            .map_err(|_| Error::new(Kind::Internal, "a unit was answered with what it did not come to"))
+    })
+}
+
+/// Any backend as an object. A store within a store within a store would otherwise be a type without end.
+trait Engine: Send + Sync {
+    fn write_boxed(&self, unit: Unit) -> BoxFuture<'_, Result<Boxed, Error>>;
+    fn read_boxed(&self, query: Query) -> BoxFuture<'_, Result<Boxed, Error>>;
+    fn changed(&self) -> BoxFuture<'_, Result<u64, Error>>;
+    fn says(&self) -> BoxFuture<'_, Result<Status, Error>>;
+}
+
+impl<B: Backend> Engine for B {
+    fn write_boxed(&self, unit: Unit) -> BoxFuture<'_, Result<Boxed, Error>> {
+        self.write(unit)
+    }
+
+    fn read_boxed(&self, query: Query) -> BoxFuture<'_, Result<Boxed, Error>> {
+        self.read(query)
+    }
+
+    fn changed(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(self)
+    }
+
+    fn says(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(self)
+    }
+}

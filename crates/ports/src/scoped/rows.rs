@@ -1,0 +1,576 @@
+//! The rows of one organisation, and no others.
+//!
+//! Everything belongs to a session, and a session to an organisation; so a row is shown if its session is. Which
+//! sessions are is remembered for the unit: a unit reads no row twice because of this. What belongs to no session is
+//! decided here, row by row: content by hash is shown once a row was that refers to it, books of workers and sinks are
+//! empty.
+use crate::filed::Sweeps;
+use crate::orgs::{AuditRange, Org};
+use crate::rows::{
+    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow,
+    PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
+    TurnRow,
+};
+use crate::store::{Fence, SessionState};
+use outlast_vocab::access::{Access, Reach};
+use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::record::ClaimRef;
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Hash, Kind, Millis};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut, Range};
+
+/// Rows as somebody with this access has them.
+pub(super) struct Shown<'a, R> {
+    rows: R,
+    access: &'a Access,
+    /// What was found to be shown in this unit.
+    seen: RefCell<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    sessions: BTreeSet<SessionNo>,
+    turns: BTreeSet<TurnNo>,
+    contents: BTreeSet<Hash>,
+}
+
+impl<'a, R> Shown<'a, R> {
+    pub(super) fn new(rows: R, access: &'a Access) -> Self {
+        Self { rows, access, seen: RefCell::default() }
+    }
+
+    fn shows_everything(&self) -> bool {
+        self.access.reach == Reach::Everything
+    }
+
+    fn covers(&self, org: OrgId) -> bool {
+        self.access.reach.covers(org)
+    }
+
+    /// The smaller of two reaches; nobody asks for two organisations at once.
+    fn narrowed(&self, of: Reach) -> Reach {
+        match self.access.reach {
+            Reach::Everything => of,
+            own @ Reach::Org(_) => own,
+        }
+    }
+
+    fn session_seen(&self, row: SessionRow) -> Option<SessionRow> {
+        let shown = self.covers(row.org);
+        if shown {
+            self.seen.borrow_mut().sessions.insert(row.no);
+        }
+        shown.then_some(row)
+    }
+
+    fn turn_seen(&self, row: TurnRow) -> TurnRow {
+        self.seen.borrow_mut().turns.insert(row.no);
+        row
+    }
+
+    fn record_seen(&self, row: &RecordRow) {
+        if let Body::Blob(content) = row.body {
+            self.seen.borrow_mut().contents.insert(content);
+        }
+    }
+
+    fn attachment_seen(&self, row: AttachmentRow) -> AttachmentRow {
+        self.seen.borrow_mut().contents.insert(row.attachment.content);
+        row
+    }
+
+    fn content_is_shown(&self, content: Hash) -> bool {
+        self.shows_everything() || self.seen.borrow().contents.contains(&content)
+    }
+
+    /// What is empty to whoever does not operate the database.
+    fn for_operators<T: Default>(&self, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        if self.shows_everything() { rows() } else { Ok(T::default()) }
+    }
+}
+
+impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
+    fn is_shown(&self, session: SessionNo) -> Result<bool, Error> {
+        let known = self.shows_everything() || self.seen.borrow().sessions.contains(&session);
+        Ok(known || self.session(session)?.is_some())
+    }
+
+    fn turn_is_shown(&self, turn: TurnNo) -> Result<bool, Error> {
+        let known = self.shows_everything() || self.seen.borrow().turns.contains(&turn);
+        Ok(known || self.turn(turn)?.is_some())
+    }
+
+    /// Rows of a session, or none at all.
+    fn of<T: Default>(
+        &self,
+        session: SessionNo,
+        rows: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.is_shown(session)? { rows() } else { Ok(T::default()) }
+    }
+
+    /// Rows of a turn, or none at all.
+    fn of_turn<T: Default>(&self, turn: TurnNo, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        if self.turn_is_shown(turn)? { rows() } else { Ok(T::default()) }
+    }
+
+    /// A turn, if its session is shown.
+    fn turn_shown(&self, turn: Option<TurnRow>) -> Result<Option<TurnRow>, Error> {
+        let Some(turn) = turn else { return Ok(None) };
+        Ok(self.is_shown(turn.session)?.then(|| self.turn_seen(turn)))
+    }
+
+    fn may_write(&self, session: SessionNo) -> Result<(), Error> {
+        if self.is_shown(session)? { Ok(()) } else { Err(foreign()) }
+    }
+
+    fn may_write_turn(&self, turn: TurnNo) -> Result<(), Error> {
+        if self.turn_is_shown(turn)? { Ok(()) } else { Err(foreign()) }
+    }
+}
+
+/// A write to what was never shown. The ledger knows rows only by looking, so this is a bug of ours.
+fn foreign() -> Error {
+    Error::new(Kind::Internal, "a write was about to change what belongs to another organisation")
+}
+
+impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
+    fn access(&self) -> &Access {
+        self.access
+    }
+
+    fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
+        Ok(self.rows.session(no)?.and_then(|row| self.session_seen(row)))
+    }
+
+    fn session_by_id(&self, id: SessionId) -> Result<Option<SessionRow>, Error> {
+        Ok(self.rows.session_by_id(id)?.and_then(|row| self.session_seen(row)))
+    }
+
+    fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error> {
+        Ok(self.rows.session_by_key(org, key)?.and_then(|row| self.session_seen(row)))
+    }
+
+    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
+        let rows = self.rows.sessions(self.narrowed(of), before, limit)?;
+        Ok(rows.into_iter().filter_map(|row| self.session_seen(row)).collect())
+    }
+
+    fn sessions_in(
+        &self,
+        state: SessionState,
+        after: SessionNo,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        self.for_operators(|| self.rows.sessions_in(state, after, limit))
+    }
+
+    fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
+        self.for_operators(|| self.rows.sessions_due(now, limit))
+    }
+
+    fn next_wake(&self) -> Result<Option<Millis>, Error> {
+        self.for_operators(|| self.rows.next_wake())
+    }
+
+    fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error> {
+        self.of(of, || self.rows.forks(of))
+    }
+
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+        self.of(session, || self.rows.heads(session))
+    }
+
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+        self.of(session, || self.rows.head(session, name))
+    }
+
+    fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
+        self.turn_shown(self.rows.turn(no)?)
+    }
+
+    fn turn_by_id(&self, id: TurnId) -> Result<Option<TurnRow>, Error> {
+        self.turn_shown(self.rows.turn_by_id(id)?)
+    }
+
+    fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error> {
+        self.of(session, || Ok(self.rows.turn_by_key(session, key)?.map(|row| self.turn_seen(row))))
+    }
+
+    fn turns(&self, session: SessionNo, from: u32, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        let rows = self.of(session, || self.rows.turns(session, from, limit))?;
+        Ok(rows.into_iter().map(|row| self.turn_seen(row)).collect())
+    }
+
+    fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        let rows = self.of(session, || self.rows.queued(session, limit))?;
+        Ok(rows.into_iter().map(|row| self.turn_seen(row)).collect())
+    }
+
+    fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {
+        let rows = self.of(range.session, || self.rows.records(range))?;
+        for row in &rows {
+            self.record_seen(row);
+        }
+        Ok(rows)
+    }
+
+    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let mut shown = Vec::new();
+        for (position, row) in self.rows.feed(self.narrowed(of), after, limit)? {
+            if self.is_shown(row.session)? {
+                self.record_seen(&row);
+                shown.push((position, row));
+            }
+        }
+        Ok(shown)
+    }
+
+    fn feed_end(&self) -> Result<u64, Error> {
+        self.for_operators(|| self.rows.feed_end())
+    }
+
+    fn feed_length(&self, after: u64) -> Result<u64, Error> {
+        self.for_operators(|| self.rows.feed_length(after))
+    }
+
+    fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
+        self.of(session, || self.rows.claim(session, claim))
+    }
+
+    fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error> {
+        self.of(session, || self.rows.claims(session, turn))
+    }
+
+    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error> {
+        let mut shown = Vec::new();
+        for row in self.rows.unknown(self.narrowed(of), limit)? {
+            if self.is_shown(row.session)? {
+                shown.push(row);
+            }
+        }
+        Ok(shown)
+    }
+
+    fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
+        self.of_turn(turn, || self.rows.waits(turn))
+    }
+
+    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+        let mut shown = Vec::new();
+        for (turn, wait) in self.rows.waiting(self.narrowed(of), kind, limit)? {
+            if self.turn_is_shown(turn)? {
+                shown.push((turn, wait));
+            }
+        }
+        Ok(shown)
+    }
+
+    fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {
+        self.of_turn(turn, || self.rows.resolution(turn, key))
+    }
+
+    fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error> {
+        self.of(session, || self.rows.value(session, name))
+    }
+
+    fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error> {
+        self.of(session, || self.rows.value_names(session, prefix, limit))
+    }
+
+    fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error> {
+        let row = self.of(session, || self.rows.attachment(session, id))?;
+        Ok(row.map(|row| self.attachment_seen(row)))
+    }
+
+    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
+        let rows = self.of(session, || self.rows.attachments(session, limit))?;
+        Ok(rows.into_iter().map(|row| self.attachment_seen(row)).collect())
+    }
+
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+        if self.covers(org) { self.rows.purse(org, name) } else { Ok(None) }
+    }
+
+    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error> {
+        self.rows.purses(self.narrowed(of), limit)
+    }
+
+    // Whether turns are counted at all tells nobody what others may use.
+    fn budgets_are_set(&self) -> Result<bool, Error> {
+        self.rows.budgets_are_set()
+    }
+
+    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
+        self.of_turn(turn, || self.rows.holds(turn))
+    }
+
+    fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
+        self.of_turn(turn, || self.rows.partials(turn))
+    }
+
+    fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        if self.content_is_shown(hash) { self.rows.blob(hash) } else { Ok(None) }
+    }
+
+    fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        if self.content_is_shown(hash) { self.rows.blob_range(hash, range) } else { Ok(None) }
+    }
+
+    fn package(&self, fingerprint: Hash) -> Result<Option<Vec<u8>>, Error> {
+        self.rows.package(fingerprint)
+    }
+
+    // An input that attaches content counts its uses; that tells nobody who else uses it.
+    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+        self.rows.outside(content)
+    }
+
+    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error> {
+        self.for_operators(|| self.rows.left(limit))
+    }
+
+    fn sweeps(&self) -> Result<Sweeps, Error> {
+        self.rows.sweeps()
+    }
+
+    fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
+        self.for_operators(|| self.rows.sink(name))
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>, Error> {
+        self.for_operators(|| self.rows.sinks())
+    }
+
+    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.delivery(sink, turn))
+    }
+
+    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.deliveries(sink, limit))
+    }
+
+    fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.deliveries_due(sink, now, limit))
+    }
+
+    fn deliveries_taken(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.deliveries_taken(sink, limit))
+    }
+
+    fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error> {
+        self.for_operators(|| self.rows.next_delivery(sink))
+    }
+
+    fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error> {
+        self.for_operators(|| self.rows.count_deliveries(sink))
+    }
+
+    fn org(&self, id: OrgId) -> Result<Option<Org>, Error> {
+        Ok(self.rows.org(id)?.filter(|org| self.covers(org.id)))
+    }
+
+    fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error> {
+        Ok(self.rows.org_by_name(name)?.filter(|org| self.covers(org.id)))
+    }
+
+    fn orgs(&self) -> Result<Vec<Org>, Error> {
+        Ok(self.rows.orgs()?.into_iter().filter(|org| self.covers(org.id)).collect())
+    }
+
+    fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error> {
+        Ok(self.rows.key(id)?.filter(|row| self.covers(row.org)))
+    }
+
+    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
+        self.rows.keys(self.narrowed(of))
+    }
+
+    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        self.rows.audit(self.narrowed(of), range)
+    }
+
+    // It signs keys of every organisation.
+    fn secret(&self) -> Result<[u8; 32], Error> {
+        self.access.need_everything()?;
+        self.rows.secret()
+    }
+
+    fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
+        self.rows.sign(turn, wait)
+    }
+
+    fn is_dead(&self, worker: WorkerId) -> bool {
+        self.rows.is_dead(worker)
+    }
+}
+
+impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
+    fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
+        if !self.covers(row.org) {
+            return Err(foreign());
+        }
+        let no = self.rows.insert_session(row)?;
+        self.seen.get_mut().sessions.insert(no);
+        Ok(no)
+    }
+
+    fn put_session(&mut self, row: &SessionRow) -> Result<(), Error> {
+        self.may_write(row.no)?;
+        self.rows.put_session(row)
+    }
+
+    fn delete_session(&mut self, no: SessionNo) -> Result<(), Error> {
+        self.may_write(no)?;
+        self.rows.delete_session(no)
+    }
+
+    fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
+        self.access.need_everything()?;
+        self.rows.extend_leases(worker, until)
+    }
+
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+        self.may_write(session)?;
+        self.rows.put_head(session, name, node)
+    }
+
+    fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error> {
+        self.may_write(row.session)?;
+        let no = self.rows.insert_turn(row)?;
+        self.seen.get_mut().turns.insert(no);
+        Ok(no)
+    }
+
+    fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error> {
+        self.may_write(row.session)?;
+        self.rows.put_turn(row)
+    }
+
+    fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
+        self.may_write(row.session)?;
+        self.rows.append(row)
+    }
+
+    fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error> {
+        self.may_write(row.session)?;
+        self.rows.put_claim(row)
+    }
+
+    fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error> {
+        self.may_write(session)?;
+        self.rows.delete_claim(session, claim)
+    }
+
+    fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.put_wait(turn, wait)
+    }
+
+    fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.delete_waits(turn)
+    }
+
+    fn insert_resolution(&mut self, row: &ResolutionRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.insert_resolution(row)
+    }
+
+    fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error> {
+        self.may_write(session)?;
+        self.rows.put_value(session, name, json)
+    }
+
+    fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        self.rows.put_blob(hash, bytes)
+    }
+
+    fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
+        self.rows.pin_blob(hash, bytes)
+    }
+
+    fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error> {
+        self.may_write(row.session)?;
+        self.rows.insert_attachment(row)
+    }
+
+    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
+        self.rows.put_outside(row)
+    }
+
+    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.delete_outside(content)
+    }
+
+    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.put_sweeps(sweeps)
+    }
+
+    fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.put_sink(row)
+    }
+
+    fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.put_delivery(row)
+    }
+
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.delete_delivery(sink, turn)
+    }
+
+    fn insert_org(&mut self, org: &Org) -> Result<(), Error> {
+        self.access.need_everything()?;
+        self.rows.insert_org(org)
+    }
+
+    fn put_key(&mut self, row: &KeyRow) -> Result<(), Error> {
+        if !self.covers(row.org) {
+            return Err(foreign());
+        }
+        self.rows.put_key(row)
+    }
+
+    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+        if !self.covers(row.org) {
+            return Err(foreign());
+        }
+        self.rows.note(row)
+    }
+
+    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
+        if self.covers(row.org) { self.rows.put_purse(row) } else { Err(foreign()) }
+    }
+
+    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+        if self.covers(org) { self.rows.delete_purse(org, name) } else { Err(foreign()) }
+    }
+
+    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.put_hold(row)
+    }
+
+    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.delete_hold(turn, key)
+    }
+
+    fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.put_partial(row)
+    }
+
+    fn delete_partials(&mut self, turn: TurnNo) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.delete_partials(turn)
+    }
+}
