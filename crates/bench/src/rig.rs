@@ -126,6 +126,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
         model_calls: 10,
         policy: Policy::default(),
         budgets: Budgets::default(),
+        hooks: Vec::new(),
     })
 }
 
@@ -149,6 +150,7 @@ pub(crate) async fn runtime_with(
     let toolbox = toolbox(tools)?;
     Runtime::start(Config {
         contents: None,
+        hooks: Vec::new(),
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],

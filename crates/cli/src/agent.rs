@@ -1,6 +1,7 @@
 //! Who answers: the model, what it is told to play, its tools. [`file`] reads an agent from a file.
 mod budget;
 pub(crate) mod file;
+mod hooks;
 pub(crate) mod program;
 mod rules;
 

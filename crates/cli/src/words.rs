@@ -6,7 +6,7 @@ use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::policy::{self, Approval};
-use outlast::vocab::record::{End, Fact, NodeRef, Record, Shorter, Undoable, Verdict};
+use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use std::borrow::Cow;
@@ -173,6 +173,10 @@ pub(crate) fn fact(fact: &Fact) -> String {
         }
         Fact::Undoable(Undoable { key, undo: Undo { tool, arguments } }) => {
             format!("{key}: by {tool} {}", one_line(&arguments.to_string(), TEXT_LETTERS))
+        }
+        Fact::Hooked(Hooked { key, hook, patch, .. }) => {
+            let patch = serde_json::to_string(patch).unwrap_or_default();
+            format!("{key}: by {hook} {}", one_line(&patch, TEXT_LETTERS))
         }
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {

@@ -4,9 +4,10 @@
 use outlast_vocab::effect::{
     BatchCall, BatchOutcome, Command, Effect, Outcome, Place, StepOutcome, ToolBatch, ToolCall, ToolOutcome,
 };
-use outlast_vocab::message::{Arguments, ModelCallId, ToolResult, ToolUse};
+use outlast_vocab::hook::{HookPoint, Patch};
+use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolUse};
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Started, Undoable,
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Seq, Started, Undoable,
 };
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::wait::{Resolution, Wait};
@@ -26,6 +27,7 @@ pub struct History {
     cancelled: Option<String>,
     aborted: bool,
     undoable: Vec<Undoable>,
+    hooked: Vec<Hooked>,
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
@@ -92,6 +94,7 @@ impl History {
                     (history.cancelled, history.aborted) = (Some(reason), undo);
                 }
                 Fact::Undoable(undoable) => history.can_undo(undoable),
+                Fact::Hooked(hooked) => history.hooked.push(hooked),
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
@@ -266,6 +269,13 @@ impl History {
             ToolUse::new(ModelCallId::undo(index, number), tool, Arguments::Json(arguments))
         };
         (0..).zip(left.rev()).map(ask).collect()
+    }
+
+    /// What this hook changed about the effect at this place, if that is recorded: it does not run again then.
+    pub fn hooked(&self, key: &ReplayKey, hook: &HookName, point: HookPoint) -> Option<&Patch> {
+        let recorded =
+            |hooked: &&Hooked| hooked.key == *key && hooked.hook == *hook && hooked.patch.point() == point;
+        self.hooked.iter().find(recorded).map(|hooked| &hooked.patch)
     }
 
     /// How an aborted turn ends when nothing more is taken back.

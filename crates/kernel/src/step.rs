@@ -323,11 +323,21 @@ impl AtCheckpoint {
         self.machine.root.model(self.machine.model_calls)
     }
 
+    /// The answer that would complete the turn; none if the turn goes on anyway.
+    pub fn answer(&self) -> Option<Cow<'_, str>> {
+        (self.boundary == Boundary::BeforeCompletion).then(|| self.machine.answer())
+    }
+
     /// The answer that would complete the turn, and the schema it must fit; none if the turn goes on anyway.
     pub fn contract(&self) -> Option<(Cow<'_, str>, &Value)> {
         let schema =
             self.machine.plan.output.as_ref().filter(|_| self.boundary == Boundary::BeforeCompletion)?;
         Some((self.machine.answer(), schema))
+    }
+
+    /// Ends the turn instead of completing it.
+    pub fn fail(self, failure: Failure) -> Step {
+        Step::Done(End::Failed { failure }.into())
     }
 
     /// Goes on with what joined.
@@ -337,16 +347,25 @@ impl AtCheckpoint {
             let text = machine.answer().into_owned();
             return Step::Done(Done { end: End::Answered { text }, messages: machine.messages });
         }
-        if let Some(correction) = &joined.correction {
+        if let Some(failure) = sends_back(self.boundary, &joined) {
             machine.repairs += 1;
             if machine.repairs > machine.plan.output_repairs {
-                let failure = Failure::new(Kind::OutputInvalid, correction.clone());
                 return Step::Done(End::Failed { failure }.into());
             }
         }
         machine.messages.extend(joined.into_messages());
         machine.ask()
     }
+}
+
+/// Why an answer does not complete the turn, where something stands against it.
+fn sends_back(boundary: Boundary, joined: &Joined) -> Option<Failure> {
+    if let Some(correction) = &joined.correction {
+        return Some(Failure::new(Kind::OutputInvalid, correction.clone()));
+    }
+    let told = joined.told.last().filter(|_| boundary == Boundary::BeforeCompletion)?;
+    let detail = format!("`{}` sends every answer back; it said last: {}", told.by, told.text);
+    Some(Failure::new(Kind::HookRefused, detail))
 }
 
 impl Machine {
@@ -443,10 +462,10 @@ mod tests {
             (Step::Checkpoint(at), "pass") => at.resume(Joined::default()),
             (Step::Checkpoint(at), "join") => {
                 let input = JoinedInput { turn: TurnId::from_u128(9), parts: vec![Part::text(rest)] };
-                at.resume(Joined { inputs: vec![input], correction: None })
+                at.resume(Joined { inputs: vec![input], ..Joined::default() })
             }
             (Step::Checkpoint(at), "correct") => {
-                at.resume(Joined { inputs: vec![], correction: Some(rest.to_owned()) })
+                at.resume(Joined { correction: Some(rest.to_owned()), ..Joined::default() })
             }
             (Step::CallModel(ask), "cancel") => ask.cancel(rest.into()),
             (Step::RunTools(tools), "cancel") => tools.cancel(rest.into()),

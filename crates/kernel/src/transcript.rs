@@ -1,8 +1,9 @@
 //! Turns the records of a turn back into messages, whole: every call a model made has a result (R4.8).
 use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
+use outlast_vocab::hook::Patch;
 use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult, ToolUse};
 use outlast_vocab::record::{
-    Asked, ClaimRef, Compacted, Fact, Performed, Record, RepairedCall, Seq, Verdict,
+    Asked, ClaimRef, Compacted, Fact, Hooked, Performed, Record, RepairedCall, Seq, Verdict,
 };
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, ReplayKey};
@@ -94,11 +95,18 @@ struct Call {
     tool: ToolName,
     /// The result, and whether it came before the cut.
     result: Option<(ToolResult, bool)>,
+    /// What hooks left of the result that is to come.
+    hooked: Option<ToolResult>,
 }
 
 impl Batch {
     fn of(calls: &[ToolUse]) -> Option<Self> {
-        let open = |call: &ToolUse| Call { id: call.id.clone(), tool: call.tool.clone(), result: None };
+        let open = |call: &ToolUse| Call {
+            id: call.id.clone(),
+            tool: call.tool.clone(),
+            result: None,
+            hooked: None,
+        };
         let calls: Vec<Call> = calls.iter().map(open).collect();
         (!calls.is_empty()).then_some(Self { asked: None, calls })
     }
@@ -128,20 +136,28 @@ impl Batch {
                 };
                 self.put(settled.claim, Some(result), within);
             }
+            Fact::Hooked(Hooked { key, patch: Patch::AfterTool(patch), .. }) => {
+                if let Some(call) = self.find(|call| *key == call) {
+                    call.hooked = Some(patch.to_result());
+                }
+            }
             Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
-                let root = self.asked.as_ref().map(|(_, root)| root.clone());
-                let completes = |root: &ReplayKey, (index, call): (usize, &Call)| {
-                    *key == root.child(index, call.id.as_str()).completion()
-                };
-                let index = root.and_then(|root| {
-                    self.calls.iter().enumerate().position(|(index, call)| completes(&root, (index, call)))
-                });
-                if let Some(index) = index {
-                    self.calls[index].result = Some((result_of_resolution(resolution.clone()), within));
+                if let Some(call) = self.find(|call| *key == call.completion()) {
+                    let result = call.hooked.take();
+                    let result = result.unwrap_or_else(|| result_of_resolution(resolution.clone()));
+                    call.result = Some((result, within));
                 }
             }
             _ => {}
         }
+    }
+
+    /// The call whose place fits.
+    fn find(&mut self, fits: impl Fn(ReplayKey) -> bool) -> Option<&mut Call> {
+        let (_, root) = self.asked.as_ref()?;
+        let place = |(index, call): (usize, &Call)| root.child(index, call.id.as_str());
+        let index = self.calls.iter().enumerate().position(|call| fits(place(call)))?;
+        self.calls.get_mut(index)
     }
 
     fn put(&mut self, claim: ClaimRef, result: Option<ToolResult>, within: bool) {
@@ -349,7 +365,7 @@ mod tests {
             performed(completion, Resolution::Ok(json!("done outside")).into()),
             performed(
                 ReplayKey::turn(0).checkpoint(0),
-                Joined { inputs: vec![input], correction: None }.into(),
+                Joined { inputs: vec![input], ..Joined::default() }.into(),
             ),
         ];
         check(

@@ -2,6 +2,7 @@
 use crate::{Session, Turn};
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
+use outlast_ports::hook::HookAt;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::service::Services;
@@ -41,6 +42,7 @@ pub struct Builder {
     providers: Vec<Arc<dyn ToolProvider>>,
     services: Services,
     sinks: Vec<Outlet>,
+    hooks: Vec<HookAt>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -126,6 +128,7 @@ impl Builder {
             providers: Vec::new(),
             services: Services::default(),
             sinks: Vec::new(),
+            hooks: Vec::new(),
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -178,6 +181,27 @@ impl Builder {
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.budgets = budgets;
+        self
+    }
+
+    /// Lets something run at a point of every turn. Hooks of one point run in the order in which they are added.
+    ///
+    /// ```
+    /// use outlast::hook::{BeforeTool, HookAt};
+    /// use outlast::vocab::hook::{CallPatch, CallSeen, HookCall};
+    ///
+    /// # fn example() -> Result<(), outlast::Error> {
+    /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallSeen| async move {
+    ///     let large = call.arguments["euros"].as_u64() > Some(100);
+    ///     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
+    /// })?;
+    /// let builder = outlast::Outlast::ephemeral().hook(cap);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn hook(mut self, hook: HookAt) -> Self {
+        self.hooks.push(hook);
         self
     }
 
@@ -350,8 +374,10 @@ impl Builder {
             model_calls: self.limits.model_calls,
             policy: self.policy,
             budgets: self.budgets,
+            hooks: self.hooks.iter().map(|hook| hook.usage.clone()).collect(),
         };
         Ok(Config {
+            hooks: self.hooks,
             contents: None,
             sinks: Vec::new(),
             store,

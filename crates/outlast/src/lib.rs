@@ -81,7 +81,7 @@ pub use outlast_mcp as mcp;
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
-pub use outlast_ports::{budget, clock, contents, filed, model, outbox, service, sink, store, tool};
+pub use outlast_ports::{budget, clock, contents, filed, hook, model, outbox, service, sink, store, tool};
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::events::Events;

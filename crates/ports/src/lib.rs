@@ -11,6 +11,7 @@ pub mod clock;
 pub mod conformance;
 pub mod contents;
 pub mod filed;
+pub mod hook;
 pub mod ledger;
 pub mod memory;
 pub mod model;

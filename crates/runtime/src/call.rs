@@ -44,6 +44,7 @@ pub(crate) async fn perform(
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }
     };
+    let shown = |result| scope.shown(&prepared, result);
     let mut attempt = first;
     loop {
         turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
@@ -51,8 +52,9 @@ pub(crate) async fn perform(
         let error = match ran {
             Ok(Ran::Done(value)) => {
                 let undo = undoable(turn.world, &scope.key, &prepared, &value);
-                let (result, written) = match brought(turn, value, &scope).await {
-                    Ok((value, written)) => (ToolResult::Ok(value), written),
+                let (result, written) = match brought(turn, shown(ToolResult::Ok(value)).await, &scope).await
+                {
+                    Ok(brought) => brought,
                     Err(error) => (ToolResult::Err(Failure::from(&error)), Written::default()),
                 };
                 return Ok(Came::Ran(index, ToolOutcome::Done(result), Written { undo, ..written }));
@@ -67,7 +69,7 @@ pub(crate) async fn perform(
         // Nobody knows how far an at-most-once tool came when it panicked or ran out of time.
         let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
         if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
-            let result = ToolResult::Err(Failure::from(&error));
+            let result = shown(ToolResult::Err(Failure::from(&error))).await;
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
@@ -91,14 +93,15 @@ async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result
 
 /// The result with all that is written with it. One that is too large to be shown is attached, and its beginning is shown
 /// instead (R6.14).
-async fn brought(turn: &Turn<'_>, value: Value, scope: &Scope) -> Result<(Value, Written), Error> {
+async fn brought(turn: &Turn<'_>, result: ToolResult, scope: &Scope) -> Result<(ToolResult, Written), Error> {
+    let ToolResult::Ok(value) = result else { return Ok((result, scope.take_written().await?)) };
     let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.world.limits;
     let size = json_size(&value);
     limits::check("result_bytes", size, result_bytes)?;
     let mut written = scope.take_written().await?;
     let reads_on = turn.outfit.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
     if size <= result_shown_bytes || !reads_on || scope.tier == Tier::Ephemeral {
-        return Ok((value, written));
+        return Ok((ToolResult::Ok(value), written));
     }
     let (media_type, text) = match value {
         Value::String(text) => ("text/plain", text),
@@ -114,7 +117,7 @@ async fn brought(turn: &Turn<'_>, value: Value, scope: &Scope) -> Result<(Value,
         "to_pass_on": format!("pass \"attachment:{}\" as an argument of a tool; it is given all of it", file.attachment.id),
     });
     written.files.push(file);
-    Ok((shown, written))
+    Ok((ToolResult::Ok(shown), written))
 }
 
 /// One attempt: bounded in time, and a panic is a failure of the attempt (R6.13).

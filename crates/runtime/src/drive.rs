@@ -1,16 +1,18 @@
 //! Drives a turn to its end. The only place that advances a `Step`.
 use crate::cancel::Cancel;
 use crate::catalogue::Caller;
+use crate::hooks::before_completion;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
 use crate::{model, output, tools, undo};
-use outlast_kernel::step::{self, Done, Plan, Step};
+use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
+use outlast_vocab::effect::Joined;
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::End;
-use outlast_vocab::{At, Error};
+use outlast_vocab::{At, Error, Failure};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -84,14 +86,7 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
             Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,
             Step::CallModel(ask) => model::ask(turn, ask, host).await?,
             Step::RunTools(batch) => tools::run(turn, batch, host).await?,
-            Step::Checkpoint(at) => {
-                let correction = match at.contract() {
-                    Some((answer, schema)) => output::correction(&answer, schema)?,
-                    None => None,
-                };
-                let joined = host.checkpoint(&at, correction).await?;
-                at.resume(joined)
-            }
+            Step::Checkpoint(at) => checkpoint(turn, at, host).await?,
             Step::Wait(waiting) => return host.park(waiting.waits).await,
             Step::Done(Done { end: End::Cancelled { reason }, .. }) => {
                 return undo::stop(turn, reason, host).await;
@@ -99,6 +94,27 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
             Step::Done(done) => return host.finish(done).await,
         };
     }
+}
+
+/// Takes in what joins the turn here: inputs, what is wrong with its answer, what hooks tell the model.
+async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) -> Result<Step, Error> {
+    let history = host.history();
+    let was_passed =
+        history.went_on_to(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();
+    let correction = match at.contract() {
+        Some((answer, schema)) => output::correction(&answer, schema)?,
+        None => None,
+    };
+    let mut ours = Joined { correction, ..Joined::default() };
+    // An answer that goes back anyway is not looked at.
+    if !was_passed && ours.is_empty() {
+        match before_completion(turn, &at, host).await {
+            Ok(told) => ours.told = told,
+            Err(error) => return Ok(at.fail(Failure::from(&error))),
+        }
+    }
+    let joined = host.checkpoint(&at, ours).await?;
+    Ok(at.resume(joined))
 }
 
 fn plan(turn: &Turn<'_>, output: Option<Value>) -> Plan {

@@ -81,6 +81,13 @@ pub trait Host: Asker {
     /// Remembers a fact for the next write.
     fn note(&mut self, fact: Fact);
 
+    /// Remembers facts for the next write.
+    fn note_all(&mut self, facts: Vec<Fact>) {
+        for fact in facts {
+            self.note(fact);
+        }
+    }
+
     /// Remembers values for the next write.
     fn note_values(&mut self, values: Vec<ValueWrite>);
 
@@ -111,11 +118,11 @@ pub trait Host: Asker {
     /// Shows the model less of it from now on (R4.10).
     fn compact(&mut self, compacted: Compacted) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Takes in what joins the turn here: inputs that wait for it, and what is wrong with its answer.
+    /// Takes in what joins the turn here: inputs that wait for it, and `ours`, which the turn itself adds to them.
     fn checkpoint(
         &mut self,
         at: &AtCheckpoint,
-        correction: Option<String>,
+        ours: Joined,
     ) -> impl Future<Output = Result<Joined, Error>> + Send;
 
     /// Holds the turn still.

@@ -429,7 +429,7 @@ impl Host for Journaled {
         Ok(())
     }
 
-    async fn checkpoint(&mut self, at: &AtCheckpoint, correction: Option<String>) -> Result<Joined, Error> {
+    async fn checkpoint(&mut self, at: &AtCheckpoint, ours: Joined) -> Result<Joined, Error> {
         let effect = at.effect();
         if let Some(joined) = self.history.answer(at.key(), &effect)? {
             return Ok(joined);
@@ -443,7 +443,7 @@ impl Host for Journaled {
             Vec::new()
         };
         let inputs = waiting.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
-        let joined = Joined { inputs, correction };
+        let joined = Joined { inputs, ..ours };
         if joined.is_empty() {
             return Ok(joined);
         }

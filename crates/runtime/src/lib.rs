@@ -17,6 +17,7 @@ pub mod drive;
 pub mod events;
 pub mod files;
 pub mod governor;
+pub mod hooks;
 pub mod host;
 pub mod inline;
 pub mod journaled;

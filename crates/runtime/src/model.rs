@@ -2,27 +2,30 @@
 use crate::asking::{Asked, Asking, Audience, failed};
 use crate::drive::Turn;
 use crate::files;
+use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
 use crate::meter::{most_of, named};
 use crate::room::Room;
 use outlast_kernel::step::{CallModel, Step};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
-use outlast_vocab::Error;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Failure};
 
 /// How much more of a conversation is read than fits into the window: most of it may be results that are left out.
 const READ_AHEAD: usize = 4;
 
 /// Answers the step: recorded, or asked now.
 pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
-    let recorded_at = host.history().asked_at(ask.key());
-    if let Some(at) = recorded_at
-        && let Some(outcome) =
-            host.history().answer(ask.key(), &ask.effect(Some(at))).map_err(|e| e.at(turn.at()))?
+    let history = host.history().clone();
+    let hooks = Hooking::of(turn, &history, ask.key());
+    if let Some(at) = history.asked_at(ask.key())
+        && let Some(outcome) = history
+            .answer(ask.key(), &hooks.as_recorded(ask.effect(Some(at))))
+            .map_err(|e| e.at(turn.at()))?
     {
         turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
         return Ok(ask.resume(outcome));
@@ -38,8 +41,16 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         Ok(found) => found,
         Err(error) => return Ok(ask.resume(failed(&error, false))),
     };
+    let shaped = match before_model(turn, &ask, host).await {
+        Ok(shaped) => shaped,
+        Err(error) => {
+            hooks.on_error(&Failure::from(&error)).await;
+            return Ok(ask.resume(failed(&error, false)));
+        }
+    };
     let window = info.window_bytes.min(turn.world.limits.view_bytes);
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
+    let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
     let room = Room { provider, info, window };
     let mut at_once = false;
     let (effect, asked) = loop {
@@ -50,7 +61,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         };
         let (effect, asked) = tokio::select! {
             biased;
-            asked = show(turn, &ask, (provider, info), host) => asked?,
+            asked = show(turn, &ask, (provider, info), &shaped, host) => asked?,
             reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
         };
         // What was too long for the model is made shorter and shown again, as long as that makes a difference.
@@ -71,6 +82,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         }
         Asked::Short(short) => return Ok(ask.out_of(named(&short))),
     };
+    let outcome = after_model(turn, ask.key(), outcome, host).await;
     let (key, command) = (ask.key().clone(), effect.into());
     host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
     Ok(ask.resume(outcome))
@@ -81,16 +93,20 @@ async fn show<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
     (provider, info): (&dyn ModelProvider, ModelInfo),
+    shaped: &Shaped<'_>,
     host: &mut H,
 ) -> Result<(ModelCall, Asked), Error> {
     let history = host.conversation().messages().clone();
-    let now = host.conversation().shown(ask.messages());
+    let mut now = host.conversation().shown(ask.messages());
+    if !shaped.added.is_empty() {
+        now.to_mut().extend_from_slice(&shaped.added);
+    }
     let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
     let said = if info.goes_on { host.said(ask.key()).await? } else { None };
     // Where it stands is known once what was noted is written.
-    let draft = ask.effect(None);
+    let draft = shaped.effect(ask, None);
     let request = ModelRequest {
-        system: &turn.outfit.package.system,
+        system: &shaped.system,
         history: &history,
         turn: &now,
         tools: &turn.outfit.contracts,
@@ -104,7 +120,7 @@ async fn show<H: Host>(
     {
         return Ok((draft, Asked::Short(short)));
     }
-    let effect = ask.effect(host.place());
+    let effect = shaped.effect(ask, host.place());
     let asking = Asking {
         world: turn.world,
         caller: turn.caller,

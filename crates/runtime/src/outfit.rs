@@ -3,6 +3,7 @@ use crate::attachments::Attachments;
 use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
 use crate::governor::Governor;
+use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::meter::told_of;
 use outlast_kernel::policy::judge;
@@ -42,6 +43,8 @@ pub struct World {
     pub contents: Option<Arc<dyn Contents>>,
     /// Whether an operator has set a budget, so that turns of agents without one are counted too.
     pub(crate) budgets_set: AtomicBool,
+    /// What runs at points of turns.
+    pub hooks: Hooks,
 }
 
 impl World {
@@ -56,7 +59,19 @@ impl World {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
         let governor = Governor::default();
         let budgets_set = AtomicBool::new(false);
-        Self { models, tools, clock, entropy, limits, hub, files, governor, contents: None, budgets_set }
+        Self {
+            models,
+            tools,
+            clock,
+            entropy,
+            limits,
+            hub,
+            files,
+            governor,
+            contents: None,
+            hooks: Hooks::default(),
+            budgets_set,
+        }
     }
 
     /// Whether an operator has set a budget.
@@ -106,7 +121,7 @@ pub struct Outfit {
 }
 
 impl Outfit {
-    /// Resolves a package. A model or a tool that is not here is an error now, not in the middle of a turn (R1.5).
+    /// Resolves a package. A model, a tool or a hook that is not here is an error now, not in the middle of a turn (R1.5).
     pub fn new(package: Package, world: &World) -> Result<Self, Error> {
         let (_, info) = world.model(&package.model)?;
         if package.budgets.bounds_money() && info.prices.is_none() {
@@ -117,6 +132,7 @@ impl Outfit {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
+        world.hooks.check(&package, &world.limits)?;
         let contract = |name| {
             world.tools.contract(name).cloned().ok_or_else(|| {
                 let detail =

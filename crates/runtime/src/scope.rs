@@ -5,6 +5,7 @@
 //! until that is durable where it has to be.
 mod admit;
 mod direct;
+mod hooked;
 mod nested;
 
 use crate::cancel::Cancel;

@@ -2,6 +2,7 @@
 //! parallel as far as it may (R6.5, R6.6).
 use crate::call::perform;
 use crate::drive::Turn;
+use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
 use crate::meter::{calls, hold_calls, most, named, short_of};
 use crate::projection::Held;
@@ -13,13 +14,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use outlast_kernel::batch::Batch;
 use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
 use outlast_kernel::step::{RunTools, Step};
-use outlast_kernel::transcript::{result_of, result_of_resolution};
+use outlast_kernel::transcript::result_of;
 use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
-use outlast_vocab::message::{Message, ToolName, ToolResult};
+use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -69,8 +70,8 @@ enum State {
 pub(crate) enum Came {
     /// The tool ran.
     Ran(usize, ToolOutcome, Written),
-    /// Somebody outside completed it.
-    Completed(usize, Resolution),
+    /// Somebody outside completed it, and this is what the model is told.
+    Completed(usize, Resolution, ToolResult),
 }
 
 /// Runs the batch until every call has a result or the turn holds still.
@@ -171,25 +172,31 @@ fn interrupts(slots: &[Slot]) -> Option<Failure> {
     })
 }
 
+fn refused_call(ask: &ToolUse, failure: Failure) -> BatchCall {
+    BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
+}
+
 /// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
 async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Claimed, Error> {
     let history = host.history().clone();
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;
     }
-    let mut calls = Vec::new();
+    let (mut calls, mut changes) = (Vec::new(), Vec::new());
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
         let (tools, limits) = (&turn.world.tools, &turn.world.limits);
         let held = &turn.held(host);
         calls.push(match refused.cloned() {
-            Some(failure) => {
-                BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
-            }
-            None => tools.prepare(turn.caller, held, &key, ask, turn.outfit, limits).await,
+            Some(failure) => refused_call(ask, failure),
+            None => match before_tool(Hooking::of(turn, &history, &key), ask, &mut changes).await {
+                Ok(ask) => tools.prepare(turn.caller, held, &key, &ask, turn.outfit, limits).await,
+                Err(error) => refused_call(ask, Failure::from(&error)),
+            },
         });
     }
     refuse_all_if_interrupted(&mut calls);
+    host.note_all(changes);
     let command = ToolBatch { calls: calls.clone() }.into();
     host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
     let most = most_of(turn, calls.iter());
@@ -302,12 +309,29 @@ async fn rule<H: Host>(
         }
         Interrupted::Probe => probe(turn, call, &turn.held(host)).await,
     };
+    let actual = outcome.clone();
+    let outcome = shown(turn, key, call, outcome, host).await;
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
-    if let ToolOutcome::Done(ToolResult::Ok(value)) = &outcome {
+    if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
         note_undo(undoable(turn.world, key, call, value), host);
     }
     host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
+}
+
+/// What a tool says of a call that it was asked about, as hooks leave it.
+async fn shown<H: Host>(
+    turn: &Turn<'_>,
+    key: &ReplayKey,
+    call: &PreparedCall,
+    outcome: ToolOutcome,
+    host: &mut H,
+) -> ToolOutcome {
+    let ToolOutcome::Done(result) = outcome else { return outcome };
+    let (history, mut changes) = (host.history().clone(), Vec::new());
+    let result = after_tool(Hooking::of(turn, &history, key), call, result, &mut changes).await;
+    host.note_all(changes);
+    ToolOutcome::Done(result)
 }
 
 /// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
@@ -377,7 +401,7 @@ async fn work<H: Host>(
                         Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
                         Some(came) = running.next() => {
                             let came = came?;
-                            let (Came::Ran(index, ..) | Came::Completed(index, _)) = came;
+                            let (Came::Ran(index, ..) | Came::Completed(index, ..)) = came;
                             settle(turn, &mut slots[index], came, host);
                         }
                         () = &mut patience => break,
@@ -397,7 +421,7 @@ async fn work<H: Host>(
             while let Ok(message) = from_calls.try_recv() {
                 take(message, &mut waiting, host).await?;
             }
-            let (Came::Ran(index, ..) | Came::Completed(index, _)) = now;
+            let (Came::Ran(index, ..) | Came::Completed(index, ..)) = now;
             keep |= slots[index].class != EffectClass::Pure;
             if settle(turn, &mut slots[index], now, host) {
                 order.finish(index);
@@ -481,11 +505,11 @@ fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -
             host.note_files(files);
             result
         }
-        Came::Completed(_, resolution) => {
+        Came::Completed(_, resolution, result) => {
             if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
                 note_undo(undoable(turn.world, &slot.key, call, value), host);
             }
-            Some(result_of_resolution(resolution))
+            Some(result)
         }
     };
     slot.state = result.map_or_else(|| State::Pending(call.clone()), State::Settled);
@@ -562,9 +586,13 @@ fn start<'a, H: Host>(
         State::Run(prepared, attempt) => {
             Box::pin(perform(turn, index, slot.claim, prepared.clone(), *attempt, scope))
         }
-        State::Pending(_) | State::Settled(_) => Box::pin(async move {
-            let resolution = scope.wait_for(scope.key.completion(), WaitKind::Completion, None).await?;
-            Ok(Came::Completed(index, resolution))
-        }),
+        State::Pending(call) => {
+            let call = call.clone();
+            Box::pin(async move {
+                let (resolution, result) = scope.completed(&call).await?;
+                Ok(Came::Completed(index, resolution, result))
+            })
+        }
+        State::Settled(_) => unreachable!("a call that has its result is not started"),
     }
 }

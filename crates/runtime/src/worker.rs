@@ -7,6 +7,7 @@ use crate::catalogue::{Caller, Catalogue};
 use crate::deliver::Deliveries;
 use crate::drive::{Turn, TurnInput, drive};
 use crate::events::Events;
+use crate::hooks::{Hooking, Hooks};
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
 use crate::live::Listener;
@@ -19,6 +20,7 @@ use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
+use outlast_ports::hook::HookAt;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
@@ -70,6 +72,8 @@ pub struct Config {
     pub models: Vec<Arc<dyn ModelProvider>>,
     /// Where tools come from.
     pub tools: Vec<Arc<dyn ToolProvider>>,
+    /// What runs at points of turns, where an agent names it.
+    pub hooks: Vec<HookAt>,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
     /// The agent that answers.
@@ -166,13 +170,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, contents, models, tools, sinks, package, clock, entropy, tasks, limits, worker } =
-            config;
+        let Config { store, contents, models, tools, hooks, sinks, package, .. } = config;
+        let Config { clock, entropy, tasks, limits, worker, .. } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world = Arc::new(World { contents, ..world });
+        let world = Arc::new(World { contents, hooks: Hooks::new(hooks)?, ..world });
         let outfit = Arc::new(Outfit::new(package, &world)?);
         world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
@@ -584,6 +588,14 @@ async fn hand_back(inner: &Inner, lease: Lease) {
     }
 }
 
+/// What hooks look at once a turn is out of hand.
+enum Observed {
+    /// It met an error that it cannot pass.
+    Error(Failure),
+    /// It is over.
+    End(End),
+}
+
 /// One turn under one lease.
 struct Drive<'a> {
     inner: &'a Arc<Inner>,
@@ -635,7 +647,7 @@ impl Drive<'_> {
                 self.inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
             }
-            match self.give_up(&error, records, index, &opening).await? {
+            match self.give_up(&error, records, index, &lease, &opening).await? {
                 Driven::Again => records = self.inner.store.turn_records(lease.turn).await?,
                 driven => return Ok(driven),
             }
@@ -664,9 +676,9 @@ impl Drive<'_> {
         })?;
         if claims > self.inner.world.limits.claims_without_progress {
             let outfit = self.inner.outfit.clone();
-            return Journaled::open(opening(history, &outfit), &outfit)
-                .close(End::Sealed { claims: claims - 1 })
-                .await;
+            let end = End::Sealed { claims: claims - 1 };
+            let driven = Journaled::open(opening(history, &outfit), &outfit).close(end).await?;
+            return Ok(self.observed(&outfit, lease, index, driven));
         }
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
@@ -681,7 +693,33 @@ impl Drive<'_> {
             cancel: self.wish.wish.clone(),
             stopping: self.inner.stopping.subscribe(),
         };
-        drive(&turn, input, &mut host).await
+        let driven = drive(&turn, input, &mut host).await?;
+        Ok(self.observed(&outfit, lease, index, driven))
+    }
+
+    /// Lets hooks look at a turn that is over.
+    fn observed(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, driven: Driven) -> Driven {
+        if let Driven::Ended(end) | Driven::Next(end, _) = &driven {
+            self.observe(outfit, lease, index, Observed::End(end.clone()));
+        }
+        driven
+    }
+
+    /// Lets hooks look at what became of a turn. They hold nothing up.
+    fn observe(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, what: Observed) {
+        if outfit.package.hooks.is_empty() {
+            return;
+        }
+        let (world, outfit) = (self.inner.world.clone(), outfit.clone());
+        let caller = Caller { session: lease.session, turn: lease.turn };
+        self.inner.tasks.spawn(async move {
+            let (key, history) = (ReplayKey::turn(index), History::default());
+            let hooks = Hooking { world: &world, outfit: &outfit, caller, history: &history, key: &key };
+            match what {
+                Observed::Error(failure) => hooks.on_error(&failure).await,
+                Observed::End(end) => hooks.after_end(&end).await,
+            }
+        });
     }
 
     /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's.
@@ -708,6 +746,7 @@ impl Drive<'_> {
         error: &Error,
         records: Vec<Record>,
         index: u32,
+        lease: &Lease,
         opening: &impl Fn(History, &Outfit) -> Opening,
     ) -> Result<Driven, Error> {
         tracing::error!(%error, "the turn cannot go on as it is");
@@ -722,17 +761,19 @@ impl Drive<'_> {
         let outfit = &self.inner.outfit;
         let mut host = Journaled::open(opening(history, outfit), outfit);
         let failure = Failure::from(error);
-        match (error.class(), stop) {
-            (_, Some(end)) => host.close(end).await,
-            (Class::Reject, None) => host.close(End::Failed { failure }).await,
+        self.observe(&self.inner.outfit, lease, index, Observed::Error(failure.clone()));
+        let driven = match (error.class(), stop) {
+            (_, Some(end)) => host.close(end).await?,
+            (Class::Reject, None) => host.close(End::Failed { failure }).await?,
             (Class::Retry | Class::Park | Class::Bug, None) => {
                 let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;
                 let pause = backoff(stuck_first, stuck_most, times + 1);
                 let deadline = Some(self.inner.world.clock.now().after(pause));
                 let wait = Wait { key, kind: WaitKind::Event, deadline };
-                host.get_stuck(failure, wait).await
+                host.get_stuck(failure, wait).await?
             }
-        }
+        };
+        Ok(self.observed(&self.inner.outfit, lease, index, driven))
     }
 }
 

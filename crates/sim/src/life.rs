@@ -110,6 +110,7 @@ impl Life {
         let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = Config {
             contents: None,
+            hooks: Vec::new(),
             sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {
@@ -125,6 +126,7 @@ impl Life {
                 model_calls: origin.limits.model_calls,
                 policy: Policy { rules: vec![tools::guard()?] },
                 budgets: Budgets::default(),
+                hooks: Vec::new(),
             },
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),

@@ -9,10 +9,12 @@
 //!
 //! In its environment it finds [`KEY`], the idempotency key of the call: the same on every attempt, in every process.
 //! [`ATTEMPT`], [`SESSION`] and [`TURN`] say the rest.
+mod hook;
 mod program;
 #[cfg(test)]
 mod tests;
 
+pub use hook::hook;
 pub use program::{Finished, OUTPUT_BYTES, Program};
 #[cfg(target_os = "linux")]
 pub(crate) use program::{Group, end};

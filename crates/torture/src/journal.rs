@@ -168,7 +168,11 @@ impl Session {
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
             // A long session is made shorter for the model; nothing is changed by it.
             Fact::Parked { .. } | Fact::Compacted(_) => {}
-            Fact::Opened { .. } | Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Undoable(_) => {
+            Fact::Opened { .. }
+            | Fact::HeadMoved { .. }
+            | Fact::Repaired { .. }
+            | Fact::Undoable(_)
+            | Fact::Hooked(_) => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -575,19 +575,32 @@ pub struct Joined {
     /// What is wrong with the answer, where it does not fit the contract; the model is told so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correction: Option<String>,
+    /// What others tell the model here, like a hook that sends its answer back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<Told>,
+}
+
+/// What somebody other than the user tells the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Who.
+    pub by: String,
+    /// What.
+    pub text: String,
 }
 
 impl Joined {
     /// Whether nothing joined.
     pub fn is_empty(&self) -> bool {
-        self.inputs.is_empty() && self.correction.is_none()
+        self.inputs.is_empty() && self.correction.is_none() && self.told.is_empty()
     }
 
     /// What joined, as the model reads it.
     pub fn into_messages(self) -> impl Iterator<Item = Message> {
         let correction = self.correction.into_iter().map(Message::user);
+        let told = self.told.into_iter().map(|told| Message::user(told.text));
         let inputs = self.inputs.into_iter().map(|input| Message::User { parts: input.parts });
-        correction.chain(inputs)
+        correction.chain(told).chain(inputs)
     }
 }
 

@@ -177,6 +177,12 @@ kinds! {
     PolicyDenied = "policy.denied", Reject, 403;
     /// A rule of the agent's policy ends the turn.
     PolicyInterrupted = "policy.interrupted", Reject, 403;
+    /// The agent names a hook that nobody provides.
+    HookMissing = "hook.missing", Reject, 500;
+    /// A hook failed, or did not answer in time.
+    HookFailed = "hook.failed", Reject, 502;
+    /// A hook refuses a call, or an answer again and again.
+    HookRefused = "hook.refused", Reject, 403;
     /// Somebody was asked to approve a call, and it was not approved.
     ApprovalDenied = "approval.denied", Reject, 403;
     /// Nothing waits for this approval.

@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod error;
 pub mod event;
 pub mod hash;
+pub mod hook;
 pub mod id;
 pub mod key;
 pub mod limits;

@@ -65,6 +65,12 @@ pub struct Limits {
     pub parallel_tools: usize,
     /// How long a tool may run when its contract says nothing.
     pub tool_deadline: Duration,
+    /// How long a hook may take when its agent says nothing.
+    pub hook_deadline: Duration,
+    /// Hooks of one agent.
+    pub hooks_per_agent: usize,
+    /// Bytes of what one hook changes.
+    pub hook_patch_bytes: usize,
     /// How long running tools get to finish after a cancel.
     pub cancel_grace: Duration,
     /// Bytes of a tool result that a model is shown whole; a larger one is attached, and the model is shown its beginning.
@@ -147,6 +153,9 @@ impl Default for Limits {
             tools_per_reply: 64,
             parallel_tools: 8,
             tool_deadline: Duration::from_mins(2),
+            hook_deadline: Duration::from_secs(10),
+            hooks_per_agent: 32,
+            hook_patch_bytes: 1 << 20,
             cancel_grace: Duration::from_secs(2),
             result_shown_bytes: 32 << 10,
             preview_bytes: 2 << 10,

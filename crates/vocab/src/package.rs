@@ -3,6 +3,7 @@
 //! A turn names the fingerprint of what it is pinned to, so a later edit or deploy never changes a turn that is running or
 //! replayed.
 use crate::budget::Budgets;
+use crate::hook::HookUse;
 use crate::message::{ModelName, ToolName};
 use crate::policy::Policy;
 use crate::tool::Contract;
@@ -27,6 +28,9 @@ pub struct Package {
     /// What its turns may use.
     #[serde(default, skip_serializing_if = "Budgets::is_empty")]
     pub budgets: Budgets,
+    /// What runs at points of its turns, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookUse>,
 }
 
 /// What a turn is pinned to: a package, with the contracts that its tools had.

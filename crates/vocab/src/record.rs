@@ -5,9 +5,10 @@
 use crate::cost::Cost;
 use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome, Usage, is_default};
 use crate::error::Failure;
+use crate::hook::Patch;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
-use crate::message::{ModelCallId, Part, ToolResult};
+use crate::message::{HookName, ModelCallId, Part, ToolResult};
 use crate::tool::Undo;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
@@ -117,6 +118,8 @@ pub enum Fact {
     },
     /// What was done here can be taken back.
     Undoable(Undoable),
+    /// A hook changed something about an effect. Written with the effect, or before it.
+    Hooked(Hooked),
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -278,6 +281,20 @@ pub struct Undoable {
     pub key: ReplayKey,
     /// What takes it back.
     pub undo: Undo,
+}
+
+/// A hook's change to an effect (R11.3). What the effect's own record says is what it was with the change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hooked {
+    /// The effect.
+    pub key: ReplayKey,
+    /// The hook.
+    pub hook: HookName,
+    /// What it changed.
+    pub patch: Patch,
+    /// What was there before, where no other record says it: the text of a reply, the result of a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<Value>,
 }
 
 /// A call that had no result when the model was to be asked.
@@ -464,6 +481,7 @@ impl Fact {
             Self::Resolved { .. } => "wait.resolved",
             Self::CancelRequested { .. } => "turn.cancel_requested",
             Self::Undoable(_) => "effect.undoable",
+            Self::Hooked(_) => "effect.hooked",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

@@ -53,6 +53,7 @@ tags! { fact_tag, FACTS, Fact:
     Resolved = "resolved",
     CancelRequested = "cancel_requested",
     Undoable = "undoable",
+    Hooked = "hooked",
     Repaired = "repaired",
     Compacted = "compacted",
     Settled = "settled",
@@ -91,6 +92,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package-without_contracts.json", false),
         ("package.json", true),
         ("package-with_rules.json", true),
+        ("package-with_hooks.json", true),
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();

@@ -2,6 +2,7 @@
 //!
 //! The fields are those of one agent, so that a file of several can hold the same table under a name each.
 use super::budget::BudgetTable;
+use super::hooks::{Hook, HookTable};
 use super::program::Words;
 use super::rules::RuleTable;
 use outlast::tools::Builtin;
@@ -40,6 +41,7 @@ pub(crate) struct AgentFile {
     servers: Vec<(McpTable, String, Option<Words>)>,
     policy: Policy,
     budgets: Budgets,
+    hooks: Vec<Hook>,
     pins: Pins,
 }
 
@@ -62,6 +64,8 @@ struct AgentTable {
     #[serde(default)]
     rules: Vec<Spanned<RuleTable>>,
     budget: Option<Spanned<BudgetTable>>,
+    #[serde(default)]
+    hooks: Vec<Spanned<HookTable>>,
 }
 
 /// A group of built-in tools.
@@ -328,6 +332,9 @@ impl AgentFile {
         if !self.servers.is_empty() {
             builder = builder.tools(McpTools::new(self.servers(dir)?, &self.pins)?);
         }
+        for hook in &self.hooks {
+            builder = builder.hook(hook.in_dir(dir)?);
+        }
         Ok(builder.tools(commands))
     }
 }
@@ -395,7 +402,11 @@ impl Source<'_> {
             .as_ref()
             .map(|table| table.get_ref().budgets().map_err(|what| self.invalid(table.span().start, &what)));
         let budgets = budgets.transpose()?.unwrap_or_default();
-        Ok(AgentFile { agent, commands, servers, policy, budgets, pins: Pins::default() })
+        let hook = |table: &Spanned<HookTable>| {
+            table.get_ref().hook(home).map_err(|what| self.invalid(table.span().start, &what))
+        };
+        let hooks = agent.hooks.iter().map(hook).collect::<Result<_, Error>>()?;
+        Ok(AgentFile { agent, commands, servers, policy, budgets, hooks, pins: Pins::default() })
     }
 
     fn server(

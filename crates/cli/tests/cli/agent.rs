@@ -235,7 +235,7 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
     refused(
         &agents.map(str::to_owned),
         &expect![[r#"
-            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `shell`, `mcp`, `tools`, `rules`, `budget`
+            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `shell`, `mcp`, `tools`, `rules`, `budget`, `hooks`
             [config.invalid]: agent.toml:1: missing field `name`
             [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
             [config.invalid]: agent.toml:2: duplicate key

@@ -11,6 +11,7 @@ mod chat;
 mod demo;
 mod explain;
 mod full;
+mod hooks;
 mod mcp;
 mod models;
 mod output;

@@ -35,6 +35,7 @@ impl Words {
             Fact::CancelRequested { undo: false, .. } => "cancel requested".to_owned(),
             Fact::CancelRequested { undo: true, .. } => "abort requested".to_owned(),
             Fact::Undoable(undoable) => format!("undone by {}", undoable.undo.tool),
+            Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
             fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {
                 fact.name().to_owned()
@@ -61,7 +62,8 @@ fn performed(performed: &Performed) -> String {
         (_, Outcome::ModelCall(ModelOutcome::Reply(_))) => "reply".to_owned(),
         (_, Outcome::ModelCall(ModelOutcome::Failed(_))) => "model failed".to_owned(),
         (Command::DurableStep(step), _) => format!("step `{}`", step.name),
-        (_, Outcome::Checkpoint(joined)) if joined.inputs.is_empty() => "correction".to_owned(),
+        (_, Outcome::Checkpoint(joined)) if joined.correction.is_some() => "correction".to_owned(),
+        (_, Outcome::Checkpoint(joined)) if joined.inputs.is_empty() => "model told".to_owned(),
         (_, Outcome::Checkpoint(_)) => "input joined".to_owned(),
         (_, Outcome::Sleep(_)) => "sleep over".to_owned(),
         (_, Outcome::AwaitEvent(_)) => "wait over".to_owned(),

@@ -357,7 +357,7 @@ pub(super) fn read(name: &str, resolution: Resolution) -> Fact {
 /// These inputs joined the turn.
 pub(super) fn joined(inputs: &[TurnId]) -> Fact {
     let input = |turn: &TurnId| JoinedInput { turn: *turn, parts: vec![Part::text("steer")] };
-    let outcome = Joined { inputs: inputs.iter().map(input).collect(), correction: None };
+    let outcome = Joined { inputs: inputs.iter().map(input).collect(), ..Joined::default() };
     performed(ReplayKey::turn(0).checkpoint(0), Checkpoint { boundary: Boundary::AfterWork }, outcome)
 }
 

@@ -424,6 +424,7 @@ fn project(
         | Fact::Stuck { .. }
         | Fact::Repaired { .. }
         | Fact::Undoable(_)
+        | Fact::Hooked(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }

@@ -1,15 +1,16 @@
 //! Calls of other tools by a running call.
 use super::{Scope, Written, call};
 use crate::catalogue::Caller;
+use crate::hooks::{after_tool, before_tool};
 use crate::meter::{calls, hold_calls};
 use crate::undo::undoable;
 use outlast_ports::tool::Ran;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
 use outlast_vocab::event::LiveKind;
-use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolUse};
-use outlast_vocab::record::Undoable;
-use outlast_vocab::tool::{EffectClass, Undo};
+use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolResult, ToolUse};
+use outlast_vocab::record::{Fact, Undoable};
+use outlast_vocab::tool::{EffectClass, PreparedCall, Undo};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -64,7 +65,8 @@ impl Scope {
             self.tell(LiveKind::Replayed { key });
             return outcome.into();
         }
-        let limits = &self.world.limits;
+        let (limits, mut changes) = (&self.world.limits, Vec::new());
+        let ask = before_tool(self.hooks(&key), &ask, &mut changes).await?;
         let prepared =
             match self.world.tools.prepare(caller, &self.held(), &key, &ask, &self.outfit, limits).await {
                 BatchCall::Run(prepared) => prepared,
@@ -102,13 +104,15 @@ impl Scope {
             Err(error) if error.class() == Class::Retry => return Err(error),
             Err(error) => StepOutcome::Failed(Failure::from(&error)),
         };
-        let used = match &outcome {
+        let (actual, outcome) =
+            (outcome.clone(), self.shown_nested(&key, &prepared, outcome, &mut changes).await);
+        let used = match &actual {
             StepOutcome::Value(_) => most,
             StepOutcome::Failed(_) => Amount { calls: 1, ..Amount::ZERO },
         };
         self.settle(key.clone(), Some(used));
         // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
-        let written = match &outcome {
+        let written = match &actual {
             StepOutcome::Value(value) => {
                 let undo = undoable(&self.world, &key, &prepared, value);
                 if let Some(undo) = &undo {
@@ -118,8 +122,29 @@ impl Scope {
             }
             StepOutcome::Failed(_) => Written::default(),
         };
+        for change in changes {
+            self.note(change).await;
+        }
         self.record_with(self.performed(key, effect, outcome.clone()), written).await;
         outcome.into()
+    }
+
+    /// The outcome of a call that this call made, as hooks leave it.
+    async fn shown_nested(
+        &self,
+        key: &ReplayKey,
+        call: &PreparedCall,
+        outcome: StepOutcome,
+        changes: &mut Vec<Fact>,
+    ) -> StepOutcome {
+        let result = match outcome {
+            StepOutcome::Value(value) => ToolResult::Ok(value),
+            StepOutcome::Failed(failure) => ToolResult::Err(failure),
+        };
+        match after_tool(self.hooks(key), call, result, changes).await {
+            ToolResult::Ok(value) => StepOutcome::Value(value),
+            ToolResult::Err(failure) => StepOutcome::Failed(failure),
+        }
     }
 
     /// The scope of a call that this call makes.

@@ -10,7 +10,7 @@ use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::budget::Budgets;
-use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::effect::{Generation, StopReason, Usage};
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
 use outlast_vocab::package::Package;
@@ -71,12 +71,15 @@ pub(crate) struct Script {
     pub(crate) shown: Mutex<Vec<Vec<String>>>,
     /// What the model was told of each tool in its last call.
     pub(crate) told: Mutex<BTreeMap<String, String>>,
+    /// What the model was told first, and how it was to generate, in each call.
+    pub(crate) asked: Mutex<Vec<(String, Generation)>>,
 }
 
 impl Script {
     pub(crate) fn new(lines: Vec<Line>) -> Arc<Self> {
         let (calls, cuts) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { lines, calls, cuts, shown: Mutex::default(), told: Mutex::default() })
+        let (shown, told, asked) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { lines, calls, cuts, shown, told, asked })
     }
 }
 
@@ -93,6 +96,7 @@ impl ModelProvider for Played {
         script.calls.fetch_add(1, Ordering::SeqCst);
         let shown = request.messages().map(|message| message.text().into_owned()).collect();
         script.shown.lock().unwrap().push(shown);
+        script.asked.lock().unwrap().push((request.system.to_owned(), request.call.options.clone()));
         let tools = request.tools.iter().map(|tool| (tool.name.to_string(), tool.description.clone()));
         *script.told.lock().unwrap() = tools.collect();
         let played =
@@ -362,6 +366,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Package {
         model_calls: 10,
         policy: Policy::default(),
         budgets: Budgets::default(),
+        hooks: Vec::new(),
     }
 }
 
@@ -378,6 +383,7 @@ pub(crate) async fn live_with(
     let worker = WorkerId::from_u128(number);
     let mut config = Config {
         contents: None,
+        hooks: Vec::new(),
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],

@@ -1,7 +1,7 @@
 //! A turn that dies at any write ends as if it had not: for every write of every scenario, before it and after it.
 use crate::common::*;
 use outlast_ports::memory::Memory;
-use outlast_runtime::Input;
+use outlast_runtime::{Config, Input};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{Delivery, End, Fact, Seq};
@@ -25,6 +25,19 @@ enum Outside {
     Queues,
     /// The input asks for a number.
     WantsNumber,
+    /// Hooks change everything they can.
+    Hooks,
+    /// The same, and somebody resolves the wait `k`.
+    HooksAndResolves,
+}
+
+impl Outside {
+    /// The agent as this is to happen to it.
+    fn prepare(self, config: &mut Config) {
+        if [Self::Hooks, Self::HooksAndResolves].contains(&self) {
+            crate::hooks::hooked(crate::hooks::all())(config);
+        }
+    }
 }
 
 fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
@@ -35,6 +48,16 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
             ("pay", json!({"text": "c"})),
             ("keep", json!({})),
             ("book", json!({"text": "d"})),
+        ])
+    };
+    let hooked = || {
+        let text = |text: &str| json!({ "text": text });
+        Line::Call(vec![
+            ("put", text("1000")),
+            ("pay", text("a")),
+            ("book", text("b")),
+            ("keep", text("")),
+            ("nothing", text("")),
         ])
     };
     vec![
@@ -52,6 +75,8 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
         ("cancel", Outside::Cancels, vec![call("wait", "k"), Line::Say("done")]),
         ("queued input", Outside::Queues, vec![call("put", "a"), Line::Say("one"), Line::Say("two")]),
         ("typed answer", Outside::WantsNumber, vec![call("pay", "a"), Line::Say("three"), Line::Say("3")]),
+        ("hooks", Outside::Hooks, vec![hooked(), Line::Say("perhaps"), Line::Say("done")]),
+        ("hooks and a completion", Outside::HooksAndResolves, vec![call("wait", "k"), Line::Say("done")]),
         ("retries", Outside::Nothing, vec![call("flaky", ""), Line::Say("done")]),
         ("bad call", Outside::Nothing, vec![call("nothing", ""), Line::Say("done")]),
     ]
@@ -71,15 +96,17 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     let witness: Arc<Witness> = Arc::default();
     let mortal = Mortal::new(memory.clone(), death);
     let pulse = mortal.pulse();
-    let first = live(Arc::new(mortal), lines.to_vec(), witness.clone(), 1).await;
+    let prepare = |config: &mut Config| outside.prepare(config);
+    let first = live_with(Arc::new(mortal), lines.to_vec(), witness.clone(), 1, prepare).await.unwrap();
     let done = tokio::select! {
         () = act(&first, outside) => true,
         () = pulse.stopped() => false,
     };
     let witness = first.die(&memory).await;
     if !done {
-        let patient = |config: &mut outlast_runtime::Config| {
+        let patient = |config: &mut Config| {
             config.limits = Limits { claims_without_progress: 100, ..Limits::default() };
+            outside.prepare(config);
         };
         let second =
             live_with(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 2, patient).await.unwrap();
@@ -98,9 +125,9 @@ async fn act(life: &Life, outside: Outside) {
     let output = (outside == Outside::WantsNumber).then(|| json!({ "type": "number" }));
     let turn = life.runtime.submit(Input { output, ..keyed("first", "go") }).await.unwrap().turn;
     let second = match outside {
-        Outside::Nothing | Outside::WantsNumber => None,
+        Outside::Nothing | Outside::WantsNumber | Outside::Hooks => None,
         Outside::Queues => Some(life.runtime.submit(keyed("second", "more")).await.unwrap().turn),
-        Outside::Resolves => {
+        Outside::Resolves | Outside::HooksAndResolves => {
             resolve(life, turn).await;
             None
         }
@@ -238,6 +265,8 @@ crash_tests! {
     a_cancel_survives_a_death_anywhere = "cancel";
     a_queued_input_survives_a_death_anywhere = "queued input";
     a_correction_of_the_answer_survives_a_death_anywhere = "typed answer";
+    what_hooks_change_survives_a_death_anywhere = "hooks";
+    what_hooks_change_of_a_completion_survives_a_death_anywhere = "hooks and a completion";
     a_retried_call_survives_a_death_anywhere = "retries";
     a_refused_call_survives_a_death_anywhere = "bad call";
 }

@@ -38,6 +38,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         model_calls: 5,
         policy: Policy::default(),
         budgets: Budgets::default(),
+        hooks: Vec::new(),
     };
     let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();

@@ -5,6 +5,7 @@ mod common;
 mod costs;
 mod crash;
 mod full;
+mod hooks;
 mod inline;
 mod outside;
 mod ownership;

@@ -6,7 +6,7 @@ use outlast_vocab::effect::{
     AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, Command, DirectCall, DirectOutcome,
     DurableStep, Environment, ExecCode, ExecOutcome, Generation, Joined, JoinedInput, ModelCall,
     ModelFailure, ModelOutcome, Outcome, Place, ProcessOutcome, ProcessRequest, ProcessWork, RefusedCall,
-    Reply, Sleep, Slept, StepOutcome, StopReason, SyncEnvironment, ToolBatch, ToolCall, ToolChoice,
+    Reply, Sleep, Slept, StepOutcome, StopReason, SyncEnvironment, Told, ToolBatch, ToolCall, ToolChoice,
     ToolOutcome, Usage,
 };
 use outlast_vocab::id::{AgentId, ProcessId};
@@ -44,14 +44,19 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
         millis().prop_map(|until| (Sleep { until }.into(), Slept {}.into())),
         (key(), option(millis()), resolution())
             .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
-        (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>())).prop_map(
-            |(after_work, inputs, correction)| {
+        (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>()), told()).prop_map(
+            |(after_work, inputs, correction, told)| {
                 let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
                 let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
-                (Checkpoint { boundary }.into(), Joined { inputs, correction }.into())
+                (Checkpoint { boundary }.into(), Joined { inputs, correction, told }.into())
             }
         ),
     ]
+}
+
+fn told() -> impl Strategy<Value = Vec<Told>> {
+    let text = any::<String>;
+    vec((text(), text()).prop_map(|(by, text)| Told { by, text }), 0..2)
 }
 
 fn generation() -> impl Strategy<Value = Generation> {

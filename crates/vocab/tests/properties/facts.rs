@@ -5,9 +5,10 @@ use crate::pieces::{
 };
 use outlast_vocab::Millis;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
+use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::record::{
-    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Performed, Reclaimed, RepairedCall, Settled,
-    Shorter, Started, Undoable, Verdict,
+    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
+    Settled, Shorter, Started, Undoable, Verdict,
 };
 use outlast_vocab::tool::Undo;
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -80,6 +81,10 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (key(), tool_use(), json_value()).prop_map(|(key, ask, arguments)| {
             Fact::Undoable(Undoable { key, undo: Undo { tool: ask.tool, arguments } })
         }),
+        (key(), text(), option(json_value())).prop_map(|(key, text, was)| {
+            let patch = Patch::AfterModel(ReplyPatch { text });
+            Fact::Hooked(Hooked { key, hook: "audit".parse().unwrap(), patch, was })
+        }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {
                 Some(text) => Shorter::Summary { text, usage: Usage::default(), cost: None },
@@ -108,5 +113,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (17, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (18, EffectKind::ALL.len()));
 }

@@ -181,7 +181,7 @@ pub(super) fn busy() -> Story {
     let (wait, yes) = (completion().key, Resolution::Ok(json!(5)));
     story.add(MAIN, Fact::Resolved { key: wait.clone(), resolution: yes.clone() });
     story.add(MAIN, performed(wait.clone(), AwaitEvent { key: wait, deadline: None }, yes));
-    let joined = Joined { inputs: vec![JoinedInput { turn: JOINED, parts: vec![] }], correction: None };
+    let joined = Joined { inputs: vec![JoinedInput { turn: JOINED, parts: vec![] }], ..Joined::default() };
     let checkpoint = Checkpoint { boundary: Boundary::AfterWork };
     story.add(MAIN, performed(ReplayKey::turn(0).checkpoint(0), checkpoint, joined));
     story.end(JOINED, End::Joined { into: MAIN });

@@ -1,0 +1,59 @@
+//! Hooks of an agent as its file says them: programs that run at points of its turns.
+use super::program::Words;
+use outlast::Error;
+use outlast::hook::HookAt;
+use outlast::tools::command::hook;
+use outlast::vocab::hook::{HookPoint, HookUse, OnFailure};
+use outlast::vocab::message::HookName;
+use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::Duration;
+
+/// A program that runs at a point of every turn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HookTable {
+    name: HookName,
+    point: HookPoint,
+    command: Vec<String>,
+    deadline_s: Option<NonZeroU32>,
+    observe: Option<bool>,
+    on_failure: Option<OnFailure>,
+    #[serde(default)]
+    env: Vec<String>,
+}
+
+/// A hook whose program is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Hook {
+    usage: HookUse,
+    words: Words,
+}
+
+impl HookTable {
+    /// Finds the program. What contradicts itself is refused.
+    pub(crate) fn hook(&self, home: &Path) -> Result<Hook, String> {
+        let usual = HookUse::new(self.name.clone(), self.point);
+        let usage = HookUse {
+            deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
+            observes: self.observe.unwrap_or(usual.observes),
+            on_failure: self.on_failure.unwrap_or(usual.on_failure),
+            ..usual
+        };
+        usage.check().map_err(|error| error.detail().to_owned())?;
+        let words = Words::find(&self.command, home).and_then(|words| words.passing_on(&self.env));
+        let words = words.map_err(|what| format!("hook `{}`: {what}", self.name))?;
+        Ok(Hook { usage, words })
+    }
+}
+
+impl Hook {
+    /// The hook as it runs in this directory.
+    pub(crate) fn in_dir(&self, dir: &Path) -> Result<HookAt, Error> {
+        let Self { usage, words } = self;
+        let mut hook = hook(usage.name.as_str(), usage.point, words.in_dir(dir))?;
+        hook.usage = usage.clone();
+        Ok(hook)
+    }
+}

@@ -1,0 +1,248 @@
+//! Hooks: what others let run at named points of a turn (R11.3).
+//!
+//! Each point is a type that ties together what a hook sees there and what it may change. [`Hook`] is what others
+//! implement, or write as a closure; [`HookAt`] is a hook with its name and how it is used. When they run, in which order
+//! and for how long is the runtime's business.
+use crate::Answer;
+use outlast_vocab::Error;
+use outlast_vocab::hook::{
+    AnswerPatch, AnswerSeen, CallPatch, CallSeen, ContextPatch, ContextSeen, EndSeen, ErrorSeen, HookCall,
+    HookPoint, HookUse, ModelPatch, ModelSeen, NoPatch, OnFailure, Patch, ReplyPatch, ReplySeen, ResultPatch,
+    ResultSeen,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::any::Any;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A point of a turn: what a hook sees there, and what it may change.
+pub trait Point: Send + Sync + 'static {
+    /// Which one.
+    const POINT: HookPoint;
+    /// What a hook sees.
+    type Seen: Clone + Serialize + Send + Sync + 'static;
+    /// What it may change.
+    type Patch: Clone + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// Changes what was seen, so that the next hook sees the change.
+    fn apply(seen: &mut Self::Seen, patch: &Self::Patch);
+
+    /// The patch as the journal keeps it; nothing where the effect's own record says it.
+    fn kept(patch: Self::Patch) -> Option<Patch>;
+
+    /// The patch of this point that the journal kept.
+    fn recorded(patch: &Patch) -> Option<Self::Patch>;
+
+    /// What nobody would know any more once it is changed.
+    fn lost(_: &Self::Seen) -> Option<Value> {
+        None
+    }
+
+    /// Whether hooks behind the one with this patch have nothing left to look at.
+    fn is_final(_: &Self::Patch) -> bool {
+        false
+    }
+}
+
+/// The journal keeps patches of this point under its name.
+macro_rules! kept {
+    ($name:ident, $patch:ty) => {
+        fn kept(patch: $patch) -> Option<Patch> {
+            Some(Patch::$name(patch))
+        }
+
+        fn recorded(patch: &Patch) -> Option<$patch> {
+            match patch {
+                Patch::$name(patch) => Some(patch.clone()),
+                _ => None,
+            }
+        }
+    };
+}
+
+/// The journal keeps no patches of this point.
+macro_rules! not_kept {
+    ($patch:ty) => {
+        fn kept(_: $patch) -> Option<Patch> {
+            None
+        }
+
+        fn recorded(_: &Patch) -> Option<$patch> {
+            None
+        }
+    };
+}
+
+macro_rules! points {
+    ($($(#[$doc:meta])* $name:ident: $seen:ty => $patch:ty { $($item:item)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Point for $name {
+            const POINT: HookPoint = HookPoint::$name;
+            type Seen = $seen;
+            type Patch = $patch;
+
+            $($item)*
+        }
+    )*};
+}
+
+points! {
+    /// Before the conversation is shown to the model: may add prompt text and messages to this one call.
+    BeforeContext: ContextSeen => ContextPatch {
+        fn apply(seen: &mut ContextSeen, patch: &ContextPatch) {
+            patch.apply(seen);
+        }
+
+        kept! { BeforeContext, ContextPatch }
+    }
+
+    /// Before the model is asked: may change what it is told first, and how it is to generate.
+    BeforeModel: ModelSeen => ModelPatch {
+        fn apply(seen: &mut ModelSeen, patch: &ModelPatch) {
+            patch.apply(seen);
+        }
+
+        kept! { BeforeModel, ModelPatch }
+    }
+
+    /// After the model has replied: may change the text of its reply.
+    AfterModel: ReplySeen => ReplyPatch {
+        fn apply(seen: &mut ReplySeen, patch: &ReplyPatch) {
+            seen.text.clone_from(&patch.text);
+        }
+
+        kept! { AfterModel, ReplyPatch }
+
+        fn lost(seen: &ReplySeen) -> Option<Value> {
+            Some(json!(seen.text))
+        }
+    }
+
+    /// Before a call is looked at: may change its arguments, which are held to the tool's schema and the rules then, or
+    /// refuse it.
+    BeforeTool: CallSeen => CallPatch {
+        fn apply(seen: &mut CallSeen, patch: &CallPatch) {
+            if let CallPatch::Arguments(arguments) = patch {
+                seen.arguments = arguments.clone();
+            }
+        }
+
+        kept! { BeforeTool, CallPatch }
+
+        fn is_final(patch: &CallPatch) -> bool {
+            matches!(patch, CallPatch::Refuse(_))
+        }
+    }
+
+    /// After a call has its result: may change what the model is told of it.
+    AfterTool: ResultSeen => ResultPatch {
+        fn apply(seen: &mut ResultSeen, patch: &ResultPatch) {
+            seen.result = patch.to_result();
+        }
+
+        kept! { AfterTool, ResultPatch }
+
+        fn lost(seen: &ResultSeen) -> Option<Value> {
+            Some(json!(seen.result))
+        }
+    }
+
+    /// Before an answer completes the turn: may send the model back to work.
+    BeforeCompletion: AnswerSeen => AnswerPatch {
+        fn apply(_: &mut AnswerSeen, _: &AnswerPatch) {}
+
+        not_kept! { AnswerPatch }
+
+        fn is_final(_: &AnswerPatch) -> bool {
+            true
+        }
+    }
+
+    /// After the turn is over: observes.
+    AfterEnd: EndSeen => NoPatch {
+        fn apply(_: &mut EndSeen, patch: &NoPatch) {
+            match *patch {}
+        }
+
+        not_kept! { NoPatch }
+    }
+
+    /// After a model call, a tool call or the turn failed, or the turn got stuck: observes.
+    OnError: ErrorSeen => NoPatch {
+        fn apply(_: &mut ErrorSeen, patch: &NoPatch) {
+            match *patch {}
+        }
+
+        not_kept! { NoPatch }
+    }
+}
+
+/// Runs at a point of every turn.
+///
+/// It may run more than once for one effect, until that effect is recorded; from then on what it changed is read from the
+/// journal. It is cut at its deadline, and a panic is a failure of it.
+pub trait Hook<P: Point>: Send + Sync {
+    /// Looks at what is there, and says what to change.
+    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>>;
+}
+
+impl<P, F, R> Hook<P> for F
+where
+    P: Point,
+    F: Fn(HookCall, P::Seen) -> R + Send + Sync,
+    R: Future<Output = Result<Option<P::Patch>, Error>> + Send + 'static,
+{
+    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>> {
+        Box::pin(self(call, seen))
+    }
+}
+
+/// A hook with its name and how it is used.
+#[derive(Clone)]
+pub struct HookAt {
+    /// Its name, its point, and how it is used.
+    pub usage: HookUse,
+    /// An `Arc<dyn Hook<P>>` of its point.
+    hook: Arc<dyn Any + Send + Sync>,
+}
+
+impl HookAt {
+    /// A hook that may change what its point lets it change.
+    pub fn new<P: Point>(name: impl Into<String>, hook: impl Hook<P> + 'static) -> Result<Self, Error> {
+        let usage = HookUse::new(name.into().try_into()?, P::POINT);
+        let hook: Arc<dyn Hook<P>> = Arc::new(hook);
+        Ok(Self { usage, hook: Arc::new(hook) })
+    }
+
+    /// Gives it this long.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.usage.deadline = Some(deadline);
+        self
+    }
+
+    /// Lets it only look.
+    #[must_use]
+    pub fn observing(mut self) -> Self {
+        self.usage.observes = true;
+        self
+    }
+
+    /// Says what becomes of an effect whose hook fails.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.usage.on_failure = on_failure;
+        self
+    }
+
+    /// The hook, if it is one of this point.
+    pub fn hook<P: Point>(&self) -> Option<&Arc<dyn Hook<P>>> {
+        self.hook.downcast_ref()
+    }
+}

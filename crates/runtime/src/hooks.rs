@@ -1,0 +1,235 @@
+//! Runs hooks at the points of a turn: in order, each within its deadline (R11.3).
+//!
+//! What a hook changes is noted as a fact and rides with the write of the effect it belongs to. A hook whose change is
+//! recorded does not run again: the change is read from the journal. What a change means for the effect is said in
+//! `shape`.
+mod shape;
+
+pub(crate) use shape::{
+    Shaped, after_model, after_tool, before_completion, before_model, before_tool, completed_as_recorded,
+};
+
+use crate::catalogue::Caller;
+use crate::drive::Turn;
+use crate::outfit::{Outfit, World};
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use outlast_kernel::replay::History;
+use outlast_ports::hook::{AfterEnd, Hook, HookAt, OnError, Point};
+use outlast_vocab::hook::{EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, OnFailure};
+use outlast_vocab::message::{HookName, json_size};
+use outlast_vocab::package::Package;
+use outlast_vocab::record::{End, Fact, Hooked};
+use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey, limits};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// The hooks of this process, found by name and point.
+#[derive(Default)]
+pub struct Hooks(BTreeMap<(HookName, HookPoint), HookAt>);
+
+impl Hooks {
+    /// These hooks. A name that stands twice for one point is an error at start-up.
+    pub fn new(hooks: Vec<HookAt>) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        for hook in hooks {
+            let HookUse { name, point, .. } = hook.usage.clone();
+            if found.insert((name.clone(), point), hook).is_some() {
+                let detail = format!("two hooks at {point} are called `{name}`; names must be unique there");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Refuses an agent whose hooks contradict themselves or are not here.
+    pub(crate) fn check(&self, package: &Package, limits: &Limits) -> Result<(), Error> {
+        limits::check("hooks_per_agent", package.hooks.len(), limits.hooks_per_agent)?;
+        for usage in &package.hooks {
+            usage.check()?;
+            let HookUse { name, point, .. } = usage;
+            if !self.0.contains_key(&(name.clone(), *point)) {
+                let detail = format!(
+                    "the agent `{}` uses the hook `{name}` at {point}, which nobody provides",
+                    package.agent
+                );
+                return Err(Error::new(Kind::HookMissing, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn find<P: Point>(&self, name: &HookName) -> Result<&Arc<dyn Hook<P>>, Error> {
+        let found = self.0.get(&(name.clone(), P::POINT)).and_then(HookAt::hook);
+        found.ok_or_else(|| {
+            Error::new(Kind::HookMissing, format!("nobody provides the hook `{name}` at {}", P::POINT))
+        })
+    }
+}
+
+/// The hooks of one effect.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooking<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) outfit: &'a Outfit,
+    pub(crate) caller: Caller,
+    /// What is known of the turn from before.
+    pub(crate) history: &'a History,
+    /// The effect.
+    pub(crate) key: &'a ReplayKey,
+}
+
+/// What hooks made of an effect.
+pub(crate) struct After<P: Point> {
+    /// What they left.
+    pub(crate) seen: P::Seen,
+    /// The last change and whose it was.
+    pub(crate) last: Option<(HookName, P::Patch)>,
+}
+
+/// A hook that failed, where that counts.
+pub(crate) struct Failed {
+    pub(crate) hook: HookName,
+    pub(crate) error: Error,
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+impl<'a> Hooking<'a> {
+    /// The hooks of an effect of this turn.
+    pub(crate) fn of(turn: &'a Turn<'_>, history: &'a History, key: &'a ReplayKey) -> Self {
+        Self { world: turn.world, outfit: turn.outfit, caller: turn.caller, history, key }
+    }
+
+    /// Whether the agent has hooks at this point.
+    pub(crate) fn any<P: Point>(&self) -> bool {
+        self.uses::<P>().next().is_some()
+    }
+
+    /// Changes of hooks at this point that are recorded already.
+    pub(crate) fn recorded<P: Point>(&self) -> impl Iterator<Item = P::Patch> {
+        self.uses::<P>().filter_map(|usage| self.recorded_of::<P>(usage))
+    }
+
+    /// Runs the hooks of a point one after the other. Each sees what the one before it left; what they change is added to
+    /// `facts`.
+    pub(crate) async fn run<P: Point>(
+        &self,
+        mut seen: P::Seen,
+        facts: &mut Vec<Fact>,
+    ) -> Result<After<P>, Failed> {
+        let mut last = None;
+        for usage in self.uses::<P>() {
+            let patch = match self.recorded_of::<P>(usage) {
+                Some(patch) => patch,
+                None => match self.ask::<P>(usage, seen.clone()).await {
+                    Ok(Some(patch)) => {
+                        facts.extend(self.fact::<P>(usage, &seen, &patch));
+                        patch
+                    }
+                    Ok(None) => continue,
+                    Err(error) if usage.on_failure == OnFailure::Ignore => {
+                        tracing::warn!(%error, "a hook that observes failed");
+                        continue;
+                    }
+                    Err(error) => return Err(Failed { hook: usage.name.clone(), error }),
+                },
+            };
+            P::apply(&mut seen, &patch);
+            let is_final = P::is_final(&patch);
+            last = Some((usage.name.clone(), patch));
+            if is_final {
+                break;
+            }
+        }
+        Ok(After { seen, last })
+    }
+
+    /// Tells those who want to know that something failed.
+    pub(crate) async fn on_error(&self, failure: &Failure) {
+        self.tell::<OnError>(|| ErrorSeen { failure: failure.clone() }).await;
+    }
+
+    /// Tells those who want to know that the turn is over.
+    pub(crate) async fn after_end(&self, end: &End) {
+        self.tell::<AfterEnd>(|| EndSeen { end: end.clone() }).await;
+    }
+
+    /// Runs hooks that only observe.
+    async fn tell<P: Point>(&self, seen: impl FnOnce() -> P::Seen) {
+        if self.any::<P>()
+            && let Err(Failed { error, .. }) = self.run::<P>(seen(), &mut Vec::new()).await
+        {
+            tracing::warn!(%error, "a hook that observes failed");
+        }
+    }
+
+    fn uses<P: Point>(&self) -> impl Iterator<Item = &'a HookUse> + use<'a, P> {
+        self.outfit.package.hooks.iter().filter(|usage| usage.point == P::POINT)
+    }
+
+    fn recorded_of<P: Point>(&self, usage: &HookUse) -> Option<P::Patch> {
+        P::recorded(self.history.hooked(self.key, &usage.name, P::POINT)?)
+    }
+
+    fn fact<P: Point>(&self, usage: &HookUse, seen: &P::Seen, patch: &P::Patch) -> Option<Fact> {
+        let patch = P::kept(patch.clone())?;
+        let (key, hook) = (self.key.clone(), usage.name.clone());
+        Some(Fact::Hooked(Hooked { key, hook, patch, was: P::lost(seen) }))
+    }
+
+    /// Runs one hook. Whatever is wrong with it, the error names it.
+    async fn ask<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
+        self.once::<P>(usage, seen).await.map_err(|error| {
+            let detail = format!("the hook `{}` at {} {}", usage.name, P::POINT, error.detail());
+            Error::new(Kind::HookFailed, detail).because(error)
+        })
+    }
+
+    async fn once<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
+        let World { hooks, clock, limits, .. } = self.world;
+        let hook = hooks.find::<P>(&usage.name)?.clone();
+        let call = HookCall {
+            hook: usage.name.clone(),
+            point: P::POINT,
+            agent: self.outfit.package.agent.clone(),
+            session: self.caller.session,
+            turn: self.caller.turn,
+            key: self.key.clone(),
+        };
+        let deadline = usage.deadline.unwrap_or(limits.hook_deadline);
+        let run = Box::pin(AssertUnwindSafe(async move { hook.run(call, seen).await }).catch_unwind());
+        let answered = match select(run, clock.sleep(deadline)).await {
+            Either::Left((answered, _)) => answered,
+            Either::Right(_) => {
+                let detail = format!("did not answer within {} ms", deadline.as_millis());
+                return Err(Error::new(Kind::HookFailed, detail));
+            }
+        };
+        let patch = answered.map_err(|_| Error::new(Kind::HookFailed, "panicked"))?.map_err(|error| {
+            Error::new(error.kind(), format!("failed: {}", error.detail())).because(error)
+        })?;
+        if let Some(patch) = &patch {
+            self.check::<P>(usage, patch)?;
+        }
+        Ok(patch)
+    }
+
+    fn check<P: Point>(&self, usage: &HookUse, patch: &P::Patch) -> Result<(), Error> {
+        if usage.observes {
+            return Err(Error::new(Kind::HookFailed, "observes, but wants to change something"));
+        }
+        let limits = &self.world.limits;
+        let value = serde_json::to_value(patch)
+            .map_err(|cause| Error::new(Kind::HookFailed, format!("gave what is no JSON: {cause}")))?;
+        let too_large =
+            |error: Error| Error::new(error.kind(), format!("changes too much: {}", error.detail()));
+        limits::check("hook_patch_bytes", json_size(&value), limits.hook_patch_bytes).map_err(too_large)?;
+        limits::check_depth("json_depth", &value, limits.json_depth).map_err(too_large)
+    }
+}

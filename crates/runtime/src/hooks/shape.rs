@@ -1,0 +1,199 @@
+//! What the changes of hooks mean for the effects they belong to.
+use super::{After, Failed, Hooking};
+use crate::drive::Turn;
+use crate::host::Host;
+use outlast_kernel::step::{AtCheckpoint, CallModel};
+use outlast_ports::hook::{AfterModel, AfterTool, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool};
+use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Place, Reply, Told};
+use outlast_vocab::event::LiveKind;
+use outlast_vocab::hook::{
+    AnswerSeen, CallPatch, CallSeen, ContextSeen, ModelSeen, Patch, ReplySeen, ResultPatch, ResultSeen,
+};
+use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse, text_of};
+use outlast_vocab::record::{Fact, Hooked};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Error, Failure, Kind, ReplayKey};
+use serde_json::json;
+use std::borrow::Cow;
+
+/// How a model is asked once hooks have had their say.
+pub(crate) struct Shaped<'a> {
+    /// What it is told before the first message.
+    pub(crate) system: Cow<'a, str>,
+    /// Messages that only this call shows it.
+    pub(crate) added: Vec<Message>,
+    /// How it is to generate.
+    pub(crate) options: Generation,
+}
+
+impl Shaped<'_> {
+    /// Bytes that it is shown beyond what the agent says.
+    pub(crate) fn bytes_over(&self, system: &str) -> usize {
+        let added: usize = self.added.iter().map(Message::size).sum();
+        added + self.system.len().saturating_sub(system.len())
+    }
+
+    /// The request with what was changed of it.
+    pub(crate) fn effect(&self, ask: &CallModel, at: Option<Place>) -> ModelCall {
+        ModelCall { options: self.options.clone(), ..ask.effect(at) }
+    }
+}
+
+impl Hooking<'_> {
+    /// The request as hooks left it when it was recorded.
+    pub(crate) fn as_recorded(&self, effect: ModelCall) -> ModelCall {
+        let options = self.recorded::<BeforeModel>().filter_map(|patch| patch.options).last();
+        ModelCall { options: options.unwrap_or(effect.options), ..effect }
+    }
+}
+
+/// Runs what comes before a model call. What hooks change is noted for the write of the call.
+pub(crate) async fn before_model<'t, H: Host>(
+    turn: &'t Turn<'_>,
+    ask: &CallModel,
+    host: &mut H,
+) -> Result<Shaped<'t>, Error> {
+    let package = &turn.outfit.package;
+    let mut shaped = Shaped {
+        system: Cow::Borrowed(&package.system),
+        added: Vec::new(),
+        options: ask.effect(None).options,
+    };
+    let history = host.history().clone();
+    let hooks = Hooking::of(turn, &history, ask.key());
+    let mut facts = Vec::new();
+    if hooks.any::<BeforeContext>() {
+        let seen = ContextSeen { system: package.system.clone(), messages: ask.messages().to_vec() };
+        let After { mut seen, .. } = hooks.run::<BeforeContext>(seen, &mut facts).await?;
+        shaped.added = seen.messages.split_off(ask.messages().len());
+        shaped.system = Cow::Owned(seen.system);
+    }
+    if hooks.any::<BeforeModel>() {
+        let system = shaped.system.into_owned();
+        let seen = ModelSeen { model: package.model.clone(), system, options: shaped.options };
+        let After { seen, .. } = hooks.run::<BeforeModel>(seen, &mut facts).await?;
+        (shaped.system, shaped.options) = (Cow::Owned(seen.system), seen.options);
+    }
+    host.note_all(facts);
+    Ok(shaped)
+}
+
+/// Runs what comes after a model call, and gives its outcome as it is recorded.
+pub(crate) async fn after_model<H: Host>(
+    turn: &Turn<'_>,
+    key: &ReplayKey,
+    outcome: ModelOutcome,
+    host: &mut H,
+) -> ModelOutcome {
+    let history = host.history().clone();
+    let hooks = Hooking::of(turn, &history, key);
+    let reply = match outcome {
+        ModelOutcome::Reply(reply) if hooks.any::<AfterModel>() => reply,
+        ModelOutcome::Failed(failed) => {
+            hooks.on_error(&failed.failure).await;
+            return ModelOutcome::Failed(failed);
+        }
+        outcome @ ModelOutcome::Reply(_) => return outcome,
+    };
+    let mut facts = Vec::new();
+    let text = text_of(&reply.parts).into_owned();
+    let seen = ReplySeen { text, calls: reply.calls.clone(), stop: reply.stop };
+    let after = hooks.run::<AfterModel>(seen, &mut facts).await;
+    host.note_all(facts);
+    match after {
+        Ok(After { last: None, .. }) => ModelOutcome::Reply(reply),
+        Ok(After { seen, .. }) => ModelOutcome::Reply(reworded(turn, key, reply, seen.text)),
+        Err(Failed { error, .. }) => {
+            hooks.on_error(&Failure::from(&error)).await;
+            crate::asking::failed(&error, true)
+        }
+    }
+}
+
+/// The reply with another text. Those who heard the old one hear that it is void, and the new one.
+fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
+    let heard = reply.attempt;
+    let attempt = heard.saturating_add(1);
+    turn.tell(|| LiveKind::Retracted { key: key.clone(), attempt: heard });
+    turn.tell(|| LiveKind::Text { key: key.clone(), attempt, offset: 0, text: text.clone() });
+    let at = reply.parts.iter().position(|part| part.as_text().is_some()).unwrap_or(reply.parts.len());
+    let (before, behind) = reply.parts.split_at(at);
+    let unspoken = behind.iter().filter(|part| part.as_text().is_none());
+    let parts = before.iter().cloned().chain([Part::text(text)]).chain(unspoken.cloned()).collect();
+    Reply { parts, attempt, ..reply }
+}
+
+/// Runs what comes before a call: the call as it is looked at then, or why it is not made.
+pub(crate) async fn before_tool<'c>(
+    hooks: Hooking<'_>,
+    ask: &'c ToolUse,
+    facts: &mut Vec<Fact>,
+) -> Result<Cow<'c, ToolUse>, Error> {
+    let is_there = hooks.outfit.contracts.iter().any(|contract| contract.name == ask.tool);
+    let Arguments::Json(arguments) = &ask.arguments else { return Ok(Cow::Borrowed(ask)) };
+    if !is_there || !hooks.any::<BeforeTool>() {
+        return Ok(Cow::Borrowed(ask));
+    }
+    let seen = CallSeen { call: ask.id.clone(), tool: ask.tool.clone(), arguments: arguments.clone() };
+    let After { seen, last } = hooks.run::<BeforeTool>(seen, facts).await?;
+    match last {
+        None => Ok(Cow::Borrowed(ask)),
+        Some((hook, CallPatch::Refuse(reason))) => {
+            Err(Error::new(Kind::HookRefused, format!("the hook `{hook}` refuses the call: {reason}")))
+        }
+        Some((_, CallPatch::Arguments(_))) => {
+            Ok(Cow::Owned(ToolUse { arguments: Arguments::Json(seen.arguments), ..ask.clone() }))
+        }
+    }
+}
+
+/// Runs what comes after a call, and gives its result as it is recorded. A call that was made stays made, whatever its
+/// hooks do.
+pub(crate) async fn after_tool(
+    hooks: Hooking<'_>,
+    prepared: &PreparedCall,
+    result: ToolResult,
+    facts: &mut Vec<Fact>,
+) -> ToolResult {
+    if let ToolResult::Err(failure) = &result {
+        hooks.on_error(failure).await;
+    }
+    if !hooks.any::<AfterTool>() {
+        return result;
+    }
+    let (tool, arguments) = (prepared.tool.clone(), prepared.arguments.clone());
+    let was = json!(result);
+    match hooks.run::<AfterTool>(ResultSeen { tool, arguments, result }, facts).await {
+        Ok(After { seen, .. }) => seen.result,
+        Err(Failed { hook, error }) => {
+            hooks.on_error(&Failure::from(&error)).await;
+            let hidden = ResultPatch::Hidden(error.detail().to_owned());
+            let result = hidden.to_result();
+            let (key, patch) = (hooks.key.clone(), Patch::AfterTool(hidden));
+            facts.push(Fact::Hooked(Hooked { key, hook, patch, was: Some(was) }));
+            result
+        }
+    }
+}
+
+/// The result of a call that was completed from outside, as hooks left it when that was recorded.
+pub(crate) fn completed_as_recorded(hooks: Hooking<'_>, result: ToolResult) -> ToolResult {
+    hooks.recorded::<AfterTool>().last().map_or(result, |patch| patch.to_result())
+}
+
+/// What the model is told before its answer completes the turn, where a hook sends it back.
+pub(crate) async fn before_completion<H: Host>(
+    turn: &Turn<'_>,
+    at: &AtCheckpoint,
+    host: &H,
+) -> Result<Vec<Told>, Error> {
+    let history = host.history();
+    let hooks = Hooking::of(turn, history, at.key());
+    let Some(answer) = at.answer().filter(|_| hooks.any::<BeforeCompletion>()) else {
+        return Ok(Vec::new());
+    };
+    let seen = AnswerSeen { answer: answer.into_owned() };
+    let After { last, .. } = hooks.run::<BeforeCompletion>(seen, &mut Vec::new()).await?;
+    let told = last.map(|(hook, patch)| Told { by: hook.to_string(), text: patch.send_back });
+    Ok(told.into_iter().collect())
+}

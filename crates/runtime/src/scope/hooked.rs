@@ -1,0 +1,44 @@
+//! Hooks of a call, and what they leave of its result.
+use super::Scope;
+use super::admit::Awaited;
+use crate::catalogue::Caller;
+use crate::hooks::{Hooking, after_tool, completed_as_recorded};
+use outlast_kernel::transcript::result_of_resolution;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::wait::{Resolution, WaitKind};
+use outlast_vocab::{Error, ReplayKey};
+
+impl Scope {
+    /// The hooks of an effect of this call.
+    pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> Hooking<'a> {
+        let caller = Caller { session: self.session, turn: self.turn };
+        Hooking { world: &self.world, outfit: &self.outfit, caller, history: &self.history, key }
+    }
+
+    /// The result of the call as hooks leave it. What they change is written with the answer.
+    pub(crate) async fn shown(&self, call: &PreparedCall, result: ToolResult) -> ToolResult {
+        let mut changes = Vec::new();
+        let result = after_tool(self.hooks(&self.key), call, result, &mut changes).await;
+        for change in changes {
+            self.note(change).await;
+        }
+        result
+    }
+
+    /// Waits until somebody outside completes the call: how they did, and the result as hooks leave it.
+    pub(crate) async fn completed(&self, call: &PreparedCall) -> Result<(Resolution, ToolResult), Error> {
+        let key = self.key.completion();
+        let (effect, resolution) = match self.awaited(key.clone(), WaitKind::Completion, None)? {
+            Awaited::Answered(resolution) => {
+                let told = result_of_resolution(resolution.clone());
+                return Ok((resolution, completed_as_recorded(self.hooks(&self.key), told)));
+            }
+            Awaited::Open(wait) => return self.hold_still(wait).await,
+            Awaited::Resolved(effect, resolution) => (effect, resolution),
+        };
+        let shown = self.shown(call, result_of_resolution(resolution.clone())).await;
+        self.note(self.performed(key, effect, resolution.clone())).await;
+        Ok((resolution, shown))
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs as hooks: what they see on standard input, what they change on standard output, both as JSON.
+use super::{Finished, Program, SESSION, TURN};
+use outlast_ports::Answer;
+use outlast_ports::hook::{
+    AfterEnd, AfterModel, AfterTool, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, Hook, HookAt,
+    OnError, Point,
+};
+use outlast_vocab::hook::{HookCall, HookPoint};
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A program as a hook of this point.
+pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Error> {
+    let program = Hooked(program);
+    match point {
+        HookPoint::BeforeContext => HookAt::new::<BeforeContext>(name, program),
+        HookPoint::BeforeModel => HookAt::new::<BeforeModel>(name, program),
+        HookPoint::AfterModel => HookAt::new::<AfterModel>(name, program),
+        HookPoint::BeforeTool => HookAt::new::<BeforeTool>(name, program),
+        HookPoint::AfterTool => HookAt::new::<AfterTool>(name, program),
+        HookPoint::BeforeCompletion => HookAt::new::<BeforeCompletion>(name, program),
+        HookPoint::AfterEnd => HookAt::new::<AfterEnd>(name, program),
+        HookPoint::OnError => HookAt::new::<OnError>(name, program),
+    }
+}
+
+/// A program that runs at some point.
+struct Hooked(Program);
+
+/// What it reads.
+#[derive(Serialize)]
+struct Told<'a, S> {
+    #[serde(flatten)]
+    call: &'a HookCall,
+    seen: &'a S,
+}
+
+impl<P: Point> Hook<P> for Hooked {
+    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>> {
+        Box::pin(async move {
+            let told = serde_json::to_vec(&Told { call: &call, seen: &seen }).map_err(|cause| {
+                Error::new(Kind::HookFailed, format!("what it sees does not fit JSON: {cause}"))
+            })?;
+            let variables = [(SESSION, call.session.to_string()), (TURN, call.turn.to_string())];
+            patch::<P>(&self.0.run(told, &variables).await?)
+        })
+    }
+}
+
+/// What a program changes; nothing if it prints nothing, `null` or `{}`.
+fn patch<P: Point>(finished: &Finished) -> Result<Option<P::Patch>, Error> {
+    let Finished { status, printed, complained } = finished;
+    let failed = |detail| Error::new(Kind::HookFailed, detail);
+    if !status.success() {
+        let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+        return Err(failed(format!("{status}: {why}")));
+    }
+    if printed.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(printed);
+    let expected = |cause: serde_json::Error| {
+        let (point, text) = (P::POINT, shown(text.trim()));
+        failed(format!("expected a change of {point} as JSON on standard output, got `{text}`: {cause}"))
+    };
+    match serde_json::from_slice::<Value>(printed).map_err(expected)? {
+        Value::Null => Ok(None),
+        Value::Object(members) if members.is_empty() => Ok(None),
+        value => serde_json::from_value(value).map(Some).map_err(expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use outlast_vocab::hook::CallSeen;
+    use outlast_vocab::{ReplayKey, SessionId, TurnId};
+    use serde_json::json;
+    use std::time::{Duration, Instant};
+    use tempfile::TempDir;
+
+    fn script(script: &str, dir: &TempDir) -> Hooked {
+        let args = ["-c", script].map(Into::into).to_vec();
+        Hooked(Program { program: "sh".into(), args, dir: dir.path().to_owned(), passed_on: Vec::new() })
+    }
+
+    fn call() -> HookCall {
+        HookCall {
+            hook: "guard".parse().unwrap(),
+            point: HookPoint::BeforeTool,
+            agent: "clerk".to_owned(),
+            session: SessionId::from_u128(1),
+            turn: TurnId::from_u128(2),
+            key: ReplayKey::turn(0).tools(0).child(0, "c"),
+        }
+    }
+
+    fn seen() -> CallSeen {
+        let arguments = json!({ "to": "ann" });
+        CallSeen { call: "c".parse().unwrap(), tool: "pay".parse().unwrap(), arguments }
+    }
+
+    async fn check(text: &str, want: &Expect) {
+        let dir = TempDir::new().unwrap();
+        let came = Hook::<BeforeTool>::run(&script(text, &dir), call(), seen()).await;
+        want.assert_eq(&came.map_or_else(|error| error.to_string(), |patch| format!("{patch:?}")));
+    }
+
+    #[tokio::test]
+    async fn a_program_reads_what_it_sees_and_prints_what_it_changes() {
+        check(
+            r#"read told; printf '{"refuse": "saw %s"}' "$(echo "$told" | tr -d '"')""#,
+            &expect![[
+                r#"Some(Refuse("saw {hook:guard,point:before_tool,agent:clerk,session:ses_00000000000000000000000000000001,turn:trn_00000000000000000000000000000002,key:turn/0/tools/0/child:0:c,seen:{call:c,tool:pay,arguments:{to:ann}}}"))"#
+            ]],
+        )
+        .await;
+        check(
+            r#"echo '{"arguments": {"to": "joe"}}'"#,
+            &expect![[r#"Some(Arguments(Object {"to": String("joe")}))"#]],
+        )
+        .await;
+        for nothing in [":", "echo null", "echo {}"] {
+            check(nothing, &expect!["None"]).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_change_of_the_point_is_a_failure_and_says_what_was_printed() {
+        check("echo fine", &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `fine`: expected ident at line 1 column 2"]).await;
+        check(r#"echo '{"text": "hi"}'"#, &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `{\"text\": \"hi\"}`: unknown variant `text`, expected `arguments` or `refuse`"]).await;
+        check("echo no key >&2; exit 3", &expect!["hook.failed: exit status: 3: no key"]).await;
+        check(
+            "head -c 2000000 /dev/zero",
+            &expect!["tool.failed: `sh` printed more than the 1048576 bytes it may"],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_nobody_waits_for_is_gone() {
+        let dir = TempDir::new().unwrap();
+        let hangs = script("sleep 30; touch late", &dir);
+        let began = Instant::now();
+        let run = Hook::<BeforeTool>::run(&hangs, call(), seen());
+        assert!(tokio::time::timeout(Duration::from_millis(100), run).await.is_err());
+        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(!dir.path().join("late").exists());
+    }
+}
