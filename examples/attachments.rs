@@ -29,7 +29,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let turn = session.send(note.attachment.id.to_string()).attach("text/plain", None, note.bytes)?.await?;
     let loud: AttachmentId = turn.answer().await?.parse()?;
     let kept = outlast.store().attachment(turn.session(), loud).await?;
-    let bytes = outlast.store().blob(kept.attachment.content).await?;
+    let bytes = outlast.attachments().read(turn.session(), loud, 0..kept.bytes).await?;
     outlast.shut_down().await;
     Ok(format!("{}: {}", kept.attachment.name.unwrap_or_default(), String::from_utf8_lossy(&bytes)))
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 mod approvals;
 mod attachments;
+mod audit;
 mod budgets;
 mod cancel;
 mod chat;
@@ -10,8 +11,10 @@ mod demo;
 mod doctor;
 mod events;
 mod explain;
+mod keys;
 mod mcp;
 mod models;
+mod orgs;
 mod resolve;
 mod retry;
 mod run;
@@ -65,6 +68,12 @@ pub(crate) enum Command {
     Unknown(unknown::Unknown),
     /// List where outputs go, what waits and what was given up, and try that again
     Sinks(sinks::Sinks),
+    /// List organisations, or make one
+    Orgs(orgs::Orgs),
+    /// List, make, check and revoke the API keys of an organisation
+    Keys(keys::Keys),
+    /// Print who did what: stopped turns, approved, settled, deleted, made keys
+    Audit(audit::Audit),
     /// Recompute the hash chain of sessions
     Verify(verify::Verify),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
@@ -105,6 +114,9 @@ impl Command {
             Self::Work(work) => done(work.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Sinks(sinks) => done(sinks.run(data)),
+            Self::Orgs(orgs) => done(orgs.run(data)),
+            Self::Keys(keys) => done(keys.run(data)),
+            Self::Audit(audit) => done(audit.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),

@@ -3,15 +3,18 @@ use crate::providers::Configuration;
 use clap::Args;
 use outlast::contents::Contents;
 use outlast::objects::Objects;
-use outlast::runtime::attachments::{Attachments, name_of};
+use outlast::orgs;
+use outlast::runtime::attachments::name_of;
 use outlast::sqlite::{Options, Sqlite};
 use outlast::store::Store;
 use outlast::vocab::WorkerId;
-use outlast::{Builder, Error, Kind, Limits, Outlast};
+use outlast::vocab::access::{Access, Principal};
+use outlast::{Builder, Error, Kind, OrgId, Outlast};
+use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Which database, and what an acknowledged write of this process survives.
+/// Which database, whose part of it, and what an acknowledged write of this process survives.
 #[derive(Args)]
 pub(crate) struct Data {
     /// The database file
@@ -29,12 +32,19 @@ pub(crate) struct Data {
     /// Give up durability against power loss for speed
     #[arg(long, global = true)]
     pub(crate) unsafe_durability: bool,
+    /// Whose sessions are meant, by the organisation's name or id; `default` without it
+    #[arg(long, global = true, env = "OUTLAST_ORG", value_name = "ORG")]
+    pub(crate) org: Option<String>,
 }
 
 impl Data {
     /// A runtime on the database, which is made if it is not there.
     pub(crate) fn builder(&self) -> Builder {
-        let builder = Outlast::at(&self.path);
+        let builder = Outlast::at(&self.path).by(who());
+        let builder = match &self.org {
+            Some(org) => builder.org(org),
+            None => builder,
+        };
         if self.unsafe_durability { builder.unsafe_durability() } else { builder }
     }
 
@@ -46,17 +56,6 @@ impl Data {
             None => builder,
         };
         configuration.sinks()?.iter().try_fold(builder, |builder, sink| Ok(builder.sink(sink.outlet()?)))
-    }
-
-    /// The attachments of a database that was opened, and where their contents lie.
-    pub(crate) async fn attachments(
-        &self,
-        store: Arc<dyn Store>,
-        configuration: &Configuration,
-        limits: Limits,
-    ) -> Result<Attachments, Error> {
-        let contents = self.contents(store.as_ref(), configuration).await?;
-        Ok(Attachments::new(store, contents, limits))
     }
 
     /// Where contents lie outside the database, if they do.
@@ -76,12 +75,39 @@ impl Data {
         }
     }
 
-    /// The database for a look or a single write. It must be there, and no worker starts.
-    pub(crate) fn open(&self) -> Result<Sqlite, Error> {
-        self.open_as(None)
+    /// The database for a look or a single write, as the organisation that is meant has it. It must be there, and no
+    /// worker starts.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        self.open_by(who()).await
     }
 
-    /// The same for a worker, whose life is shown to others.
+    /// The same in somebody's name.
+    pub(crate) async fn open_by(&self, by: Principal) -> Result<Arc<dyn Store>, Error> {
+        let store = self.operator()?;
+        let org = self.org_in(store.as_ref()).await?;
+        Ok(store.serving(Access::to(org).by(by)))
+    }
+
+    /// The organisation that is meant.
+    pub(crate) async fn org_in(&self, store: &dyn Store) -> Result<OrgId, Error> {
+        match &self.org {
+            Some(named) => orgs::find(store, named).await,
+            None => Ok(OrgId::DEFAULT),
+        }
+    }
+
+    /// The database over every organisation.
+    pub(crate) fn operator(&self) -> Result<Arc<dyn Store>, Error> {
+        let store: Arc<dyn Store> = Arc::new(self.open_as(None)?);
+        Ok(store.serving(Access::operator().by(who())))
+    }
+
+    /// The database over every organisation, or as the one that is named has it.
+    pub(crate) async fn open_widely(&self) -> Result<Arc<dyn Store>, Error> {
+        if self.org.is_some() { self.open().await } else { self.operator() }
+    }
+
+    /// The file for a worker, whose life is shown to others, or for whoever only looks at it.
     pub(crate) fn open_as(&self, worker: Option<WorkerId>) -> Result<Sqlite, Error> {
         if !self.path.exists() {
             let detail = format!(
@@ -93,4 +119,11 @@ impl Data {
         let options = Options { unsafe_durability: self.unsafe_durability, worker, ..Options::default() };
         Sqlite::open_with(&self.path, options)
     }
+}
+
+/// Who sits at the terminal.
+pub(crate) fn who() -> Principal {
+    let user = env::var("USER").ok().and_then(|user| user.parse().ok());
+    let user = user.or_else(|| "operator".parse().ok());
+    user.map_or_else(Principal::program, Principal::Person)
 }

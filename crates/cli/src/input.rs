@@ -1,10 +1,12 @@
 //! What a person passes: an input as an argument or on standard input, JSON in a flag.
+use outlast::vocab::Millis;
 use outlast::vocab::limits;
 use outlast::vocab::message::shown;
 use outlast::{Error, Kind, Limits};
 use serde_json::Value;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::Duration;
 
 /// The input: the argument itself, or all of standard input if it is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Error> {
@@ -53,9 +55,63 @@ pub(crate) fn json_file(path: &Path) -> Result<Value, Error> {
     })
 }
 
+/// A time span in a flag: a number and `s`, `m`, `h`, `d` or `w`.
+pub(crate) fn span(flag: &str, text: &str) -> Result<Duration, Error> {
+    parse_span(text).ok_or_else(|| {
+        let detail =
+            format!("expected a time span like `90d`, `12h` or `30m` after `{flag}`, got `{}`", shown(text));
+        Error::new(Kind::InputInvalid, detail)
+    })
+}
+
+fn parse_span(text: &str) -> Option<Duration> {
+    let unit = match text.chars().last()? {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return None,
+    };
+    let number: u32 = text[..text.len() - 1].parse().ok()?;
+    Some(Duration::from_secs(u64::from(number) * unit))
+}
+
+/// A point in the past in a flag: a day, a time, or how long ago.
+pub(crate) fn moment(flag: &str, text: &str, now: Millis) -> Result<Millis, Error> {
+    let ago = || {
+        let ago = u64::try_from(parse_span(text)?.as_millis()).ok()?;
+        Some(Millis(now.0.saturating_sub(ago)))
+    };
+    let day =
+        || Some(text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp());
+    let time = || text.parse::<jiff::Timestamp>().ok();
+    let at = |time: jiff::Timestamp| u64::try_from(time.as_millisecond()).ok().map(Millis);
+    ago().or_else(|| time().or_else(day).and_then(at)).ok_or_else(|| {
+        let detail = format!(
+            "expected how long ago (`2h`), a day (`2026-01-31`) or a time (`2026-01-31T09:00:00Z`) after `{flag}`, got `{}`",
+            shown(text)
+        );
+        Error::new(Kind::InputInvalid, detail)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_is_said_as_a_span_a_day_or_a_time() {
+        let now = Millis(1_700_000_000_000);
+        let moment = |text| moment("--since", text, now).map(|at| at.0);
+        assert_eq!(moment("2h").unwrap(), now.0 - 7_200_000);
+        assert_eq!(moment("3w").unwrap(), now.0 - 3 * 604_800_000);
+        assert_eq!(moment("2023-11-14").unwrap(), 1_699_920_000_000);
+        assert_eq!(moment("2023-11-14T22:13:20Z").unwrap(), now.0);
+        for text in ["", "2", "h", "-2h", "yesterday", "2023-13-01", "1969-01-01"] {
+            assert_eq!(moment(text).unwrap_err().kind(), Kind::InputInvalid, "{text}");
+        }
+    }
 
     #[test]
     fn bytes_that_are_no_text_are_refused_with_their_place() {

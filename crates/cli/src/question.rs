@@ -23,26 +23,26 @@ pub(crate) struct Open {
 pub(crate) async fn open(store: &dyn Store, session: &SessionView) -> Result<Option<Open>, Error> {
     let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
     let records = store.turn_records(turn).await?;
-    let secret = store.secret().await?;
-    let mut waits = session.waits.iter();
-    Ok(waits.find_map(|wait| {
-        let question = asked(&records, &wait.key)?;
-        Some(Open { key: CompletionKey::sign(&secret, turn, wait.key.clone()), question })
-    }))
+    for wait in &session.waits {
+        if let Some(question) = asked(&records, &wait.key) {
+            return Ok(Some(Open { key: store.key_of(turn, wait.key.clone()).await?, question }));
+        }
+    }
+    Ok(None)
 }
 
 /// What a turn waits for, in words, and what moves it.
 pub(crate) async fn waits(store: &dyn Store, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
     let records = store.turn_records(turn).await?;
-    let secret = store.secret().await?;
-    let said = |wait: &Wait| match asked(&records, &wait.key) {
-        Some(question) => {
-            let key = CompletionKey::sign(&secret, turn, wait.key.clone());
-            format!("asks: {}\n  outlast resolve {key} --text ANSWER", said(&question))
-        }
-        None => words::wait(&secret, turn, wait),
-    };
-    Ok(waits.iter().map(said).collect())
+    let mut lines = Vec::new();
+    for wait in waits {
+        let key = store.key_of(turn, wait.key.clone()).await?;
+        lines.push(match asked(&records, &wait.key) {
+            Some(question) => format!("asks: {}\n  outlast resolve {key} --text ANSWER", said(&question)),
+            None => words::wait(&key, wait),
+        });
+    }
+    Ok(lines)
 }
 
 /// A question with its options, a line each.

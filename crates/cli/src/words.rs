@@ -1,6 +1,5 @@
 //! How things are said to a person: times, facts, waits, ends.
 use crate::terminal::one_line;
-use outlast::TurnId;
 use outlast::runtime::approvals;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
@@ -107,7 +106,8 @@ pub(crate) fn end(end: &End) -> String {
 }
 
 /// What a turn waits for, and what moves it.
-pub(crate) fn wait(secret: &[u8; 32], turn: TurnId, wait: &Wait) -> String {
+pub(crate) fn wait(key: &CompletionKey, wait: &Wait) -> String {
+    let turn = key.turn;
     if is_stuck(wait) {
         return format!("is stuck; once that is mended: outlast retry {turn}");
     }
@@ -122,14 +122,12 @@ pub(crate) fn wait(secret: &[u8; 32], turn: TurnId, wait: &Wait) -> String {
     if wait.kind == WaitKind::Budget {
         return "waits for a budget with more in it\n  outlast budgets".to_owned();
     }
-    let key = CompletionKey::sign(secret, turn, wait.key.clone());
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
 }
 
 /// Whether the turn cannot go on as it is, and waits for a person.
 pub(crate) fn is_stuck(wait: &Wait) -> bool {
-    let place = wait.key.as_str().rsplit('/').next();
-    wait.kind == WaitKind::Event && place.is_some_and(|place| place.starts_with("stuck:"))
+    wait.kind == WaitKind::Event && wait.key.is_stuck()
 }
 
 /// A record in one line.

@@ -5,6 +5,7 @@ use outlast_ports::contents::Contents;
 use outlast_ports::hook::HookAt;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
+use outlast_ports::orgs;
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
@@ -16,10 +17,11 @@ use outlast_runtime::{Config, Runtime};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
+use outlast_vocab::access::{Access, Principal, Reach};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
-use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +54,8 @@ pub struct Builder {
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    org: Option<String>,
+    by: Principal,
 }
 
 enum Place {
@@ -59,7 +63,7 @@ enum Place {
     Memory(Memory),
 }
 
-/// A running Outlast. Cheap to clone.
+/// A running Outlast, as one organisation has it: the one called `default`, unless another is named. Cheap to clone.
 #[derive(Clone)]
 pub struct Outlast {
     runtime: Runtime,
@@ -112,6 +116,36 @@ impl Outlast {
         self.runtime.attachments()
     }
 
+    /// The same worker for another organisation, by its name or id. Sessions, turns and what waits are those of that
+    /// organisation; to this handle nothing else exists.
+    pub async fn within(&self, org: &str) -> Result<Self, Error> {
+        let org = self.runtime.find_org(org).await?;
+        let access = self.runtime.access().clone();
+        Ok(self.serving(Access { reach: Reach::Org(org), ..access }))
+    }
+
+    /// The same for somebody else, whose name stands in the audit beside what is done.
+    #[must_use]
+    pub fn by(&self, who: Principal) -> Self {
+        self.serving(self.runtime.access().clone().by(who))
+    }
+
+    /// The same for whoever holds this API key: in its organisation, in its name, within its scopes.
+    pub async fn admit(&self, api_key: &str) -> Result<Self, Error> {
+        Ok(self.serving(self.runtime.admit(api_key).await?))
+    }
+
+    /// The same over every organisation: to make organisations and to look after all of them.
+    #[must_use]
+    pub fn operator(&self) -> Self {
+        let access = Access { by: self.runtime.access().by.clone(), ..Access::operator() };
+        self.serving(access)
+    }
+
+    fn serving(&self, access: Access) -> Self {
+        Self { runtime: self.runtime.serving(access) }
+    }
+
     /// Stops at the next step's end and hands back what is under way; any other process goes on with it.
     pub async fn shut_down(self) {
         self.runtime.shut_down(DRAIN).await;
@@ -138,7 +172,24 @@ impl Builder {
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            org: None,
+            by: Principal::program(),
         }
+    }
+
+    /// Serves this organisation, by its name or id, instead of the one called `default`. The worker drives the turns of
+    /// all of them; [`Outlast::within`] serves others.
+    #[must_use]
+    pub fn org(mut self, named: impl Into<String>) -> Self {
+        self.org = Some(named.into());
+        self
+    }
+
+    /// In whose name things are done, as the audit has it; the program's own without it.
+    #[must_use]
+    pub fn by(mut self, who: Principal) -> Self {
+        self.by = who;
+        self
     }
 
     /// Adds a provider of models: [`Providers::from_env`](outlast_providers::Providers::from_env) for those whose keys are
@@ -336,9 +387,14 @@ impl Builder {
             Some(open) => Some(open(&name_of(store.as_ref()).await?)?),
             None => None,
         };
+        let org = match &self.org {
+            Some(named) => orgs::find(store.as_ref(), named).await?,
+            None => OrgId::DEFAULT,
+        };
+        let access = Access::to(org).by(self.by.clone());
         let sinks = std::mem::take(&mut self.sinks);
         let config = Config { contents, sinks, ..self.config(store, worker)? };
-        let runtime = Runtime::start(config).await?;
+        let runtime = Runtime::start(config).await?.serving(access);
         Ok(Outlast { runtime })
     }
 

@@ -12,7 +12,7 @@
 //!
 //! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
 //! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
-//! [`sinks`] take what came of turns elsewhere. [`trial`] kills an agent at every effect and looks what is left.
+//! [`sinks`] take what came of turns elsewhere. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
 
 mod builder;
 mod sending;
@@ -81,7 +81,9 @@ pub use outlast_mcp as mcp;
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
-pub use outlast_ports::{budget, clock, contents, filed, hook, model, outbox, service, sink, store, tool};
+pub use outlast_ports::{
+    budget, clock, contents, filed, hook, model, orgs, outbox, service, sink, store, tool,
+};
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::events::Events;
@@ -89,7 +91,7 @@ pub use outlast_sinks as sinks;
 pub use outlast_store as sqlite;
 pub use outlast_tools as tools;
 pub use outlast_vocab as vocab;
-pub use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
+pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};
 pub use sending::Sending;
 pub use session::{Session, Turn};
 

@@ -9,7 +9,7 @@ use crate::store::Backend;
 use outlast_vocab::access::{Access, ApiKey, Principal, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Name;
-use outlast_vocab::{Hash, Millis};
+use outlast_vocab::{Error, Hash, Millis};
 
 /// An organisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,14 @@ pub trait Orgs: Send + Sync {
 
     /// What was done, in order.
     fn audit(&self, range: AuditRange) -> Answer<'_, Vec<AuditRow>>;
+}
+
+/// The organisation that a person names: what looks like an id is one, everything else is a name.
+pub async fn find(orgs: &(impl Orgs + ?Sized), named: &str) -> Result<OrgId, Error> {
+    if named.strip_prefix(OrgId::NOUN.prefix).is_some_and(|rest| rest.starts_with('_')) {
+        return Ok(orgs.org(named.parse()?).await?.id);
+    }
+    Ok(orgs.org_by_name(named.to_owned()).await?.id)
 }
 
 impl<B: Backend> Orgs for B {

@@ -21,6 +21,7 @@ pub mod hooks;
 pub mod host;
 pub mod inline;
 pub mod journaled;
+pub mod keys;
 pub mod live;
 mod meter;
 pub mod model;

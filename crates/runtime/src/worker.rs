@@ -10,6 +10,7 @@ use crate::events::Events;
 use crate::hooks::{Hooking, Hooks};
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
+use crate::keys::{Grant, issue};
 use crate::live::Listener;
 use crate::meter::Meter;
 use crate::outfit::{Outfit, World};
@@ -22,22 +23,23 @@ use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
 use outlast_ports::hook::HookAt;
 use outlast_ports::model::ModelProvider;
+use outlast_ports::orgs::{self, Org};
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
     Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
-use outlast_vocab::access::{Access, Reach};
+use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::message::Part;
+use outlast_vocab::message::{Name, Part};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Delivery, End, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
-    Class, Error, Failure, Hash, Kind, Limits, Millis, ReplayKey, SessionId, TurnId, WorkerId, limits,
+    Class, Error, Failure, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -135,7 +137,7 @@ pub struct Runtime {
     inner: Arc<Inner>,
     /// What those who ask are shown of the store.
     store: Arc<dyn Store>,
-    reach: Reach,
+    access: Arc<Access>,
 }
 
 struct Inner {
@@ -206,14 +208,39 @@ impl Runtime {
 
     fn of_operator(inner: Arc<Inner>) -> Self {
         let store = inner.store.clone();
-        Self { inner, store, reach: Reach::Everything }
+        Self { inner, store, access: Arc::new(Access::operator()) }
     }
 
-    /// The same worker for somebody with this access.
+    /// The same worker for somebody with this access. Which one is for the program to say, whomever this handle serves.
     #[must_use]
     pub fn serving(&self, access: Access) -> Self {
-        let reach = access.reach;
-        Self { inner: self.inner.clone(), store: self.inner.store.clone().serving(access), reach }
+        let inner = self.inner.clone();
+        let store = inner.store.clone().serving(access.clone());
+        Self { inner, store, access: Arc::new(access) }
+    }
+
+    /// With what this handle reaches the store.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The organisation that a person names, by its id or its name.
+    pub async fn find_org(&self, named: &str) -> Result<OrgId, Error> {
+        orgs::find(self.inner.store.as_ref(), named).await
+    }
+
+    /// Makes an organisation. That is for the operator.
+    pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
+        let id = OrgId::fresh(self.now(), self.inner.world.entropy.for_id());
+        let org = Org { id, name, created: self.now() };
+        self.store.create_org(org.clone()).await?;
+        Ok(org)
+    }
+
+    /// Makes an API key, which is shown once.
+    pub async fn issue_key(&self, grant: Grant) -> Result<ApiKey, Error> {
+        let Inner { secret, world, .. } = &*self.inner;
+        issue(self.store.as_ref(), secret, grant, self.now(), world.entropy.as_ref()).await
     }
 
     /// What an API key gives access to. A key that is not good for anything gets one answer, whatever is wrong with it.
@@ -352,7 +379,7 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and tell their end themselves; the store knows of all others.
-            let told = self.inner.world.hub.end_of(turn, self.reach).await;
+            let told = self.inner.world.hub.end_of(turn, self.access.reach).await;
             let end = match told {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use outlast::clock::Clock;
 use outlast::runtime::approvals::{Approvals as Inbox, Question};
 use outlast::runtime::system::SystemClock;
+use outlast::vocab::access::Principal;
 use outlast::vocab::id::ApprovalId;
 use outlast::vocab::policy::{Approval, Verdict};
 use outlast::vocab::wait::Resolution;
 use outlast::{Error, Limits};
 use serde::Deserialize;
-use std::sync::Arc;
 
 /// Lists calls that wait for an approval, or decides one.
 #[derive(Args)]
@@ -87,12 +87,8 @@ impl Approvals {
     }
 }
 
-fn inbox(data: &Data) -> Result<Inbox, Error> {
-    Ok(Inbox::new(Arc::new(data.open()?)))
-}
-
 async fn list(data: &Data) -> Result<(), Error> {
-    let questions = inbox(data)?.pending(Limits::default().page_rows).await?;
+    let questions = Inbox::new(data.open().await?).pending(Limits::default().page_rows).await?;
     if questions.is_empty() {
         terminal::note("· nothing waits for an approval");
         return Ok(());
@@ -120,7 +116,8 @@ fn shown(question: &Question) -> String {
 
 async fn decide(data: &Data, id: &str, approval: Approval) -> Result<(), Error> {
     let id: ApprovalId = id.parse()?;
-    let resolved = inbox(data)?.decide(id, approval, SystemClock.now()).await?;
+    let store = data.open_by(Principal::Person(approval.by.parse()?)).await?;
+    let resolved = Inbox::new(store).decide(id, approval, SystemClock.now()).await?;
     let said = match &resolved.first {
         Resolution::Ok(word) => {
             Approval::deserialize(word).map_or_else(|_| word.to_string(), |said| words::approval(&said))

@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::TryStreamExt;
 use outlast::clock::{Clock, Entropy};
 use outlast::filed::Lies;
-use outlast::runtime::attachments::Swept;
+use outlast::runtime::attachments::{Attachments as Kept, Swept};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::store::Store;
 use outlast::vocab::WorkerId;
@@ -46,7 +46,7 @@ impl Attachments {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let Some(session) = &self.session else { return self.sweep(data).await };
-        let store: Arc<dyn Store> = Arc::new(data.open()?);
+        let store = data.open().await?;
         let session = find::session(store.as_ref(), session).await?.id;
         match (&self.save, &self.to) {
             (Some(id), Some(to)) => self.save(data, store, (session, id.parse()?), to).await,
@@ -61,7 +61,8 @@ impl Attachments {
         (session, id): (SessionId, AttachmentId),
         to: &Path,
     ) -> Result<(), Error> {
-        let attachments = data.attachments(store, &self.configuration, Limits::default()).await?;
+        let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
+        let attachments = Kept::new(store, contents, Limits::default());
         let (view, mut pieces) = attachments.open(session, id).await?;
         let unwritten = |cause: std::io::Error| {
             let detail = format!("{} cannot be written: {cause}", to.display());
@@ -89,11 +90,11 @@ impl Attachments {
         let store: Arc<dyn Store> = Arc::new(data.open_as(Some(worker))?);
         let content_grace = self.grace.map_or(Limits::default().content_grace, Duration::from_secs);
         let limits = Limits { content_grace, ..Limits::default() };
-        if data.contents(store.as_ref(), &self.configuration).await?.is_none() {
+        let Some(contents) = data.contents(store.as_ref(), &self.configuration).await? else {
             terminal::note("· contents lie in the database, where nothing is left to sweep");
             return Ok(());
-        }
-        let attachments = data.attachments(store, &self.configuration, limits).await?;
+        };
+        let attachments = Kept::new(store, Some(contents), limits);
         let Swept { looked_at, deleted } = attachments.sweep(worker, now).await?;
         let looked_at = count(usize::try_from(looked_at).unwrap_or(usize::MAX), "content", "contents");
         terminal::say(&format!("{looked_at} looked at, {deleted} deleted"));

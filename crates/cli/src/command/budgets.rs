@@ -2,7 +2,7 @@
 use crate::data::Data;
 use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
-use outlast::budget::{Books, PurseView};
+use outlast::budget::PurseView;
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::budget::{Amount, Budget, Percent, Period, Purse};
@@ -73,7 +73,7 @@ const LISTED: usize = 1_000;
 impl Budgets {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
+        let store = data.open().await?;
         let now = SystemClock.now();
         match self.what {
             None => {

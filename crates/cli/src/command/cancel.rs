@@ -5,7 +5,7 @@ use crate::words;
 use clap::Args;
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{Cancelled, Inbox};
+use outlast::store::Cancelled;
 use outlast::{Error, TurnId};
 
 /// Asks a turn to stop. The wish is durable, and never hits another turn.
@@ -25,7 +25,7 @@ impl Cancel {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
-        let store = data.open()?;
+        let store = data.open().await?;
         let now = SystemClock.now();
         let asked = if self.undo {
             store.abort(turn, self.reason, now)

@@ -4,7 +4,7 @@ use crate::find;
 use crate::terminal;
 use clap::Args;
 use outlast::runtime::recall;
-use outlast::store::{Journal, MAIN};
+use outlast::store::MAIN;
 use outlast::vocab::effect::{ModelOutcome, Outcome, Usage};
 use outlast::vocab::message::{Message, Part};
 use outlast::vocab::record::{Fact, Performed, Seq};
@@ -32,15 +32,15 @@ pub(crate) struct Context {
 impl Context {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?;
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), &self.session).await?;
         let head = session.heads.iter().find(|(name, _)| *name == self.head).ok_or_else(|| {
             Error::new(Kind::NodeNotFound, format!("session {} has no head `{}`", session.id, self.head))
         })?;
         let messages = match head.1 {
             Some(node) => {
                 let most = Limits::default().view_bytes * 4;
-                recall::conversation(&store, node, most).await?.conversation.messages().clone()
+                recall::conversation(store.as_ref(), node, most).await?.conversation.messages().clone()
             }
             None => Arc::default(),
         };

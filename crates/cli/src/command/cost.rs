@@ -43,9 +43,9 @@ enum By {
 impl Cost {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
+        let store = data.open().await?;
         let session = match &self.session {
-            Some(session) => Some(find::session(&store, session).await?.id),
+            Some(session) => Some(find::session(store.as_ref(), session).await?.id),
             None => None,
         };
         let by = match self.by {
@@ -56,7 +56,7 @@ impl Cost {
             By::Tool => costs::By::Tool,
             By::Day => costs::By::Day,
         };
-        let spent = costs::spent(&store, session, by).await?;
+        let spent = costs::spent(store.as_ref(), session, by).await?;
         if self.json {
             for (name, spent) in &spent {
                 let Spent { replies, usage, cost, unpriced } = spent;

@@ -39,7 +39,7 @@ impl Doctor {
         fact("outlast", env!("CARGO_PKG_VERSION"));
         let folder = folder(&data.path);
         disk(&mut report, &folder);
-        match data.open() {
+        match data.open_as(None) {
             Ok(store) => {
                 database(&mut report, data, &store).await?;
                 self.contents(&mut report, data, &store).await?;

@@ -4,7 +4,6 @@ use crate::find;
 use crate::terminal;
 use crate::words;
 use clap::Args;
-use outlast::store::{Journal, Queries};
 use outlast::vocab::event::Event;
 use outlast::vocab::record::Seq;
 use outlast::{Error, Limits};
@@ -32,8 +31,8 @@ pub(crate) struct Events {
 impl Events {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?.id;
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), &self.session).await?.id;
         let rows = Limits::default().page_rows;
         let mut after = Seq(self.after);
         let mut seen = None;

@@ -6,7 +6,7 @@ use crate::words;
 use clap::Args;
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{Content, Inbox, Resolved};
+use outlast::store::Resolved;
 use outlast::vocab::Failure;
 use outlast::vocab::wait::{CompletionKey, Resolution};
 use outlast::{Error, Kind};
@@ -58,8 +58,8 @@ impl Resolve {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let key: CompletionKey = self.key.parse()?;
         let resolution = self.how.resolution()?;
-        let store = data.open()?;
-        key.check(&store.secret().await?)?;
+        key.check(&data.operator()?.secret().await?)?;
+        let store = data.open().await?;
         let Resolved { first, yours } =
             store.resolve(key.turn, key.key.clone(), resolution, SystemClock.now()).await?;
         if yours {

@@ -20,7 +20,7 @@ impl Retry {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
         // Nothing is made for a turn that cannot be there.
-        drop(data.open()?);
+        drop(data.open().await?);
         let outlast = self.agent.start(data).await?;
         let ran = again(&outlast, turn).await;
         outlast.shut_down().await;

@@ -37,7 +37,7 @@ impl Sessions {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
-            None => list(&data.open()?, list::MOST).await,
+            None => list(data.open().await?.as_ref(), list::MOST).await,
             Some(What::List(list)) => list.run(data).await,
             Some(What::Show(show)) => show.run(data).await,
             Some(What::Fork(fork)) => fork.run(data).await,

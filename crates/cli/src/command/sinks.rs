@@ -6,7 +6,7 @@ use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
 use outlast::clock::Clock;
-use outlast::outbox::{DeliveryView, Outbox, SinkView};
+use outlast::outbox::{DeliveryView, SinkView};
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Limits};
 
@@ -49,7 +49,7 @@ impl Sinks {
 
     async fn list(&self, data: &Data) -> Result<(), Error> {
         let written = self.configuration.sinks()?;
-        let known = data.open()?.sinks().await?;
+        let known = data.operator()?.sinks().await?;
         let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));
         let new: Vec<Vec<String>> = new.map(|sink| row(sink.name(), &written, None)).collect();
         let rows: Vec<_> =
@@ -79,7 +79,7 @@ fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String>
 }
 
 async fn show(data: &Data, name: &str) -> Result<(), Error> {
-    let deliveries = data.open()?.deliveries(name.to_owned(), Limits::default().page_rows).await?;
+    let deliveries = data.operator()?.deliveries(name.to_owned(), Limits::default().page_rows).await?;
     if deliveries.is_empty() {
         terminal::note("· everything that was looked at is delivered");
     }
@@ -96,7 +96,7 @@ async fn show(data: &Data, name: &str) -> Result<(), Error> {
 
 async fn retry(data: &Data, name: &str, delivery: Option<&str>) -> Result<(), Error> {
     let only = delivery.map(str::parse).transpose()?;
-    let revived = data.open()?.redeliver(name.to_owned(), only, SystemClock.now()).await?;
+    let revived = data.operator()?.redeliver(name.to_owned(), only, SystemClock.now()).await?;
     let revived = words::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
     terminal::say(&format!("{revived} to deliver again; `outlast work` does so"));
     Ok(())

@@ -6,7 +6,6 @@ use crate::words;
 use clap::{Args, Subcommand};
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{Queries, Trees};
 use outlast::vocab::CallId;
 use outlast::vocab::message::ToolResult;
 use outlast::vocab::record::Verdict;
@@ -58,7 +57,7 @@ impl Unknown {
 }
 
 async fn list(data: &Data) -> Result<(), Error> {
-    let calls = data.open()?.unknown(Limits::default().page_rows).await?;
+    let calls = data.open().await?.unknown(Limits::default().page_rows).await?;
     if calls.is_empty() {
         terminal::note("· no call has an unknown outcome");
         return Ok(());
@@ -87,7 +86,7 @@ impl Settle {
             None => Verdict::DidNotHappen,
         };
         let told = words::verdict(&verdict);
-        let session = data.open()?.settle(call, verdict, SystemClock.now()).await?;
+        let session = data.open().await?.settle(call, verdict, SystemClock.now()).await?;
         terminal::say(&format!("settled in {session}: {told}"));
         Ok(())
     }

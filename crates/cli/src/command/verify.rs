@@ -4,8 +4,7 @@ use crate::find;
 use crate::terminal;
 use crate::words::count;
 use clap::Args;
-use outlast::sqlite::Sqlite;
-use outlast::store::{Journal, Queries};
+use outlast::store::Store;
 use outlast::{Error, SessionId};
 
 /// Sessions in one page of the listing.
@@ -21,10 +20,11 @@ pub(crate) struct Verify {
 impl Verify {
     /// Does it. Damage in one session does not keep the others from being looked at.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
+        let store = data.open_widely().await?;
+        let store = store.as_ref();
         if let Some(text) = self.session {
-            let session = find::session(&store, &text).await?;
-            return verify(&store, session.id).await;
+            let session = find::session(store, &text).await?;
+            return verify(store, session.id).await;
         }
         let (mut whole, mut damaged, mut first) = (0, 0, None);
         let mut before = None;
@@ -33,7 +33,7 @@ impl Verify {
             let Some(last) = page.last() else { break };
             before = Some(last.id);
             for session in page {
-                match verify(&store, session.id).await {
+                match verify(store, session.id).await {
                     Ok(()) => whole += 1,
                     Err(error) => {
                         damaged += 1;
@@ -48,7 +48,7 @@ impl Verify {
     }
 }
 
-async fn verify(store: &Sqlite, session: SessionId) -> Result<(), Error> {
+async fn verify(store: &dyn Store, session: SessionId) -> Result<(), Error> {
     let records = store.verify(session).await?;
     terminal::say(&format!("{session} whole: {records} records"));
     Ok(())

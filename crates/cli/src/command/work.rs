@@ -26,8 +26,9 @@ pub(crate) struct Work {
 impl Work {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let mut feed = Feed { after: newest(&data.open()?).await? };
-        let outlast = self.agent.start(data).await?;
+        let mut feed = Feed { after: newest(data.operator()?.as_ref()).await? };
+        // A worker drives the turns of every organisation.
+        let outlast = self.agent.start(data).await?.operator();
         let ran = self.until_done(&outlast, &mut feed).await;
         let store = outlast.store().clone();
         outlast.shut_down().await;

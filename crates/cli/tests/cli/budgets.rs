@@ -60,7 +60,7 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
             ses_1 #10 turn.ended answered: "done"
             | · nothing is left that could be driven now
             $ budgets --json
-            {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
+            {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","org":"org_1","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
             $ budgets clear agent:clerk
             | ✓ agent:clerk is as its agent says
         "#]],

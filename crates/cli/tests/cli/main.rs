@@ -14,6 +14,7 @@ mod full;
 mod hooks;
 mod mcp;
 mod models;
+mod orgs;
 mod output;
 mod place;
 mod questions;

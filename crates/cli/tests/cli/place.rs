@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-const PREFIXES: [&str; 6] = ["ses_", "trn_", "cal_", "cpl_", "apr_", "dlv_"];
+const PREFIXES: [&str; 9] = ["ses_", "trn_", "cal_", "cpl_", "apr_", "dlv_", "org_", "key_", "olk_"];
 
 /// Where a test lives.
 pub(crate) struct Place {
@@ -71,7 +71,7 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command.current_dir(self.path()).env_remove("OUTLAST_DATA").env_remove("NO_COLOR");
-        command.env_remove("OUTLAST_ATTACHMENTS");
+        command.env_remove("OUTLAST_ATTACHMENTS").env_remove("OUTLAST_ORG");
         for name in ["OPENAI", "ANTHROPIC", "GEMINI", "LOCAL"] {
             command.env_remove(format!("{name}_API_KEY")).env_remove(format!("{name}_BASE_URL"));
         }

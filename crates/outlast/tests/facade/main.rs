@@ -1,7 +1,8 @@
-//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, several holders of one file, sinks, typed answers.
+//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, organisations, several holders of one file, sinks, typed answers.
 mod agent;
 mod attachments;
 mod models;
+mod orgs;
 mod sessions;
 mod shared;
 mod sinks;

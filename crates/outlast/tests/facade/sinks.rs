@@ -42,11 +42,12 @@ async fn a_webhook_that_fails_at_first_gets_every_output_once_over_several_proce
         outlast.shut_down().await;
     }
     let outlast = start(folder.path(), &server).await?;
+    let operator = outlast.operator();
     let delivered = async {
-        while outlast.store().sinks().await?.iter().any(|sink| sink.due > 0 || sink.behind > 0) {
+        while operator.store().sinks().await?.iter().any(|sink| sink.due > 0 || sink.behind > 0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        outlast.store().sinks().await
+        operator.store().sinks().await
     };
     let sinks = tokio::time::timeout(Duration::from_secs(30), delivered).await.expect("it is delivered")?;
     let counts: Vec<(&str, u64, u64)> =

@@ -418,6 +418,7 @@ pub(super) async fn an_organisation_has_a_name_of_its_own(s: &Houses<'_>) -> Rul
     refused(s.org("acme").await, Kind::InputKeyReused);
     refused(s.create_org(Org { id: acme, name: "other".parse()?, created: NOW }).await, Kind::InputKeyReused);
     refused(s.org("default").await, Kind::InputKeyReused);
+    refused(s.org("org_acme").await, Kind::InputInvalid);
     assert_eq!(s.org_by_name("acme".to_owned()).await?.id, acme);
     refused(s.org_by_name("bolt".to_owned()).await, Kind::OrgNotFound);
     let names: Vec<String> = s.orgs().await?.into_iter().map(|org| org.name.to_string()).collect();

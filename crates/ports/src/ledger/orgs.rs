@@ -74,9 +74,16 @@ pub(super) fn resolving(
 /// Makes an organisation.
 pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
     rows.access().need_everything()?;
-    if rows.org(org.id)?.is_some() || rows.org_by_name(org.name.as_str())?.is_some() {
-        let detail = format!("an organisation is called `{}` or has the id {} already", org.name, org.id);
+    if org.name.as_str().starts_with("org_") {
+        let detail = format!("expected a name that does not begin like an id, got `{}`", org.name);
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    if rows.org_by_name(org.name.as_str())?.is_some() {
+        let detail = format!("an organisation is called `{}` already", org.name);
         return Err(Error::new(Kind::InputKeyReused, detail));
+    }
+    if rows.org(org.id)?.is_some() {
+        return Err(crate::rows::taken(org.id));
     }
     rows.insert_org(org)?;
     let detail = org.name.to_string();

@@ -6,7 +6,7 @@ use crate::words::count;
 use clap::Args;
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{SessionView, Trees};
+use outlast::store::SessionView;
 use outlast::{Error, Kind};
 use std::io::{self, IsTerminal};
 
@@ -23,8 +23,8 @@ pub(crate) struct Delete {
 impl Delete {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?;
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), &self.session).await?;
         if !self.yes && !is_meant(&session)? {
             terminal::note("· nothing was deleted");
             return Ok(());

@@ -5,7 +5,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::clock::{Clock, Entropy};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::store::{self, ForkTo, Trees};
+use outlast::store::{self, ForkTo};
 use outlast::vocab::record::Seq;
 use outlast::{Error, SessionId};
 
@@ -28,8 +28,8 @@ pub(crate) struct Fork {
 impl Fork {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let from = find::session(&store, &self.session).await?.id;
+        let store = data.open().await?;
+        let from = find::session(store.as_ref(), &self.session).await?.id;
         let now = SystemClock.now();
         let fresh = SessionId::fresh(now, SystemEntropy.for_id());
         let to = self.head.map_or(ForkTo::Session { fresh, key: self.key }, ForkTo::Head);

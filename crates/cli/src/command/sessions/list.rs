@@ -25,7 +25,7 @@ pub(crate) struct List {
 impl List {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        list(&data.open()?, self.limit).await
+        list(data.open().await?.as_ref(), self.limit).await
     }
 }
 

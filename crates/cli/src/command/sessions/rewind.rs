@@ -6,7 +6,7 @@ use clap::Args;
 use outlast::Error;
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{MAIN, Trees};
+use outlast::store::MAIN;
 use outlast::vocab::record::Seq;
 
 /// Moves a head back to a message.
@@ -25,8 +25,8 @@ pub(crate) struct Rewind {
 impl Rewind {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?.id;
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), &self.session).await?.id;
         let to = (self.to > 0).then_some(Seq(self.to));
         store.rewind(session, self.head.clone(), to, SystemClock.now()).await?;
         let place = to.map_or_else(|| "the beginning".to_owned(), |seq| format!("#{seq}"));

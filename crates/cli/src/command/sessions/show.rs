@@ -6,8 +6,7 @@ use crate::question;
 use crate::terminal::{self, Ink, Line};
 use crate::words;
 use clap::Args;
-use outlast::sqlite::Sqlite;
-use outlast::store::{Backend, HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
+use outlast::store::{HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, End, Fact, Performed, Record, Seq};
@@ -39,13 +38,13 @@ pub(crate) struct Show {
 impl Show {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open()?;
-        let session = find::session(&store, &self.session).await?;
-        about(&store, &session).await?;
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), &self.session).await?;
+        about(store.as_ref(), &session).await?;
         if self.tree {
-            return tree::draw(&store, &session).await;
+            return tree::draw(store.as_ref(), &session).await;
         }
-        self.messages(&store, &session).await
+        self.messages(store.as_ref(), &session).await
     }
 
     async fn messages(&self, store: &dyn Store, session: &SessionView) -> Result<(), Error> {
@@ -84,7 +83,7 @@ impl Show {
 }
 
 /// What is known of a session beside its messages.
-async fn about(store: &Sqlite, session: &SessionView) -> Result<(), Error> {
+async fn about(store: &dyn Store, session: &SessionView) -> Result<(), Error> {
     let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
     let turns = words::count(session.turns as usize, "turn", "turns");
     Line::new()
@@ -94,7 +93,7 @@ async fn about(store: &Sqlite, session: &SessionView) -> Result<(), Error> {
     if let Some(node) = session.forked_from {
         terminal::say(&format!("forked from {}", words::place(Some(node))));
     }
-    for fork in forks(store, session.id).await? {
+    for fork in store.forks(session.id).await? {
         terminal::say(&format!("fork {fork}"));
     }
     for (name, node) in &session.heads {
@@ -106,15 +105,6 @@ async fn about(store: &Sqlite, session: &SessionView) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Sessions that need this one's history.
-async fn forks(store: &Sqlite, session: SessionId) -> Result<Vec<SessionId>, Error> {
-    let forks = store.read(move |rows| {
-        let row = rows.session_by_id(session)?;
-        row.map_or_else(|| Ok(Vec::new()), |row| rows.forks(row.no))
-    });
-    forks.await
 }
 
 /// Prints a turn's id and how it stands.

@@ -1,0 +1,126 @@
+//! `outlast keys`: the API keys of an organisation (S28).
+use crate::data::Data;
+use crate::input;
+use crate::terminal;
+use crate::words;
+use clap::{Args, Subcommand};
+use outlast::Error;
+use outlast::clock::Clock;
+use outlast::orgs::KeyView;
+use outlast::runtime::keys::{Grant, issue};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::vocab::Millis;
+use outlast::vocab::access::{Principal, Scope};
+use outlast::vocab::id::KeyId;
+use outlast::vocab::message::Name;
+
+/// Lists, makes, checks and revokes API keys.
+#[derive(Args)]
+pub(crate) struct Keys {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List them; of none the secret is known
+    List,
+    /// Make one and print it, once
+    Create(Create),
+    /// Say what a key on standard input opens
+    Check,
+    /// End the life of one at once
+    Revoke {
+        /// The key's id
+        key: KeyId,
+    },
+}
+
+#[derive(Args)]
+struct Create {
+    /// In whose name it acts
+    name: Name,
+    /// What it may do: read, run, approve, operate or admin; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE", default_value = "run")]
+    scopes: Vec<Scope>,
+    /// It acts for a person and not for a program
+    #[arg(long)]
+    person: bool,
+    /// How long it counts, like `90d`; for ever without it
+    #[arg(long, value_name = "SPAN")]
+    expires: Option<String>,
+}
+
+impl Keys {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        match self.what {
+            None | Some(What::List) => list(data).await,
+            Some(What::Create(create)) => create.run(data).await,
+            Some(What::Check) => check(data).await,
+            Some(What::Revoke { key }) => revoke(data, key).await,
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, data: &Data) -> Result<(), Error> {
+        let now = SystemClock.now();
+        let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
+        let by = if self.person { Principal::Person(self.name) } else { Principal::Service(self.name) };
+        let secret = data.operator()?.secret().await?;
+        let store = data.open().await?;
+        let grant = Grant {
+            org: data.org_in(store.as_ref()).await?,
+            by,
+            scopes: self.scopes.into_iter().collect(),
+            expires: expires.map(|span| now.after(span)),
+        };
+        let key = issue(store.as_ref(), &secret, grant, now, &SystemEntropy).await?;
+        terminal::say(&key.reveal());
+        terminal::note(&format!(
+            "· {} is shown this once and kept nowhere; put it where secrets are",
+            key.id
+        ));
+        Ok(())
+    }
+}
+
+async fn list(data: &Data) -> Result<(), Error> {
+    let keys = data.open().await?.keys().await?;
+    if keys.is_empty() {
+        terminal::note("· there are no API keys; `outlast keys create NAME --scope SCOPE` makes one");
+        return Ok(());
+    }
+    let now = SystemClock.now();
+    let rows: Vec<Vec<String>> = keys.iter().map(|key| row(key, now)).collect();
+    terminal::table(&["KEY", "FOR", "MAY", "MADE", "STATE"], &rows);
+    Ok(())
+}
+
+fn row(key: &KeyView, now: Millis) -> Vec<String> {
+    let state = match (key.revoked, key.expires) {
+        (Some(at), _) => format!("revoked {}", words::when(at)),
+        (None, Some(at)) if at <= now => format!("expired {}", words::when(at)),
+        (None, Some(at)) => format!("until {}", words::when(at)),
+        (None, None) => "for ever".to_owned(),
+    };
+    vec![key.id.to_string(), key.by.to_string(), key.scopes.to_string(), words::when(key.created), state]
+}
+
+/// The key comes on standard input, because arguments stand in lists of processes and in histories (S60).
+async fn check(data: &Data) -> Result<(), Error> {
+    let key = input::text("-")?;
+    let store = data.operator()?;
+    let access = store.admit(key.trim().parse()?, SystemClock.now()).await?;
+    let org = store.org(access.reach.home()).await?;
+    terminal::say(&format!("{} may {} in {} ({})", access.by, access.scopes, org.name, org.id));
+    Ok(())
+}
+
+async fn revoke(data: &Data, key: KeyId) -> Result<(), Error> {
+    let key = data.open().await?.revoke_key(key, SystemClock.now()).await?;
+    let when = key.revoked.map(words::when).unwrap_or_default();
+    terminal::say(&format!("{} of {} counts no more since {when}", key.id, key.by));
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! `outlast orgs`: the organisations of a database.
+use crate::data::Data;
+use crate::terminal;
+use crate::words;
+use clap::{Args, Subcommand};
+use outlast::clock::{Clock, Entropy};
+use outlast::orgs::Org;
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::vocab::message::Name;
+use outlast::{Error, OrgId};
+
+/// Lists organisations, or makes one.
+#[derive(Args)]
+pub(crate) struct Orgs {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List them
+    List,
+    /// Make one
+    Create {
+        /// What it is called
+        name: Name,
+    },
+}
+
+impl Orgs {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        match self.what {
+            None | Some(What::List) => list(data).await,
+            Some(What::Create { name }) => create(data, name).await,
+        }
+    }
+}
+
+async fn list(data: &Data) -> Result<(), Error> {
+    let orgs = data.operator()?.orgs().await?;
+    let rows: Vec<Vec<String>> = orgs
+        .into_iter()
+        .map(|Org { id, name, created }| {
+            let made =
+                if id == OrgId::DEFAULT { "with the database".to_owned() } else { words::when(created) };
+            vec![name.to_string(), id.to_string(), made]
+        })
+        .collect();
+    terminal::table(&["NAME", "ORGANISATION", "MADE"], &rows);
+    Ok(())
+}
+
+async fn create(data: &Data, name: Name) -> Result<(), Error> {
+    let created = SystemClock.now();
+    let id = OrgId::fresh(created, SystemEntropy.for_id());
+    data.operator()?.create_org(Org { id, name: name.clone(), created }).await?;
+    terminal::say(&id.to_string());
+    terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! An act and its line in the audit are one write: a death anywhere leaves both or neither (S55).
+use futures_util::FutureExt;
+use outlast_ports::memory::Memory;
+use outlast_ports::mortal::{Death, Mortal};
+use outlast_ports::orgs::{AuditRange, NewKey, Org, Orgs};
+use outlast_ports::store::{
+    Accept, Commit, Fork, ForkTo, Inbox, Journal, MAIN, Queries, Store, Taker, Target, Then, Turns,
+};
+use outlast_vocab::access::{Access, Principal, Scopes};
+use outlast_vocab::id::{KeyId, OrgId};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Hash, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use serde_json::json;
+use std::sync::Arc;
+
+const NOW: Millis = Millis(1_000);
+const EVERYTHING: AuditRange = AuditRange { after: 0, since: Millis(0), limit: usize::MAX };
+const RESTS: SessionId = SessionId::from_u128(1);
+const WAITS: SessionId = SessionId::from_u128(2);
+
+/// The memory answers at once; a store that has died never does.
+fn now<T>(answer: impl Future<Output = Result<T, outlast_vocab::Error>>) -> Option<T> {
+    answer.now_or_never().map(|answer| answer.unwrap())
+}
+
+/// A session at rest and one whose turn waits.
+fn furnished() -> Memory {
+    let memory = Memory::new();
+    for session in [RESTS, WAITS] {
+        let taker = Some(Taker { worker: WorkerId::from_u128(1), until: Millis(2_000) });
+        let accept = Accept {
+            target: Target::New(session),
+            turn: turn_of(session),
+            parts: vec![Part::text("hi")],
+            key: None,
+            delivery: Delivery::Next,
+            head: MAIN.to_owned(),
+            output: None,
+            package: None,
+            blobs: Vec::new(),
+            files: Vec::new(),
+            now: NOW,
+            taker,
+            first: None,
+            queued_most: 9,
+        };
+        let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;
+        let wait = Wait { key: ReplayKey::turn(0).event("go"), kind: WaitKind::Event, deadline: None };
+        let end = Then::End(End::Answered { text: "bye".to_owned() });
+        let then = if session == WAITS { Then::Park(vec![wait]) } else { end };
+        now(memory.commit(Commit::new(lease, NOW, Vec::new(), then))).unwrap();
+    }
+    memory
+}
+
+fn turn_of(session: SessionId) -> TurnId {
+    TurnId::from_u128(session.to_u128())
+}
+
+/// Does something through a store; says whether it was heard that it is done.
+type Act = fn(Arc<dyn Store>) -> bool;
+
+const ACTS: &[(&str, Act)] = &[
+    ("turn.cancel", |s| now(s.cancel(turn_of(WAITS), "stop".to_owned(), NOW)).is_some()),
+    ("turn.abort", |s| now(s.abort(turn_of(WAITS), "stop".to_owned(), NOW)).is_some()),
+    ("wait.resolve", |s| {
+        let value = Resolution::Ok(json!(1));
+        now(s.resolve(turn_of(WAITS), ReplayKey::turn(0).event("go"), value, NOW)).is_some()
+    }),
+    ("session.fork", |s| {
+        let to = ForkTo::Session { fresh: SessionId::from_u128(3), key: None };
+        now(s.fork(Fork { from: RESTS, at: None, to, now: NOW })).is_some()
+    }),
+    ("session.rewind", |s| now(s.rewind(RESTS, MAIN.to_owned(), None, NOW)).is_some()),
+    ("session.delete", |s| now(s.delete(RESTS, NOW)).is_some()),
+    ("org.create", |s| {
+        let org = Org { id: OrgId::from_u128(1), name: "acme".parse().unwrap(), created: NOW };
+        now(s.create_org(org)).is_some()
+    }),
+    ("key.create", |s| {
+        let (id, org) = (KeyId::from_u128(1), OrgId::DEFAULT);
+        let (by, scopes, seal) = (Principal::program(), Scopes::ALL, Hash::ZERO);
+        now(s.create_key(NewKey { id, org, by, scopes, seal, expires: None }, NOW)).is_some()
+    }),
+];
+
+/// Everything that an act may have changed.
+fn picture(memory: &Memory) -> String {
+    let sessions = now(memory.sessions(None, 9)).unwrap();
+    let records: Vec<_> =
+        sessions.iter().map(|view| now(memory.records(view.id, Seq(0), 99)).unwrap()).collect();
+    format!("{sessions:?}\n{records:?}\n{:?}\n{:?}", now(memory.orgs()).unwrap(), now(memory.keys()).unwrap())
+}
+
+fn noted(memory: &Memory) -> Vec<String> {
+    let acts = now(memory.audit(EVERYTHING)).unwrap();
+    acts.into_iter().map(|row| format!("{} {}", row.by, row.act)).collect()
+}
+
+#[test]
+fn a_death_at_an_act_leaves_the_act_and_its_line_in_the_audit_or_neither() {
+    let ann: Principal = "person:ann".parse().unwrap();
+    for (name, act) in ACTS {
+        for (dies, heard, happens) in
+            [(Death::Never, true, true), (Death::After(0), false, true), (Death::Before(0), false, false)]
+        {
+            let memory = furnished();
+            let before = picture(&memory);
+            let mortal: Arc<dyn Store> = Arc::new(Mortal::new(memory.clone(), dies));
+            assert_eq!(act(mortal.serving(Access::operator().by(ann.clone()))), heard, "{name} {dies:?}");
+            assert_eq!(picture(&memory) != before, happens, "{name} {dies:?}");
+            let expected: Vec<String> = happens.then(|| format!("person:ann {name}")).into_iter().collect();
+            assert_eq!(noted(&memory), expected, "{name} {dies:?}");
+        }
+    }
+}
