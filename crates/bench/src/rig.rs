@@ -151,6 +151,7 @@ pub(crate) async fn runtime_with(
     Runtime::start(Config {
         contents: None,
         hooks: Vec::new(),
+        plugins: outlast::runtime::plugins::Plugins::default(),
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],

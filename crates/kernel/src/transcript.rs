@@ -220,6 +220,7 @@ mod tests {
             delivery: Delivery::Next,
             package: None,
             output: None,
+            plugins: std::collections::BTreeMap::new(),
         })
     }
 

@@ -1,4 +1,5 @@
 //! Puts the parts together and starts them.
+use crate::plugged::Plugged;
 use crate::{Session, Turn};
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
@@ -6,6 +7,7 @@ use outlast_ports::hook::HookAt;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
+use outlast_ports::plugin::{Installed, Plugin};
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
@@ -22,6 +24,7 @@ use outlast_vocab::budget::Budgets;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +36,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 const SYSTEM: &str = "You are a helpful assistant. Use the tools when they help.";
 
 type OpenContents = Box<dyn FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send>;
+pub(crate) type Install = Box<dyn FnOnce() -> Result<Installed, Error> + Send>;
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
 /// The parts of a runtime before it starts.
@@ -45,6 +49,8 @@ pub struct Builder {
     services: Services,
     sinks: Vec<Outlet>,
     hooks: Vec<HookAt>,
+    plugins: Vec<Install>,
+    capabilities: Vec<String>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -163,6 +169,8 @@ impl Builder {
             services: Services::default(),
             sinks: Vec::new(),
             hooks: Vec::new(),
+            plugins: Vec::new(),
+            capabilities: Vec::new(),
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -253,6 +261,21 @@ impl Builder {
     #[must_use]
     pub fn hook(mut self, hook: HookAt) -> Self {
         self.hooks.push(hook);
+        self
+    }
+
+    /// Brings a plug-in in, set up with these options: its own type, or anything that reads like it. Options that do not fit
+    /// are refused at the start.
+    #[must_use]
+    pub fn plugin<P: Plugin>(mut self, plugin: P, options: impl Serialize + Send + 'static) -> Self {
+        self.plugins.push(Box::new(|| Installed::new(plugin, options)));
+        self
+    }
+
+    /// Switches on a capability that a plug-in brings: its prompt text, its tools and its hooks.
+    #[must_use]
+    pub fn capability(mut self, name: impl Into<String>) -> Self {
+        self.capabilities.push(name.into());
         self
     }
 
@@ -418,22 +441,25 @@ impl Builder {
         for add in self.tools {
             add(&mut toolbox)?;
         }
+        let mut plugged = Plugged::of(self.plugins, &self.capabilities)?;
+        plugged.add_tools(&mut toolbox)?;
         let mut tools: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(toolbox)];
         tools.append(&mut self.providers);
-        let names =
-            tools.iter().flat_map(|provider| provider.manifests()).map(|manifest| manifest.name).collect();
+        let all = tools.iter().flat_map(|provider| provider.manifests()).map(|manifest| manifest.name);
+        let names = plugged.visible(all.collect());
         let package = Package {
             agent: self.agent,
             model: self.model.parse()?,
-            system: self.system,
+            system: plugged.told(self.system),
             tools: names,
             model_calls: self.limits.model_calls,
             policy: self.policy,
             budgets: self.budgets,
-            hooks: self.hooks.iter().map(|hook| hook.usage.clone()).collect(),
+            hooks: plugged.uses(&self.hooks),
         };
         Ok(Config {
-            hooks: self.hooks,
+            hooks: plugged.hooks(self.hooks),
+            plugins: plugged.plugins()?,
             contents: None,
             sinks: Vec::new(),
             store,

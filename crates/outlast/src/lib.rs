@@ -15,6 +15,7 @@
 //! [`sinks`] take what came of turns elsewhere. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
 
 mod builder;
+mod plugged;
 mod sending;
 mod session;
 #[cfg(feature = "trial")]
@@ -82,7 +83,7 @@ pub use outlast_mcp as mcp;
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
-    budget, clock, contents, filed, hook, model, orgs, outbox, service, sink, store, tool,
+    budget, clock, contents, filed, hook, model, orgs, outbox, plugin, service, sink, store, tool,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

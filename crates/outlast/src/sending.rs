@@ -2,14 +2,16 @@
 use crate::{Session, Turn};
 use outlast_ports::BoxFuture;
 use outlast_ports::filed::Filed;
+use outlast_ports::plugin::Plugin;
 use outlast_ports::store::Upload;
 use outlast_runtime::Input;
 use outlast_runtime::attachments::read_from;
 use outlast_runtime::events::Events;
-use outlast_vocab::Error;
-use outlast_vocab::message::MediaType;
+use outlast_vocab::message::{MediaType, PluginName};
 use outlast_vocab::record::Delivery;
+use outlast_vocab::{Error, Kind};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
@@ -23,6 +25,7 @@ pub struct Sending {
     pub(crate) delivery: Delivery,
     pub(crate) output: Option<Value>,
     pub(crate) files: Vec<Filed>,
+    pub(crate) plugins: BTreeMap<PluginName, Value>,
 }
 
 impl Sending {
@@ -30,6 +33,16 @@ impl Sending {
     /// times; then the turn fails with `output.invalid`.
     pub fn fitting(self, schema: Value) -> Self {
         Self { output: Some(schema), ..self }
+    }
+
+    /// Lets the input carry something for a plug-in. It is recorded with the input; the plug-in's hooks and tools see it in this
+    /// turn.
+    pub fn carry<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
+        let value = serde_json::to_value(input).map_err(|cause| {
+            Error::new(Kind::InputInvalid, format!("what is for `{}` does not fit JSON: {cause}", P::NAME))
+        })?;
+        self.plugins.insert(P::NAME.parse()?, value);
+        Ok(self)
     }
 
     /// Attaches bytes of a media type, like `image/png`. They are kept with the session; the message only refers to them.
@@ -75,9 +88,10 @@ impl Sending {
 
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
-        let Self { session, text, key, delivery, output, files } = self;
+        let Self { session, text, key, delivery, output, files, plugins } = self;
         let head = session.head().to_owned();
-        let input = Input { key, delivery, head, output, files, ..Input::text(session.target(), text) };
+        let input =
+            Input { key, delivery, head, output, files, plugins, ..Input::text(session.target(), text) };
         (session, input)
     }
 }

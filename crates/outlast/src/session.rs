@@ -43,6 +43,7 @@ impl Session {
             delivery: Delivery::Next,
             output: None,
             files: Vec::new(),
+            plugins: std::collections::BTreeMap::new(),
         }
     }
 

@@ -6,9 +6,9 @@
 use crate::Answer;
 use outlast_vocab::Error;
 use outlast_vocab::hook::{
-    AnswerPatch, AnswerSeen, CallPatch, CallSeen, ContextPatch, ContextSeen, EndSeen, ErrorSeen, HookCall,
-    HookPoint, HookUse, ModelPatch, ModelSeen, NoPatch, OnFailure, Patch, ReplyPatch, ReplySeen, ResultPatch,
-    ResultSeen,
+    AnswerPatch, AnswerSeen, CallPatch, CallSeen, CheckpointPatch, CheckpointSeen, ContextPatch, ContextSeen,
+    EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, ModelPatch, ModelSeen, NoPatch, OnFailure, Patch,
+    ReplyPatch, ReplySeen, ResultPatch, ResultSeen,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -162,6 +162,13 @@ points! {
         fn is_final(_: &AnswerPatch) -> bool {
             true
         }
+    }
+
+    /// Where something may join the turn: may add messages.
+    AtCheckpoint: CheckpointSeen => CheckpointPatch {
+        fn apply(_: &mut CheckpointSeen, _: &CheckpointPatch) {}
+
+        not_kept! { CheckpointPatch }
     }
 
     /// After the turn is over: observes.

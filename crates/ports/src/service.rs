@@ -8,7 +8,7 @@ use crate::tool::schema_of;
 use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, ToolName, text_of};
+use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
@@ -80,6 +80,15 @@ pub trait CallScope: Send + Sync {
 
     /// Writes a value of the session; it commits with the call's answer.
     fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error>;
+
+    /// What a plug-in keeps in the session, with this call's own writes.
+    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> Answer<'a, Option<Value>>;
+
+    /// Keeps something for a plug-in in the session; it commits with the call's answer.
+    fn keep_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error>;
+
+    /// What the turn's input carries for a plug-in.
+    fn plugin_input(&self, plugin: &PluginName) -> Option<Value>;
 }
 
 /// The handles this deployment grants. Built at start-up, then frozen.
@@ -469,6 +478,18 @@ impl CallScope for Nowhere {
 
     fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
         Err(nowhere())
+    }
+
+    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> Answer<'a, Option<Value>> {
+        nothing()
+    }
+
+    fn keep_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
+        Err(nowhere())
+    }
+
+    fn plugin_input(&self, _: &PluginName) -> Option<Value> {
+        None
     }
 }
 

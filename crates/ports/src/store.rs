@@ -16,11 +16,12 @@ use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::{Attachment, MediaType, Part, ToolName};
+use outlast_vocab::message::{Attachment, MediaType, Part, PluginName, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Millis};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -86,6 +87,8 @@ pub struct Accept {
     pub head: String,
     /// JSON Schema that the turn's answer must fit.
     pub output: Option<Value>,
+    /// What it carries for plug-ins.
+    pub plugins: BTreeMap<PluginName, Value>,
     /// The fingerprint of the configuration that is to answer it.
     pub package: Option<Hash>,
     /// The configuration that is to answer it, unless it is there already.

@@ -44,6 +44,7 @@ fn furnished() -> Memory {
             now: NOW,
             taker,
             first: None,
+            plugins: std::collections::BTreeMap::new(),
             queued_most: 9,
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;

@@ -26,6 +26,7 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     delivery: Delivery::Next,
                     head: MAIN.to_owned(),
                     output: None,
+                    plugins: std::collections::BTreeMap::new(),
                     package: None,
                     blobs: Vec::new(),
                     files: Vec::new(),

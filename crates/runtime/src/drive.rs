@@ -1,7 +1,7 @@
 //! Drives a turn to its end. The only place that advances a `Step`.
 use crate::cancel::Cancel;
 use crate::catalogue::Caller;
-use crate::hooks::before_completion;
+use crate::hooks::at_checkpoint;
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
@@ -108,7 +108,7 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
     let mut ours = Joined { correction, ..Joined::default() };
     // An answer that goes back anyway is not looked at.
     if !was_passed && ours.is_empty() {
-        match before_completion(turn, &at, host).await {
+        match at_checkpoint(turn, &at, host).await {
             Ok(told) => ours.told = told,
             Err(error) => return Ok(at.fail(Failure::from(&error))),
         }

@@ -6,7 +6,7 @@
 mod shape;
 
 pub(crate) use shape::{
-    Shaped, after_model, after_tool, before_completion, before_model, before_tool, completed_as_recorded,
+    Shaped, after_model, after_tool, at_checkpoint, before_model, before_tool, completed_as_recorded,
 };
 
 use crate::catalogue::Caller;
@@ -16,7 +16,9 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use outlast_kernel::replay::History;
 use outlast_ports::hook::{AfterEnd, Hook, HookAt, OnError, Point};
-use outlast_vocab::hook::{EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, OnFailure};
+use outlast_ports::plugin::state_name;
+use outlast_ports::store::Store;
+use outlast_vocab::hook::{EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, OnFailure, PluginFacts};
 use outlast_vocab::message::{HookName, json_size};
 use outlast_vocab::package::Package;
 use outlast_vocab::record::{End, Fact, Hooked};
@@ -78,14 +80,16 @@ pub(crate) struct Hooking<'a> {
     pub(crate) history: &'a History,
     /// The effect.
     pub(crate) key: &'a ReplayKey,
+    /// Where plug-ins keep their state.
+    pub(crate) store: Option<&'a Arc<dyn Store>>,
 }
 
 /// What hooks made of an effect.
 pub(crate) struct After<P: Point> {
     /// What they left.
     pub(crate) seen: P::Seen,
-    /// The last change and whose it was.
-    pub(crate) last: Option<(HookName, P::Patch)>,
+    /// What they changed, each with whose change it is.
+    pub(crate) patches: Vec<(HookName, P::Patch)>,
 }
 
 /// A hook that failed, where that counts.
@@ -102,8 +106,13 @@ impl From<Failed> for Error {
 
 impl<'a> Hooking<'a> {
     /// The hooks of an effect of this turn.
-    pub(crate) fn of(turn: &'a Turn<'_>, history: &'a History, key: &'a ReplayKey) -> Self {
-        Self { world: turn.world, outfit: turn.outfit, caller: turn.caller, history, key }
+    pub(crate) fn of(
+        turn: &'a Turn<'_>,
+        history: &'a History,
+        store: Option<&'a Arc<dyn Store>>,
+        key: &'a ReplayKey,
+    ) -> Self {
+        Self { world: turn.world, outfit: turn.outfit, caller: turn.caller, history, key, store }
     }
 
     /// Whether the agent has hooks at this point.
@@ -123,7 +132,7 @@ impl<'a> Hooking<'a> {
         mut seen: P::Seen,
         facts: &mut Vec<Fact>,
     ) -> Result<After<P>, Failed> {
-        let mut last = None;
+        let mut patches = Vec::new();
         for usage in self.uses::<P>() {
             let patch = match self.recorded_of::<P>(usage) {
                 Some(patch) => patch,
@@ -142,12 +151,12 @@ impl<'a> Hooking<'a> {
             };
             P::apply(&mut seen, &patch);
             let is_final = P::is_final(&patch);
-            last = Some((usage.name.clone(), patch));
+            patches.push((usage.name.clone(), patch));
             if is_final {
                 break;
             }
         }
-        Ok(After { seen, last })
+        Ok(After { seen, patches })
     }
 
     /// Tells those who want to know that something failed.
@@ -201,6 +210,7 @@ impl<'a> Hooking<'a> {
             session: self.caller.session,
             turn: self.caller.turn,
             key: self.key.clone(),
+            plugin: self.facts_of(usage).await?,
         };
         let deadline = usage.deadline.unwrap_or(limits.hook_deadline);
         let run = Box::pin(AssertUnwindSafe(async move { hook.run(call, seen).await }).catch_unwind());
@@ -218,6 +228,17 @@ impl<'a> Hooking<'a> {
             self.check::<P>(usage, patch)?;
         }
         Ok(patch)
+    }
+
+    /// What the plug-in that a hook is of has in this session.
+    async fn facts_of(&self, usage: &HookUse) -> Result<Option<PluginFacts>, Error> {
+        let Some(plugin) = &usage.plugin else { return Ok(None) };
+        let carried = self.history.accepted().and_then(|accepted| accepted.plugins.get(plugin));
+        let state = match self.store {
+            Some(store) => store.value(self.caller.session, state_name(plugin)).await?,
+            None => None,
+        };
+        Ok(Some(PluginFacts { state, input: carried.cloned() }))
     }
 
     fn check<P: Point>(&self, usage: &HookUse, patch: &P::Patch) -> Result<(), Error> {

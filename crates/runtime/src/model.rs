@@ -21,7 +21,8 @@ const READ_AHEAD: usize = 4;
 /// Answers the step: recorded, or asked now.
 pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
     let history = host.history().clone();
-    let hooks = Hooking::of(turn, &history, ask.key());
+    let store = host.store().cloned();
+    let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
     if let Some(at) = history.asked_at(ask.key())
         && let Some(outcome) = history
             .answer(ask.key(), &hooks.as_recorded(ask.effect(Some(at))))

@@ -6,6 +6,7 @@ use crate::governor::Governor;
 use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::meter::told_of;
+use crate::plugins::Plugins;
 use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
@@ -45,6 +46,8 @@ pub struct World {
     pub(crate) budgets_set: AtomicBool,
     /// What runs at points of turns.
     pub hooks: Hooks,
+    /// What inputs may carry something for.
+    pub plugins: Plugins,
 }
 
 impl World {
@@ -71,6 +74,7 @@ impl World {
             contents: None,
             hooks: Hooks::default(),
             budgets_set,
+            plugins: Plugins::default(),
         }
     }
 

@@ -18,6 +18,7 @@ use outlast_kernel::replay::History;
 use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::contents::cut;
 use outlast_ports::filed::Lies;
+use outlast_ports::plugin::{is_reserved, state_name};
 use outlast_ports::service::CallScope;
 use outlast_ports::store::{AttachmentView, Store, Upload, ValueWrite};
 use outlast_ports::{Answer, BoxFuture};
@@ -26,7 +27,7 @@ use outlast_vocab::effect::{AwaitEvent, DirectCall, DurableStep, Effect, Reply, 
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits;
-use outlast_vocab::message::{ModelName, ToolName};
+use outlast_vocab::message::{ModelName, PluginName, ToolName};
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -446,14 +447,22 @@ impl CallScope for Scope {
     }
 
     fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>> {
-        let written = self.used().values.iter().rev().find(|write| write.name == name).cloned();
         Box::pin(async move {
-            let store = self.store.as_ref().ok_or_else(|| not_durable("reading a value"))?;
-            match written {
-                Some(write) => Ok(write.value),
-                None => store.value(self.session, name.to_owned()).await,
-            }
+            not_reserved(name)?;
+            self.value_at(name).await
         })
+    }
+
+    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> Answer<'a, Option<Value>> {
+        Box::pin(async move { self.value_at(&state_name(plugin)).await })
+    }
+
+    fn keep_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error> {
+        self.write_value(&state_name(plugin), Some(state))
+    }
+
+    fn plugin_input(&self, plugin: &PluginName) -> Option<Value> {
+        self.history.accepted()?.plugins.get(plugin).cloned()
     }
 
     fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>> {
@@ -469,11 +478,27 @@ impl CallScope for Scope {
                     None => names.remove(&write.name),
                 };
             }
-            Ok(names.into_iter().collect())
+            Ok(names.into_iter().filter(|name| !is_reserved(name)).collect())
         })
     }
 
     fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
+        not_reserved(name)?;
+        self.write_value(name, value)
+    }
+}
+
+impl Scope {
+    async fn value_at(&self, name: &str) -> Result<Option<Value>, Error> {
+        let written = self.used().values.iter().rev().find(|write| write.name == name).cloned();
+        let store = self.store.as_ref().ok_or_else(|| not_durable("reading a value"))?;
+        match written {
+            Some(write) => Ok(write.value),
+            None => store.value(self.session, name.to_owned()).await,
+        }
+    }
+
+    fn write_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
         self.durable("writing a value")?;
         let limits = &self.world.limits;
         if name.is_empty() {
@@ -485,6 +510,14 @@ impl CallScope for Scope {
         self.used().values.push(ValueWrite { name: name.to_owned(), value });
         Ok(())
     }
+}
+
+/// Values of plug-ins are none of the agent's.
+fn not_reserved(name: &str) -> Result<(), Error> {
+    if !is_reserved(name) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InputInvalid, "a value's name does not begin with a control character"))
 }
 
 /// The call as its tool sees it.

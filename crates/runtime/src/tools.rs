@@ -189,10 +189,12 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
         let held = &turn.held(host);
         calls.push(match refused.cloned() {
             Some(failure) => refused_call(ask, failure),
-            None => match before_tool(Hooking::of(turn, &history, &key), ask, &mut changes).await {
-                Ok(ask) => tools.prepare(turn.caller, held, &key, &ask, turn.outfit, limits).await,
-                Err(error) => refused_call(ask, Failure::from(&error)),
-            },
+            None => {
+                match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
+                    Ok(ask) => tools.prepare(turn.caller, held, &key, &ask, turn.outfit, limits).await,
+                    Err(error) => refused_call(ask, Failure::from(&error)),
+                }
+            }
         });
     }
     refuse_all_if_interrupted(&mut calls);
@@ -329,7 +331,8 @@ async fn shown<H: Host>(
 ) -> ToolOutcome {
     let ToolOutcome::Done(result) = outcome else { return outcome };
     let (history, mut changes) = (host.history().clone(), Vec::new());
-    let result = after_tool(Hooking::of(turn, &history, key), call, result, &mut changes).await;
+    let hooks = Hooking::of(turn, &history, host.store(), key);
+    let result = after_tool(hooks, call, result, &mut changes).await;
     host.note_all(changes);
     ToolOutcome::Done(result)
 }

@@ -15,6 +15,7 @@ use crate::live::Listener;
 use crate::meter::Meter;
 use crate::outfit::{Outfit, World};
 use crate::output::check_schema;
+use crate::plugins::Plugins;
 use crate::recent::Recent;
 use crate::tasks::Tasks;
 use outlast_kernel::replay::History;
@@ -33,7 +34,7 @@ use outlast_ports::tool::ToolProvider;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::message::{Name, Part};
+use outlast_vocab::message::{Name, Part, PluginName, json_size};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Delivery, End, Record, Seq};
@@ -76,6 +77,8 @@ pub struct Config {
     pub tools: Vec<Arc<dyn ToolProvider>>,
     /// What runs at points of turns, where an agent names it.
     pub hooks: Vec<HookAt>,
+    /// Plug-ins, which inputs may carry something for.
+    pub plugins: Plugins,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
     /// The agent that answers.
@@ -107,6 +110,8 @@ pub struct Input {
     pub head: String,
     /// JSON Schema that the answer must fit (R4.9).
     pub output: Option<Value>,
+    /// What it carries for plug-ins.
+    pub plugins: BTreeMap<PluginName, Value>,
     /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
     /// first ([`Runtime::attachments`]).
     pub files: Vec<Filed>,
@@ -123,6 +128,7 @@ impl Input {
             delivery: Delivery::Next,
             head: MAIN.to_owned(),
             output: None,
+            plugins: BTreeMap::new(),
             files: Vec::new(),
         }
     }
@@ -172,13 +178,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, contents, models, tools, hooks, sinks, package, .. } = config;
+        let Config { store, contents, models, tools, hooks, plugins, sinks, package, .. } = config;
         let Config { clock, entropy, tasks, limits, worker, .. } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world = Arc::new(World { contents, hooks: Hooks::new(hooks)?, ..world });
+        let world = Arc::new(World { contents, hooks: Hooks::new(hooks)?, plugins, ..world });
         let outfit = Arc::new(Outfit::new(package, &world)?);
         world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
@@ -318,7 +324,8 @@ impl Runtime {
     ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits, self.attachments().most())?;
-        let Input { target, mut parts, key, delivery, head, output, files } = input;
+        inner.world.plugins.check(&input.plugins)?;
+        let Input { target, mut parts, key, delivery, head, output, plugins, files } = input;
         parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
@@ -329,6 +336,7 @@ impl Runtime {
             delivery,
             head,
             output,
+            plugins,
             package: Some(inner.outfit.fingerprint),
             blobs: inner.outfit.to_store(),
             files: Vec::new(),
@@ -502,7 +510,11 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     if says_nothing && input.files.is_empty() {
         return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
     }
-    limits::check("input_bytes", bytes, limits.input_bytes)?;
+    let carried: usize = input.plugins.values().map(json_size).sum();
+    limits::check("input_bytes", bytes + carried, limits.input_bytes)?;
+    for value in input.plugins.values() {
+        limits::check_depth("json_depth", value, limits.json_depth)?;
+    }
     limits::check("key_bytes", input.key.as_ref().map_or(0, String::len), limits.key_bytes)?;
     limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
     limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
@@ -737,11 +749,12 @@ impl Drive<'_> {
         if outfit.package.hooks.is_empty() {
             return;
         }
-        let (world, outfit) = (self.inner.world.clone(), outfit.clone());
+        let (world, outfit, store) = (self.inner.world.clone(), outfit.clone(), self.inner.store.clone());
         let caller = Caller { session: lease.session, turn: lease.turn };
         self.inner.tasks.spawn(async move {
             let (key, history) = (ReplayKey::turn(index), History::default());
-            let hooks = Hooking { world: &world, outfit: &outfit, caller, history: &history, key: &key };
+            let (history, key, store) = (&history, &key, Some(&store));
+            let hooks = Hooking { world: &world, outfit: &outfit, caller, history, key, store };
             match what {
                 Observed::Error(failure) => hooks.on_error(&failure).await,
                 Observed::End(end) => hooks.after_end(&end).await,

@@ -225,6 +225,7 @@ impl Client {
                 delivery,
                 head: head.to_owned(),
                 output,
+                plugins: std::collections::BTreeMap::new(),
                 files: Vec::new(),
             })
         };

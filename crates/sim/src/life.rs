@@ -111,6 +111,7 @@ impl Life {
         let config = Config {
             contents: None,
             hooks: Vec::new(),
+            plugins: outlast_runtime::plugins::Plugins::default(),
             sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {

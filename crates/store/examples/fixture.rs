@@ -81,6 +81,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
         output: None,
+        plugins: std::collections::BTreeMap::new(),
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

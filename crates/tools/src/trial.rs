@@ -9,7 +9,7 @@ use outlast_ports::tool::{Call, Ran, ToolProvider, Toolbox};
 use outlast_ports::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{ModelName, ToolName};
+use outlast_vocab::message::{ModelName, PluginName, ToolName};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{CallId, Error, Kind, Millis, SessionId, TurnId};
@@ -199,5 +199,17 @@ impl CallScope for Scope {
             None => values.remove(name),
         };
         Ok(())
+    }
+
+    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> Answer<'a, Option<Value>> {
+        unreachable!("built-in tools are of no plug-in")
+    }
+
+    fn keep_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
+        unreachable!("built-in tools are of no plug-in")
+    }
+
+    fn plugin_input(&self, _: &PluginName) -> Option<Value> {
+        unreachable!("built-in tools are of no plug-in")
     }
 }

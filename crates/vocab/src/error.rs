@@ -177,6 +177,10 @@ kinds! {
     PolicyDenied = "policy.denied", Reject, 403;
     /// A rule of the agent's policy ends the turn.
     PolicyInterrupted = "policy.interrupted", Reject, 403;
+    /// The options, the state or the input of a plug-in do not fit it.
+    PluginInvalid = "plugin.invalid", Reject, 400;
+    /// No plug-in of this program has this name, or brings this capability.
+    PluginUnknown = "plugin.unknown", Reject, 400;
     /// The agent names a hook that nobody provides.
     HookMissing = "hook.missing", Reject, 500;
     /// A hook failed, or did not answer in time.

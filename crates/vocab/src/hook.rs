@@ -2,11 +2,11 @@
 //!
 //! What a hook sees is also what it changes: a patch is applied to what was seen, so the next hook of the same point sees
 //! what the one before it left. Running them is the runtime's business (`runtime::hooks`).
-use crate::effect::{Generation, StopReason};
+use crate::effect::{Boundary, Generation, StopReason};
 use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
-use crate::message::{HookName, Message, ModelCallId, ModelName, ToolName, ToolResult, ToolUse};
+use crate::message::{HookName, Message, ModelCallId, ModelName, PluginName, ToolName, ToolResult, ToolUse};
 use crate::record::End;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub enum HookPoint {
     AfterTool,
     /// Before an answer completes the turn.
     BeforeCompletion,
+    /// Where something may join the turn: after tools ran, and before an answer completes it.
+    AtCheckpoint,
     /// After the turn is over.
     AfterEnd,
     /// After something failed.
@@ -45,6 +47,7 @@ impl HookPoint {
         Self::BeforeTool,
         Self::AfterTool,
         Self::BeforeCompletion,
+        Self::AtCheckpoint,
         Self::AfterEnd,
         Self::OnError,
     ];
@@ -58,6 +61,7 @@ impl HookPoint {
             Self::BeforeTool => "before_tool",
             Self::AfterTool => "after_tool",
             Self::BeforeCompletion => "before_completion",
+            Self::AtCheckpoint => "at_checkpoint",
             Self::AfterEnd => "after_end",
             Self::OnError => "on_error",
         }
@@ -102,6 +106,9 @@ pub struct HookUse {
     /// What becomes of the effect if it fails.
     #[serde(default, skip_serializing_if = "crate::effect::is_default")]
     pub on_failure: OnFailure,
+    /// The plug-in it is of, whose own it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginName>,
 }
 
 impl HookUse {
@@ -109,7 +116,7 @@ impl HookUse {
     pub fn new(name: HookName, point: HookPoint) -> Self {
         let observes = !point.may_patch();
         let on_failure = if observes { OnFailure::Ignore } else { OnFailure::Fail };
-        Self { name, point, deadline: None, observes, on_failure }
+        Self { name, point, deadline: None, observes, on_failure, plugin: None }
     }
 
     /// Refuses what contradicts itself.
@@ -145,6 +152,20 @@ pub struct HookCall {
     pub turn: TurnId,
     /// The effect it runs for: the same in every run.
     pub key: ReplayKey,
+    /// What the plug-in that it is of has in this session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginFacts>,
+}
+
+/// What a plug-in has in a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginFacts {
+    /// What it keeps there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Value>,
+    /// What the turn's input carries for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
 }
 
 /// What a model is about to be shown.
@@ -304,6 +325,24 @@ pub struct AnswerSeen {
 pub struct AnswerPatch {
     /// What it is told.
     pub send_back: String,
+}
+
+/// A place where something may join the turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSeen {
+    /// Which boundary.
+    pub boundary: Boundary,
+    /// The answer that would complete the turn, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// Messages that join the turn. Before an answer completes the turn, they send the model back to work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointPatch {
+    /// What the model is told.
+    pub messages: Vec<String>,
 }
 
 /// A turn that is over.

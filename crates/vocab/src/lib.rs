@@ -7,6 +7,7 @@
 pub mod access;
 pub mod budget;
 pub mod canon;
+pub mod capability;
 pub mod cost;
 pub mod effect;
 pub mod envelope;

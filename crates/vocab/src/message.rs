@@ -314,6 +314,12 @@ names! {
     /// What a hook is called.
     HookName: "a hook's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    /// What a plug-in is called.
+    PluginName: "a plug-in's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
+        |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    /// What a capability is called.
+    CapabilityName: "a capability's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
+        |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
     /// What a tool is called.
     ToolName: "a tool name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);

@@ -8,12 +8,13 @@ use crate::error::Failure;
 use crate::hook::Patch;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
-use crate::message::{HookName, ModelCallId, Part, ToolResult};
+use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
 use crate::tool::Undo;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The place of a record in its session, counted from 1 without gaps.
@@ -153,6 +154,9 @@ pub struct Accepted {
     /// JSON Schema that the turn's answer must fit (R4.9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
+    /// What it carries for plug-ins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugins: BTreeMap<PluginName, Value>,
 }
 
 /// What an input does that arrives during a turn (R4.3).

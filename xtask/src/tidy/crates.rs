@@ -76,6 +76,7 @@ const TABLE: &[Row] = &[
             "outlast-mcp",
         ],
     ),
+    Row::closed("example-tickets", &["outlast"], &[]),
     Row::closed("xtask", &[], &["serde_json"]),
 ];
 

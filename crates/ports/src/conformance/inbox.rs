@@ -139,8 +139,14 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
     let (key, delivery) = (Some("ключ %_'".to_owned()), Delivery::Join);
     let accept = Accept { parts: parts.clone(), key: key.clone(), delivery, ..input(session, "") };
     let accepted = s.accept(accept).await?;
-    let expected =
-        Fact::Accepted(record::Accepted { parts: parts.clone(), key, delivery, package: None, output: None });
+    let expected = Fact::Accepted(record::Accepted {
+        parts: parts.clone(),
+        key,
+        delivery,
+        package: None,
+        output: None,
+        plugins: std::collections::BTreeMap::new(),
+    });
     assert_eq!(s.turn_records(accepted.turn).await?[0].fact, expected);
     assert_eq!(s.joinable(session).await?, [(accepted.turn, parts)]);
     Ok(())

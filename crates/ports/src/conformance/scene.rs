@@ -229,6 +229,7 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
         output: None,
+        plugins: std::collections::BTreeMap::new(),
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -14,11 +14,12 @@ use crate::store::{
 };
 use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
-use outlast_vocab::message::Part;
+use outlast_vocab::message::{Part, PluginName};
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Takes an input in; the same key again gives the first turn (R1.3).
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
@@ -30,6 +31,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         delivery,
         head,
         output,
+        plugins,
         package,
         blobs,
         files,
@@ -41,7 +43,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     rows.access().need(Scope::Run)?;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
-    let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref()));
+    let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref(), &plugins));
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
@@ -77,7 +79,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     row.no = rows.insert_turn(&row)?;
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package, output });
+    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package, output, plugins });
     let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
     session.turns += 1;
     let work = if let Some(taker) = taker {
@@ -98,8 +100,9 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
 }
 
 /// What two inputs under one key must have in common.
-fn input_fingerprint(parts: &[Part], output: Option<&Value>) -> Hash {
+fn input_fingerprint(parts: &[Part], output: Option<&Value>, plugins: &BTreeMap<PluginName, Value>) -> Hash {
     match output {
+        _ if !plugins.is_empty() => canon::fingerprint(&(parts, output, plugins)),
         Some(output) => canon::fingerprint(&(parts, output)),
         None => canon::fingerprint(&parts),
     }

@@ -3,11 +3,15 @@ use super::{After, Failed, Hooking};
 use crate::drive::Turn;
 use crate::host::Host;
 use outlast_kernel::step::{AtCheckpoint, CallModel};
-use outlast_ports::hook::{AfterModel, AfterTool, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool};
+use outlast_ports::hook::{
+    AfterModel, AfterTool, AtCheckpoint as JoinsAtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel,
+    BeforeTool,
+};
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Place, Reply, Told};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::hook::{
-    AnswerSeen, CallPatch, CallSeen, ContextSeen, ModelSeen, Patch, ReplySeen, ResultPatch, ResultSeen,
+    AnswerSeen, CallPatch, CallSeen, CheckpointSeen, ContextSeen, ModelSeen, Patch, ReplySeen, ResultPatch,
+    ResultSeen,
 };
 use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse, text_of};
 use outlast_vocab::record::{Fact, Hooked};
@@ -60,7 +64,8 @@ pub(crate) async fn before_model<'t, H: Host>(
         options: ask.effect(None).options,
     };
     let history = host.history().clone();
-    let hooks = Hooking::of(turn, &history, ask.key());
+    let store = host.store().cloned();
+    let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
     let mut facts = Vec::new();
     if hooks.any::<BeforeContext>() {
         let seen = ContextSeen { system: package.system.clone(), messages: ask.messages().to_vec() };
@@ -86,7 +91,8 @@ pub(crate) async fn after_model<H: Host>(
     host: &mut H,
 ) -> ModelOutcome {
     let history = host.history().clone();
-    let hooks = Hooking::of(turn, &history, key);
+    let store = host.store().cloned();
+    let hooks = Hooking::of(turn, &history, store.as_ref(), key);
     let reply = match outcome {
         ModelOutcome::Reply(reply) if hooks.any::<AfterModel>() => reply,
         ModelOutcome::Failed(failed) => {
@@ -101,7 +107,7 @@ pub(crate) async fn after_model<H: Host>(
     let after = hooks.run::<AfterModel>(seen, &mut facts).await;
     host.note_all(facts);
     match after {
-        Ok(After { last: None, .. }) => ModelOutcome::Reply(reply),
+        Ok(After { patches, .. }) if patches.is_empty() => ModelOutcome::Reply(reply),
         Ok(After { seen, .. }) => ModelOutcome::Reply(reworded(turn, key, reply, seen.text)),
         Err(Failed { error, .. }) => {
             hooks.on_error(&Failure::from(&error)).await;
@@ -135,8 +141,8 @@ pub(crate) async fn before_tool<'c>(
         return Ok(Cow::Borrowed(ask));
     }
     let seen = CallSeen { call: ask.id.clone(), tool: ask.tool.clone(), arguments: arguments.clone() };
-    let After { seen, last } = hooks.run::<BeforeTool>(seen, facts).await?;
-    match last {
+    let After { seen, mut patches } = hooks.run::<BeforeTool>(seen, facts).await?;
+    match patches.pop() {
         None => Ok(Cow::Borrowed(ask)),
         Some((hook, CallPatch::Refuse(reason))) => {
             Err(Error::new(Kind::HookRefused, format!("the hook `{hook}` refuses the call: {reason}")))
@@ -181,19 +187,28 @@ pub(crate) fn completed_as_recorded(hooks: Hooking<'_>, result: ToolResult) -> T
     hooks.recorded::<AfterTool>().last().map_or(result, |patch| patch.to_result())
 }
 
-/// What the model is told before its answer completes the turn, where a hook sends it back.
-pub(crate) async fn before_completion<H: Host>(
+/// What hooks tell the model where something may join the turn.
+pub(crate) async fn at_checkpoint<H: Host>(
     turn: &Turn<'_>,
     at: &AtCheckpoint,
     host: &H,
 ) -> Result<Vec<Told>, Error> {
-    let history = host.history();
-    let hooks = Hooking::of(turn, history, at.key());
-    let Some(answer) = at.answer().filter(|_| hooks.any::<BeforeCompletion>()) else {
-        return Ok(Vec::new());
-    };
-    let seen = AnswerSeen { answer: answer.into_owned() };
-    let After { last, .. } = hooks.run::<BeforeCompletion>(seen, &mut Vec::new()).await?;
-    let told = last.map(|(hook, patch)| Told { by: hook.to_string(), text: patch.send_back });
-    Ok(told.into_iter().collect())
+    let hooks = Hooking::of(turn, host.history(), host.store(), at.key());
+    let mut told = Vec::new();
+    if let Some(answer) = at.answer().filter(|_| hooks.any::<BeforeCompletion>()) {
+        let seen = AnswerSeen { answer: answer.into_owned() };
+        let After { patches, .. } = hooks.run::<BeforeCompletion>(seen, &mut Vec::new()).await?;
+        told.extend(
+            patches.into_iter().map(|(hook, patch)| Told { by: hook.to_string(), text: patch.send_back }),
+        );
+    }
+    if hooks.any::<JoinsAtCheckpoint>() {
+        let answer = at.answer().map(Cow::into_owned);
+        let seen = CheckpointSeen { boundary: at.effect().boundary, answer };
+        let After { patches, .. } = hooks.run::<JoinsAtCheckpoint>(seen, &mut Vec::new()).await?;
+        for (hook, patch) in patches {
+            told.extend(patch.messages.into_iter().map(|text| Told { by: hook.to_string(), text }));
+        }
+    }
+    Ok(told)
 }

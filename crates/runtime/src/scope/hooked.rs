@@ -13,7 +13,8 @@ impl Scope {
     /// The hooks of an effect of this call.
     pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> Hooking<'a> {
         let caller = Caller { session: self.session, turn: self.turn };
-        Hooking { world: &self.world, outfit: &self.outfit, caller, history: &self.history, key }
+        let (history, store) = (&*self.history, self.store.as_ref());
+        Hooking { world: &self.world, outfit: &self.outfit, caller, history, key, store }
     }
 
     /// The result of the call as hooks leave it. What they change is written with the answer.

@@ -8,6 +8,7 @@ pub(crate) use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values};
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
+use outlast_runtime::plugins::Plugins;
 use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::effect::{Generation, StopReason, Usage};
@@ -384,6 +385,7 @@ pub(crate) async fn live_with(
     let mut config = Config {
         contents: None,
         hooks: Vec::new(),
+        plugins: Plugins::default(),
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],

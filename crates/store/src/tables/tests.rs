@@ -37,6 +37,7 @@ fn input(text: &str) -> Accept {
         delivery: Delivery::Next,
         head: MAIN.to_owned(),
         output: None,
+        plugins: std::collections::BTreeMap::new(),
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -94,6 +94,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             delivery: Delivery::Next,
             head: MAIN.to_owned(),
             output: None,
+            plugins: BTreeMap::new(),
             package: None,
             blobs: Vec::new(),
             files: Vec::new(),

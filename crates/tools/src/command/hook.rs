@@ -2,8 +2,8 @@
 use super::{Finished, Program, SESSION, TURN};
 use outlast_ports::Answer;
 use outlast_ports::hook::{
-    AfterEnd, AfterModel, AfterTool, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, Hook, HookAt,
-    OnError, Point,
+    AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
+    Hook, HookAt, OnError, Point,
 };
 use outlast_vocab::hook::{HookCall, HookPoint};
 use outlast_vocab::message::shown;
@@ -21,6 +21,7 @@ pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Er
         HookPoint::BeforeTool => HookAt::new::<BeforeTool>(name, program),
         HookPoint::AfterTool => HookAt::new::<AfterTool>(name, program),
         HookPoint::BeforeCompletion => HookAt::new::<BeforeCompletion>(name, program),
+        HookPoint::AtCheckpoint => HookAt::new::<AtCheckpoint>(name, program),
         HookPoint::AfterEnd => HookAt::new::<AfterEnd>(name, program),
         HookPoint::OnError => HookAt::new::<OnError>(name, program),
     }
@@ -95,6 +96,7 @@ mod tests {
             session: SessionId::from_u128(1),
             turn: TurnId::from_u128(2),
             key: ReplayKey::turn(0).tools(0).child(0, "c"),
+            plugin: None,
         }
     }
 

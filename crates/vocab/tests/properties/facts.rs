@@ -59,9 +59,11 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![
         (option(text()), option(node())).prop_map(|(key, forked_from)| Fact::Opened { key, forked_from }),
         (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
-        (parts(), option(text()), delivery, option(hash()), perhaps_json()).prop_map(
-            |(parts, key, delivery, package, output)| {
-                Fact::Accepted(Accepted { parts, key, delivery, package, output })
+        (parts(), option(text()), delivery, option(hash()), perhaps_json(), option(json_value())).prop_map(
+            |(parts, key, delivery, package, output, carried)| {
+                let plugins =
+                    carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect();
+                Fact::Accepted(Accepted { parts, key, delivery, package, output, plugins })
             }
         ),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {

@@ -195,6 +195,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         delivery: dice.one_of(&[Delivery::Next, Delivery::Join]),
         head: head(dice),
         output: dice.percent(10).then(|| json!({ "type": "object" })),
+        plugins: std::collections::BTreeMap::new(),
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },

@@ -66,6 +66,7 @@ impl Story {
                 delivery: Delivery::Next,
                 package: None,
                 output: None,
+                plugins: std::collections::BTreeMap::new(),
             }),
         );
     }

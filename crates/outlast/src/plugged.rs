@@ -1,0 +1,98 @@
+//! What plug-ins bring, as it becomes part of an agent.
+use crate::builder::Install;
+use outlast_ports::hook::HookAt;
+use outlast_ports::plugin::Installed;
+use outlast_ports::tool::Toolbox;
+use outlast_runtime::plugins::Plugins;
+use outlast_vocab::capability::Capability;
+use outlast_vocab::hook::{HookPoint, HookUse};
+use outlast_vocab::message::{HookName, ToolName};
+use outlast_vocab::{Error, Kind};
+
+/// The plug-ins of an agent, and which of their capabilities it has switched on.
+pub(crate) struct Plugged {
+    installed: Vec<Installed>,
+    on: Vec<Capability>,
+}
+
+impl Plugged {
+    /// Sets plug-ins up and switches capabilities on.
+    pub(crate) fn of(plugins: Vec<Install>, switched_on: &[String]) -> Result<Self, Error> {
+        let installed: Vec<Installed> =
+            plugins.into_iter().map(|install| install()).collect::<Result<_, _>>()?;
+        let on = switched_on.iter().map(|name| find(&installed, name).cloned()).collect::<Result<_, _>>()?;
+        let plugged = Self { installed, on };
+        for capability in plugged.capabilities() {
+            plugged.check(capability)?;
+        }
+        Ok(plugged)
+    }
+
+    /// Adds their tools.
+    pub(crate) fn add_tools(&mut self, toolbox: &mut Toolbox) -> Result<(), Error> {
+        self.installed.iter_mut().try_for_each(|plugin| plugin.add_tools(toolbox))
+    }
+
+    /// The tools that the agent has: all but those of capabilities that are off.
+    pub(crate) fn visible(&self, all: Vec<ToolName>) -> Vec<ToolName> {
+        let bundled = |tool: &ToolName| self.capabilities().any(|capability| capability.tools.contains(tool));
+        let on = |tool: &ToolName| self.on.iter().any(|capability| capability.tools.contains(tool));
+        all.into_iter().filter(|tool| on(tool) || !bundled(tool)).collect()
+    }
+
+    /// What the model is told, with what they add.
+    pub(crate) fn told(&self, system: String) -> String {
+        let prompts = self.installed.iter().flat_map(Installed::prompts);
+        let of_capabilities = self.on.iter().map(|capability| &capability.prompt);
+        let added = prompts.chain(of_capabilities).filter(|prompt| !prompt.is_empty());
+        added.fold(system, |system, prompt| format!("{system}\n\n{prompt}"))
+    }
+
+    /// The hooks that the agent has, in order: its own, those of plug-ins, those of capabilities.
+    pub(crate) fn uses(&self, own: &[HookAt]) -> Vec<HookUse> {
+        let bundled = |name: &HookName, point: HookPoint| {
+            let mut uses = self.capabilities().flat_map(|capability| &capability.hooks);
+            uses.any(|usage| usage.name == *name && usage.point == point)
+        };
+        let brought = self.installed.iter().flat_map(Installed::hooks).map(|hook| &hook.usage);
+        let brought = brought.filter(|usage| !bundled(&usage.name, usage.point));
+        let on = self.on.iter().flat_map(|capability| &capability.hooks);
+        own.iter().map(|hook| &hook.usage).chain(brought).chain(on).cloned().collect()
+    }
+
+    /// All hooks that are there.
+    pub(crate) fn hooks(&self, own: Vec<HookAt>) -> Vec<HookAt> {
+        own.into_iter().chain(self.installed.iter().flat_map(Installed::hooks).cloned()).collect()
+    }
+
+    /// The plug-ins for the runtime.
+    pub(crate) fn plugins(&self) -> Result<Plugins, Error> {
+        Plugins::new(&self.installed)
+    }
+
+    fn capabilities(&self) -> impl Iterator<Item = &Capability> {
+        self.installed.iter().flat_map(Installed::capabilities)
+    }
+
+    /// Refuses a capability whose name stands twice.
+    fn check(&self, capability: &Capability) -> Result<(), Error> {
+        let same = self.capabilities().filter(|other| other.name == capability.name);
+        if same.count() > 1 {
+            let detail = format!("two capabilities are called `{}`; names must be unique", capability.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        Ok(())
+    }
+}
+
+fn find<'a>(installed: &'a [Installed], name: &str) -> Result<&'a Capability, Error> {
+    let all: Vec<&Capability> = installed.iter().flat_map(Installed::capabilities).collect();
+    all.iter().find(|capability| capability.name.as_str() == name).copied().ok_or_else(|| {
+        let there: Vec<&str> = all.iter().map(|capability| capability.name.as_str()).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        Error::new(
+            Kind::PluginUnknown,
+            format!("no plug-in brings the capability `{name}`; there are: {there}"),
+        )
+    })
+}

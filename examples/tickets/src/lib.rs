@@ -1,0 +1,188 @@
+//! A plug-in that keeps the tickets of a support desk in each session.
+//!
+//! It uses everything a plug-in can bring: tools (`ticket_open`, `ticket_close`), a capability that switches the second one
+//! on (`closing`), a hook that refuses too many tickets, prompt text for every session and for one, a message at a
+//! checkpoint, state in the session, options, and what an input carries for it.
+//!
+//! ```
+//! use example_tickets::{Customer, Options, Tickets};
+//! use outlast::Outlast;
+//!
+//! # async fn example() -> Result<(), outlast::Error> {
+//! let options = Options { prefix: "HELP".to_owned(), open_most: 3 };
+//! let outlast = Outlast::at("desk.db").plugin(Tickets, options).capability("closing").start().await?;
+//! let ann = Customer { name: "Ann".to_owned() };
+//! let turn = outlast.session("ann").send("my cake is late").carry::<Tickets>(&ann)?.await?;
+//! println!("{}", turn.answer().await?);
+//! # Ok(())
+//! # }
+//! ```
+use outlast::Kind;
+use outlast::hook::BeforeTool;
+use outlast::plugin::{Brings, Own, Plugged, Plugin};
+use outlast::prelude::*;
+use outlast::vocab::capability::Capability;
+use outlast::vocab::effect::Boundary;
+use outlast::vocab::hook::{CallPatch, CallSeen, CheckpointSeen};
+
+/// The plug-in.
+#[derive(Clone, Copy, Debug)]
+pub struct Tickets;
+
+/// How it is set up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "outlast::serde", deny_unknown_fields)]
+pub struct Options {
+    /// What the numbers of tickets begin with.
+    pub prefix: String,
+    /// Tickets that may be open in one session.
+    pub open_most: usize,
+}
+
+/// What an input carries for it: who writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "outlast::serde")]
+pub struct Customer {
+    /// What they are called.
+    pub name: String,
+}
+
+/// What it keeps in a session.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(crate = "outlast::serde")]
+pub struct Desk {
+    /// The tickets, in the order in which they were opened.
+    pub tickets: Vec<Ticket>,
+}
+
+/// Something that somebody waits for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "outlast::serde")]
+pub struct Ticket {
+    /// Its number, like `HELP-1`.
+    pub number: String,
+    /// What it is about.
+    pub about: String,
+    /// Who opened it.
+    pub customer: Option<String>,
+    /// Whether somebody still waits.
+    pub open: bool,
+}
+
+impl Desk {
+    fn open(&self) -> impl Iterator<Item = &Ticket> {
+        self.tickets.iter().filter(|ticket| ticket.open)
+    }
+}
+
+impl Plugin for Tickets {
+    const NAME: &'static str = "tickets";
+    type Options = Options;
+    type Input = Customer;
+    type State = Desk;
+
+    fn start(self, options: Options) -> Result<Brings<Self>, Error> {
+        let Options { prefix, open_most } = options;
+        if prefix.is_empty() || open_most == 0 {
+            let detail = "tickets need a `prefix`, and `open_most` above zero";
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        let closing = Capability {
+            name: "closing".parse()?,
+            prompt: "Close a ticket when the customer says that all is well.".to_owned(),
+            tools: vec!["ticket_close".parse()?],
+            hooks: Vec::new(),
+        };
+        Brings::new()
+            .prompt("Open a ticket for everything that you cannot settle at once.")
+            .tool(OpenTicket { prefix })
+            .tool(CloseTicket)
+            .capability(closing)
+            .on::<BeforeTool, _, _>("tickets.limit", move |own: Own<Self>, call: CallSeen| async move {
+                let full = call.tool.as_str() == "ticket_open" && own.state.open().count() >= open_most;
+                Ok(full.then(|| CallPatch::Refuse(format!("{open_most} tickets are open already"))))
+            })?
+            .session_prompt(|own: Own<Self>| async move { Ok(told(&own)) })?
+            .checkpoint(|own: Own<Self>, at: CheckpointSeen| async move { Ok(reminder(&own, &at)) })
+    }
+}
+
+/// What the model is told of the desk as it is.
+fn told(own: &Own<Tickets>) -> Option<String> {
+    let customer = own.input.as_ref().map(|customer| format!("The customer is {}.", customer.name));
+    let open: Vec<String> =
+        own.state.open().map(|ticket| format!("{} ({})", ticket.number, ticket.about)).collect();
+    let open = (!open.is_empty()).then(|| format!("Open tickets: {}.", open.join(", ")));
+    let told: Vec<String> = customer.into_iter().chain(open).collect();
+    (!told.is_empty()).then(|| told.join(" "))
+}
+
+/// Says once, after tools have run, that urgent tickets go first.
+fn reminder(own: &Own<Tickets>, at: &CheckpointSeen) -> Vec<String> {
+    let urgent = own.state.open().any(|ticket| ticket.about.contains("urgent"));
+    if at.boundary == Boundary::AfterWork && urgent {
+        return vec!["An urgent ticket is open: tell the customer when they will hear from us.".to_owned()];
+    }
+    Vec::new()
+}
+
+/// What a ticket is about.
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct Topic {
+    /// What it is about, in a few words.
+    about: String,
+}
+
+struct OpenTicket {
+    prefix: String,
+}
+
+impl Tool for OpenTicket {
+    type Args = Topic;
+    type Needs = (Plugged<Tickets>,);
+
+    fn about(&self) -> About {
+        About::new("ticket_open", "Opens a ticket and gives its number.").transactional()
+    }
+
+    async fn run(&self, (own,): Self::Needs, _: Call, args: Topic) -> Result<Ran, Error> {
+        let mut desk = own.state().await?;
+        let number = format!("{}-{}", self.prefix, desk.tickets.len() + 1);
+        let customer = own.input()?.map(|customer| customer.name);
+        desk.tickets.push(Ticket { number: number.clone(), about: args.about, customer, open: true });
+        own.keep(&desk)?;
+        done(number)
+    }
+}
+
+/// Which ticket.
+#[derive(Deserialize, JsonSchema)]
+#[serde(crate = "outlast::serde")]
+#[schemars(crate = "outlast::schemars")]
+struct Number {
+    /// Its number, like `HELP-1`.
+    number: String,
+}
+
+struct CloseTicket;
+
+impl Tool for CloseTicket {
+    type Args = Number;
+    type Needs = (Plugged<Tickets>,);
+
+    fn about(&self) -> About {
+        About::new("ticket_close", "Closes a ticket.").transactional()
+    }
+
+    async fn run(&self, (own,): Self::Needs, _: Call, args: Number) -> Result<Ran, Error> {
+        let mut desk = own.state().await?;
+        let Some(ticket) = desk.tickets.iter_mut().find(|ticket| ticket.number == args.number) else {
+            return Err(failed(format!("there is no ticket {}", args.number)));
+        };
+        ticket.open = false;
+        own.keep(&desk)?;
+        done(format!("{} is closed", args.number))
+    }
+}

@@ -1,0 +1,155 @@
+//! What the plug-in does in an agent, and what is left of it when the process dies.
+use example_tickets::{Customer, Options, Tickets};
+use outlast::prelude::*;
+use outlast::providers::Rehearsal;
+use outlast::runtime::system::SystemClock;
+use outlast::serde_json::{Value, json};
+use outlast::trial::Trial;
+use outlast::vocab::effect::Outcome;
+use outlast::vocab::hook::Patch;
+use outlast::vocab::record::{Fact, Seq};
+use outlast::{Builder, Kind};
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options { prefix: "HELP".to_owned(), open_most: 2 }
+}
+
+fn ann() -> Customer {
+    Customer { name: "Ann".to_owned() }
+}
+
+fn desk(script: &str) -> Builder {
+    let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
+    Outlast::ephemeral().provider(model).plugin(Tickets, options())
+}
+
+async fn facts(outlast: &Outlast) -> Vec<Fact> {
+    let session = outlast.store().session_by_key("ann".into()).await.unwrap();
+    let records = outlast.store().records(session.id, Seq(0), 1_000).await.unwrap();
+    records.into_iter().map(|record| record.fact).collect()
+}
+
+/// What the plug-in told the model in each call.
+async fn prompts(outlast: &Outlast) -> Vec<String> {
+    let told = |fact| match fact {
+        Fact::Hooked(hooked) => match hooked.patch {
+            Patch::BeforeContext(patch) => patch.system,
+            _ => None,
+        },
+        _ => None,
+    };
+    facts(outlast).await.into_iter().filter_map(told).collect()
+}
+
+#[tokio::test]
+async fn a_ticket_is_kept_with_the_session_and_the_model_is_told() {
+    let script =
+        "turn\ncall ticket_open {\"about\": \"late cake\"}\n---\nsay {{result ticket_open}}\nturn\nsay yes";
+    let outlast = desk(script).start().await.unwrap();
+    let session = outlast.session("ann");
+    let turn = session.send("my cake is late").carry::<Tickets>(&ann()).unwrap().await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "HELP-1");
+    session.send("is it open?").await.unwrap().answer().await.unwrap();
+    assert_eq!(
+        prompts(&outlast).await,
+        [
+            "The customer is Ann.",
+            "The customer is Ann. Open tickets: HELP-1 (late cake).",
+            "Open tickets: HELP-1 (late cake).",
+        ]
+    );
+    let carried = facts(&outlast).await.into_iter().find_map(|fact| match fact {
+        Fact::Accepted(accepted) => accepted.plugins.into_values().next(),
+        _ => None,
+    });
+    assert_eq!(carried, Some(json!({ "name": "Ann" })));
+}
+
+#[tokio::test]
+async fn a_message_joins_the_turn_after_tools_have_run() {
+    let script = "when late\ncall ticket_open {\"about\": \"urgent cake\"}\n---\nsay never\nwhen urgent ticket\nsay today";
+    let outlast = desk(script).start().await.unwrap();
+    let turn = outlast.session("ann").send("my cake is late").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "today");
+    let joined = facts(&outlast).await.into_iter().find_map(|fact| match fact {
+        Fact::Performed(performed) => match performed.outcome {
+            Outcome::Checkpoint(joined) => joined.told.into_iter().next(),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(joined.unwrap().by, "tickets.checkpoint");
+}
+
+#[tokio::test]
+async fn the_hook_of_the_plug_in_sees_its_state() {
+    let open = "call ticket_open {\"about\": \"cake\"}";
+    let script = format!("{open}\n---\n{open}\n---\n{open}\n---\nsay {{{{result 2}}}}");
+    let outlast = desk(&script).start().await.unwrap();
+    let turn = outlast.session("ann").send("cakes").await.unwrap();
+    let answer = turn.answer().await.unwrap();
+    assert!(
+        answer.contains("the hook `tickets.limit` refuses the call: 2 tickets are open already"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_capability_brings_its_tools_where_it_is_switched_on() {
+    let script = "turn\ncall ticket_open {\"about\": \"cake\"}\n---\ncall ticket_close {\"number\": \"HELP-1\"}\n---\nsay {{result ticket_close}}";
+    let off = desk(script).start().await.unwrap();
+    let turn = off.session("ann").send("a cake").await.unwrap();
+    let error = turn.answer().await.unwrap_err();
+    assert_eq!(error.detail(), "line 4 calls `ticket_close`, but the session has only: ticket_open");
+    let on = desk(script).capability("closing").start().await.unwrap();
+    let turn = on.session("ann").send("a cake").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "HELP-1 is closed");
+}
+
+#[tokio::test]
+async fn the_agent_cannot_reach_what_the_plug_in_keeps() {
+    let script = "turn\ncall ticket_open {\"about\": \"cake\"}\n---\ncall value_list {}\ncall value_get {\"name\": \"\\u0001plugin/tickets\"}\n---\nsay {{result 1}} and {{result 2}}";
+    let outlast = desk(script).builtin_tools().start().await.unwrap();
+    let answer = outlast.session("ann").send("a cake").await.unwrap().answer().await.unwrap();
+    assert!(answer.starts_with("[] and error input.invalid"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_before_anything_happens() {
+    async fn refused(builder: Builder) -> Error {
+        match builder.start().await {
+            Ok(_) => panic!("it is refused"),
+            Err(error) => error,
+        }
+    }
+    let set_up = |options: Value| Outlast::ephemeral().plugin(Tickets, options);
+    let error = refused(set_up(json!({ "prefix": "HELP" }))).await;
+    assert_eq!(
+        error.to_string(),
+        "plugin.invalid: the options of the plug-in `tickets` do not fit it: missing field `open_most`"
+    );
+    assert_eq!(refused(set_up(json!({ "prefix": "", "open_most": 1 }))).await.kind(), Kind::ConfigInvalid);
+    assert_eq!(refused(desk("say hi").plugin(Tickets, options())).await.kind(), Kind::ConfigInvalid);
+    let error = refused(desk("say hi").capability("flying")).await;
+    assert_eq!(
+        error.to_string(),
+        "plugin.unknown: no plug-in brings the capability `flying`; there are: closing"
+    );
+
+    let without = Outlast::ephemeral().start().await.unwrap();
+    let sending = without.session("ann").send("hi").carry::<Tickets>(&ann()).unwrap();
+    assert_eq!(sending.await.err().unwrap().kind(), Kind::PluginUnknown);
+}
+
+#[tokio::test]
+async fn a_ticket_is_opened_once_wherever_the_process_dies() {
+    let report = Trial::new(|_| (), |outlast, ()| outlast.plugin(Tickets, options()).capability("closing"))
+        .script("when late\ncall ticket_open {\"about\": \"urgent cake\"}\n---\nsay never\nwhen urgent ticket\nsay today")
+        .say("my cake is late")
+        .invariant(|seen, ()| assert_eq!(seen.answer(), "today"))
+        .kill_every_effect()
+        .await
+        .unwrap();
+    report.assert_kept();
+}
