@@ -7,6 +7,7 @@ use outlast::runtime::drive::{Turn, TurnInput, drive};
 use outlast::runtime::inline::Inline;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
+use outlast::vocab::label::Labels;
 use outlast::{Error, Limits, SessionId, TurnId};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -57,7 +58,9 @@ impl Bench {
 
     async fn turn(&self) -> Result<(), Error> {
         let (_canceller, wish) = cancel();
+        let labels = Labels::default();
         let turn = Turn {
+            labels: &labels,
             world: &self.world,
             outfit: &self.outfit,
             caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },

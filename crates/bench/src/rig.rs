@@ -7,6 +7,7 @@ use outlast::service::{Completion, Services};
 use outlast::store::{Store, Target};
 use outlast::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast::vocab::budget::Budgets;
+use outlast::vocab::label::Guard;
 use outlast::vocab::package::Package;
 use outlast::vocab::policy::Policy;
 use outlast::vocab::record::End;
@@ -125,6 +126,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
         policy: Policy::default(),
+        guard: Guard::default(),
         budgets: Budgets::default(),
         hooks: Vec::new(),
     })

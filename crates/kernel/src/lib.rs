@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod conversation;
+pub mod label;
 pub mod policy;
 pub mod replay;
 pub mod reply;

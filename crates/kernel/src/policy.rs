@@ -1,12 +1,19 @@
 //! Finds the rule that decides a call. Pure: the same rules and the same call give the same decision.
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{Comparison, Decision, Policy, Rule, Test};
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
 /// The first rule that fits, if one does.
-pub fn judge<'p>(policy: &'p Policy, tool: &ToolName, arguments: &Value) -> Option<&'p Rule> {
-    policy.rules.iter().find(|rule| fits(rule, tool, arguments))
+pub fn judge<'p>(
+    policy: &'p Policy,
+    tool: &ToolName,
+    arguments: &Value,
+    labels: &Labels,
+) -> Option<&'p Rule> {
+    let meant = |rule: &&Rule| rule.untrusted.is_none_or(|untrusted| untrusted != labels.is_empty());
+    policy.rules.iter().filter(meant).find(|rule| fits(rule, tool, arguments))
 }
 
 fn fits(rule: &Rule, tool: &ToolName, arguments: &Value) -> bool {
@@ -53,11 +60,12 @@ fn like(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outlast_vocab::label::Source;
     use serde_json::json;
 
     fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: Decision) -> Rule {
         let tests = tests.into_iter().map(|(path, is)| Test { path: path.to_owned(), is }).collect();
-        Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests, then }
+        Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests, untrusted: None, then }
     }
 
     fn deny() -> Decision {
@@ -66,7 +74,8 @@ mod tests {
 
     #[track_caller]
     fn check(policy: &Policy, tool: &str, arguments: &Value, want: Option<&str>) {
-        let found = judge(policy, &tool.parse().unwrap(), arguments).map(|rule| rule.id.as_str());
+        let found =
+            judge(policy, &tool.parse().unwrap(), arguments, &Labels::default()).map(|rule| rule.id.as_str());
         assert_eq!(found, want, "{tool} {arguments}");
     }
 
@@ -103,6 +112,17 @@ mod tests {
         let exact = Policy { rules: vec![rule("r", "pay", vec![("/n", Comparison::Over(bound))], deny())] };
         check(&exact, "pay", &json!({ "n": 9_007_199_254_740_993_u64 }), None);
         check(&exact, "pay", &json!({ "n": 9_007_199_254_740_994_u64 }), Some("r"));
+    }
+
+    #[test]
+    fn a_rule_can_be_for_what_untrusted_text_may_have_asked_for() {
+        let only = |untrusted, id| Rule { untrusted: Some(untrusted), ..rule(id, "*", vec![], deny()) };
+        let policy = Policy { rules: vec![only(true, "tainted"), only(false, "clean")] };
+        let found = |labels: &Labels| {
+            judge(&policy, &"pay".parse().unwrap(), &json!({}), labels).map(|rule| rule.id.to_string())
+        };
+        assert_eq!(found(&Labels::default()).as_deref(), Some("clean"));
+        assert_eq!(found(&Labels::from_iter([Source::Attachment])).as_deref(), Some("tainted"));
     }
 
     #[test]

@@ -410,6 +410,7 @@ fn brief(value: &Value) -> String {
 mod tests {
     use super::*;
     use outlast_vocab::effect::{DurableStep, Sleep, Slept, StepOutcome};
+    use outlast_vocab::label::Labels;
     use outlast_vocab::message::{Arguments, ToolResult, ToolUse};
     use outlast_vocab::record::{Answered, Reclaimed};
     use outlast_vocab::tool::EffectClass;
@@ -439,6 +440,7 @@ mod tests {
             arguments: json!({}),
             payload: None,
             ruling: None,
+            labels: Labels::default(),
         }
     }
 

@@ -247,6 +247,14 @@ impl RunTools {
         self.slots.iter().map(|slot| (&slot.call, slot.refused.as_ref()))
     }
 
+    /// What the model had read when it asked for the calls, of this turn; nothing if it did not ask for them.
+    pub fn read(&self) -> &[Message] {
+        match &self.then {
+            Then::GoOn(machine) => &machine.messages,
+            Then::Abort { .. } => &[],
+        }
+    }
+
     /// The model call that follows when every call has its result, and the messages before these; none if none follows.
     pub fn next_model(&self) -> Option<(ReplayKey, &[Message])> {
         let Then::GoOn(machine) = &self.then else { return None };

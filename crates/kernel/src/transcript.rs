@@ -207,6 +207,7 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
     use outlast_vocab::effect::{AwaitEvent, Joined, JoinedInput, Reply, StopReason, ToolBatch, Usage};
+    use outlast_vocab::label::Labels;
     use outlast_vocab::message::{Arguments, Part};
     use outlast_vocab::record::{Accepted, Answered, Delivery, Settled};
     use outlast_vocab::tool::{EffectClass, PreparedCall};
@@ -259,6 +260,7 @@ mod tests {
                 arguments: json!({}),
                 payload: None,
                 ruling: None,
+                labels: Labels::default(),
             }),
         };
         let command = ToolBatch { calls: calls.iter().map(call).collect() }.into();

@@ -21,6 +21,7 @@ use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
 use outlast_vocab::access::{Access, Principal, Reach};
 use outlast_vocab::budget::Budgets;
+use outlast_vocab::label::Guard;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
@@ -56,6 +57,7 @@ pub struct Builder {
     model: String,
     system: String,
     policy: Policy,
+    guard: Guard,
     budgets: Budgets,
     limits: Limits,
     clock: Arc<dyn Clock>,
@@ -176,6 +178,7 @@ impl Builder {
             model: "rehearsal/agent".to_owned(),
             system: SYSTEM.to_owned(),
             policy: Policy::default(),
+            guard: Guard::default(),
             budgets: Budgets::default(),
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
@@ -233,6 +236,13 @@ impl Builder {
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// What becomes of calls that untrusted text may have asked for (R11.4).
+    #[must_use]
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -454,6 +464,7 @@ impl Builder {
             tools: names,
             model_calls: self.limits.model_calls,
             policy: self.policy,
+            guard: self.guard,
             budgets: self.budgets,
             hooks: plugged.uses(&self.hooks),
         };

@@ -126,6 +126,8 @@ pub struct About {
     output: Option<Value>,
     undo: Option<String>,
     price: Option<Cost>,
+    trusted: bool,
+    sinks: Option<Vec<String>>,
 }
 
 impl About {
@@ -143,6 +145,8 @@ impl About {
             output: None,
             undo: None,
             price: None,
+            trusted: false,
+            sinks: None,
         }
     }
 
@@ -209,6 +213,21 @@ impl About {
         self
     }
 
+    /// What it gives may be trusted: nobody outside has a say in it.
+    #[must_use]
+    pub fn trusted(mut self) -> Self {
+        self.trusted = true;
+        self
+    }
+
+    /// These arguments matter, as JSON pointers: who, what, how much, where. The others are free text. Without a word on it all of
+    /// them matter, if a call changes the world.
+    #[must_use]
+    pub fn sinks(mut self, sinks: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.sinks = Some(sinks.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// One call costs this, for budgets.
     #[must_use]
     pub fn price(mut self, price: Cost) -> Self {
@@ -242,6 +261,8 @@ impl About {
             approval: self.approval,
             undo: self.undo.map(ToolName::try_from).transpose()?,
             price: self.price,
+            trusted: self.trusted,
+            sinks: self.sinks,
         })
     }
 }

@@ -5,6 +5,7 @@
 mod agent;
 mod cue;
 mod draft;
+mod obedient;
 pub mod script;
 #[cfg(test)]
 mod stage;
@@ -40,7 +41,8 @@ enum Part {
 }
 
 impl Rehearsal {
-    /// Follows rules: uses the built-in tools when asked, says what it is otherwise. Speaks a word every 15 ms.
+    /// Follows rules: uses the built-in tools when asked, says what it is otherwise. Speaks a word every 15 ms. Under the name
+    /// `rehearsal/obedient` it does whatever it reads instead, to try how an agent is guarded.
     pub fn agent(clock: Arc<dyn Clock>) -> Self {
         Self { part: Part::Agent, clock, pace: PACE, window_bytes: WINDOW_BYTES }
     }
@@ -73,6 +75,7 @@ impl ModelProvider for Rehearsal {
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let cues = match &self.part {
+            Part::Agent if request.call.model.as_str() == obedient::NAME => obedient::reply(request),
             Part::Agent => agent::reply(request),
             Part::Script(script) => script.reply(request).unwrap_or_else(|error| vec![Cue::Fail(error)]),
         };

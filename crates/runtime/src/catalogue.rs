@@ -4,6 +4,7 @@ use crate::projection::Held;
 use jsonschema::Validator;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
+use outlast_vocab::label::Labels;
 use outlast_vocab::limits::{self, Limits};
 use outlast_vocab::message::{Arguments, ToolName, ToolUse};
 use outlast_vocab::policy::{Decision, Ruling};
@@ -41,6 +42,19 @@ pub struct Caller {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
+}
+
+/// A call as it was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedFor<'a> {
+    /// Where.
+    pub(crate) caller: Caller,
+    /// At which place of the turn.
+    pub(crate) key: &'a ReplayKey,
+    /// What.
+    pub(crate) ask: &'a ToolUse,
+    /// The untrusted sources that may have asked for it.
+    pub(crate) labels: &'a Labels,
 }
 
 impl Catalogue {
@@ -84,14 +98,13 @@ impl Catalogue {
     /// shown; a tool outside of it does not exist for the model (R6.12).
     pub(crate) async fn prepare(
         &self,
-        caller: Caller,
+        asked: AskedFor<'_>,
         held: &Held,
-        key: &ReplayKey,
-        ask: &ToolUse,
         outfit: &Outfit,
         limits: &Limits,
     ) -> BatchCall {
-        match self.check(held, ask, outfit, limits).await {
+        let AskedFor { caller, key, ask, labels } = asked;
+        match self.check(held, (ask, labels), outfit, limits).await {
             Ok(Checked { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
@@ -100,6 +113,7 @@ impl Catalogue {
                 arguments,
                 payload,
                 ruling,
+                labels: labels.clone(),
             }),
             Err(error) => BatchCall::Refused(RefusedCall {
                 model_id: ask.id.clone(),
@@ -119,7 +133,7 @@ impl Catalogue {
     async fn check(
         &self,
         held: &Held,
-        ask: &ToolUse,
+        (ask, labels): (&ToolUse, &Labels),
         outfit: &Outfit,
         limits: &Limits,
     ) -> Result<Checked, Error> {
@@ -134,7 +148,7 @@ impl Catalogue {
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
         let whole = held.project(arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
-        let ruling = outfit.judge(&ask.tool, &whole)?;
+        let ruling = outfit.judge(&ask.tool, &whole, labels)?;
         let arguments = match ruling.as_ref().map(|ruling| &ruling.decision) {
             Some(Decision::Modify { set }) => changed(arguments, set),
             _ => arguments.clone(),

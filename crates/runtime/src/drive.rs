@@ -7,10 +7,12 @@ use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
 use crate::{model, output, tools, undo};
+use outlast_kernel::label::of_messages;
 use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
 use outlast_vocab::effect::Joined;
 use outlast_vocab::event::{Live, LiveKind};
-use outlast_vocab::message::Part;
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Message, Part};
 use outlast_vocab::record::End;
 use outlast_vocab::{At, Error, Failure};
 use serde_json::Value;
@@ -29,6 +31,8 @@ pub struct Turn<'a> {
     pub index: u32,
     /// The number of the lease it is driven under, which grows with every claim; 1 where nobody claims.
     pub lease: u64,
+    /// The untrusted sources of what was said before it; nothing where no labels are kept.
+    pub labels: &'a Labels,
     /// The wish that it stops.
     pub cancel: Cancel,
     /// Whether the worker shuts down; the turn is handed back at the next model call then (R4.4).
@@ -46,6 +50,16 @@ impl Turn<'_> {
         let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
         let attachments = host.store().map(|store| self.world.attachments(store));
         Held { attachments, session, bytes }
+    }
+
+    /// The labels of what the model asks for after it has read these messages of this turn (R11.4).
+    pub(crate) fn labels_after(&self, read: &[Message]) -> Labels {
+        if self.outfit.package.guard.is_open() || read.is_empty() {
+            return Labels::default();
+        }
+        let mut labels = of_messages(read, &self.outfit.contracts);
+        labels.extend(self.labels.clone());
+        labels
     }
 
     /// Tells those who watch the session.

@@ -15,6 +15,7 @@ use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, 
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{
     Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Seq, Shorter, Started,
@@ -84,6 +85,8 @@ pub struct Opening {
     pub first: Seq,
     /// The books, where something is counted.
     pub(crate) meter: Option<Meter>,
+    /// The untrusted sources of what was said before the turn, where labels are kept.
+    pub labels: Option<Labels>,
 }
 
 impl Journaled {
@@ -102,11 +105,18 @@ impl Journaled {
             recent,
             first,
             meter,
+            labels,
         } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let begin = (!resumed).then(|| Begin {
-            started: Started { kernel: outlast_kernel::VERSION, package: outfit.fingerprint, head, parent },
+            started: Started {
+                kernel: outlast_kernel::VERSION,
+                package: outfit.fingerprint,
+                head,
+                parent,
+                labels,
+            },
             outfit: outfit.clone(),
         });
         let place = history.last_node();

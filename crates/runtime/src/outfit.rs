@@ -7,13 +7,15 @@ use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::meter::told_of;
 use crate::plugins::Plugins;
+use outlast_kernel::label::{guard, is_sink};
 use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
-use outlast_vocab::message::{ModelName, ToolName};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{ModelName, RuleId, ToolName};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, Ruling, approved_form};
 use outlast_vocab::tool::{Contract, PreparedCall};
@@ -21,6 +23,9 @@ use outlast_vocab::{Error, Hash, Kind, Limits, canon};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What decides where no rule does: the name under which it stands in records.
+const GUARD: &str = "guard";
 
 /// The outside world as this process reaches it. Built once at start-up.
 pub struct World {
@@ -185,10 +190,25 @@ impl Outfit {
 
     /// What the policy decides of a call: nothing where no rule fits, an error where a rule forbids it. The only way to a call
     /// leads through here (R11.1).
-    pub(crate) fn judge(&self, tool: &ToolName, arguments: &Value) -> Result<Option<Ruling>, Error> {
-        let Some(Rule { id, then, .. }) = judge(&self.package.policy, tool, arguments) else {
-            return Ok(None);
-        };
+    pub(crate) fn judge(
+        &self,
+        tool: &ToolName,
+        arguments: &Value,
+        labels: &Labels,
+    ) -> Result<Option<Ruling>, Error> {
+        let rule = judge(&self.package.policy, tool, arguments, labels);
+        if let Some(decision) = self.guarded(tool, arguments, labels, rule) {
+            return match decision {
+                Decision::Deny { reason } => {
+                    Err(Error::new(Kind::PolicyDenied, format!("{reason}; it comes from {labels}")))
+                }
+                decision => {
+                    let rule = RuleId::try_from(GUARD.to_owned())?;
+                    Ok(Some(Ruling { rule, policy: self.policy, decision }))
+                }
+            };
+        }
+        let Some(Rule { id, then, .. }) = rule else { return Ok(None) };
         match then {
             Decision::Deny { reason } => {
                 Err(Error::new(Kind::PolicyDenied, format!("the rule `{id}` forbids it: {reason}")))
@@ -202,9 +222,31 @@ impl Outfit {
         }
     }
 
+    /// Whether what a tool gives may be trusted.
+    pub(crate) fn trusts(&self, tool: &ToolName) -> bool {
+        self.contracts.iter().any(|contract| contract.name == *tool && contract.trusted)
+    }
+
+    /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
+    /// them.
+    fn guarded(
+        &self,
+        tool: &ToolName,
+        arguments: &Value,
+        labels: &Labels,
+        rule: Option<&Rule>,
+    ) -> Option<Decision> {
+        if labels.is_empty() || rule.is_some_and(|rule| rule.untrusted == Some(true)) {
+            return None;
+        }
+        let contract = self.contracts.iter().find(|contract| contract.name == *tool)?;
+        let sink = is_sink(contract, arguments);
+        sink.then(|| guard(self.package.guard, rule.map(|rule| &rule.then))).flatten()
+    }
+
     /// The form in which somebody approves a call: what runs later must have it too.
     pub(crate) fn form(&self, call: &PreparedCall, definition: &Contract) -> Hash {
-        approved_form(&call.tool, canon::fingerprint(definition), &call.arguments, self.policy)
+        approved_form(call, canon::fingerprint(definition), self.policy)
     }
 
     /// Bytes that the model is told besides the conversation.

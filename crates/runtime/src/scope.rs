@@ -26,6 +26,7 @@ use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{AwaitEvent, DirectCall, DurableStep, Effect, Reply, Sleep, Slept, StepOutcome};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::id::AttachmentId;
+use outlast_vocab::label::Labels;
 use outlast_vocab::limits;
 use outlast_vocab::message::{ModelName, PluginName, ToolName};
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
@@ -71,6 +72,10 @@ pub(crate) struct Scope {
     /// Whether what it uses is counted.
     pub(crate) metered: bool,
     pub(crate) class: EffectClass,
+    /// Whether what it gives may be trusted.
+    pub(crate) trusted: bool,
+    /// The untrusted sources that may have asked for the call.
+    pub(crate) labels: Labels,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
     pub(crate) to_driver: mpsc::Sender<FromCall>,
@@ -98,6 +103,8 @@ pub(crate) struct Used {
     files: Vec<Upload>,
     /// What was used of what was reserved.
     settled: Vec<Settlement>,
+    /// The tools that are not trusted, of those it ran.
+    read: Labels,
     holds_still: bool,
     /// What was answered in this drive; it stays answered when the call is tried again.
     answered: History,

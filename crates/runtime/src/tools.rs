@@ -1,6 +1,7 @@
 //! Runs the tools of a reply: what is answered is not run again, what was interrupted is ruled on, the rest runs in
 //! parallel as far as it may (R6.5, R6.6).
 use crate::call::perform;
+use crate::catalogue::AskedFor;
 use crate::drive::Turn;
 use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
@@ -182,6 +183,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;
     }
+    let labels = turn.labels_after(batch.read());
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
@@ -191,7 +193,11 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
             Some(failure) => refused_call(ask, failure),
             None => {
                 match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
-                    Ok(ask) => tools.prepare(turn.caller, held, &key, &ask, turn.outfit, limits).await,
+                    Ok(ask) => {
+                        let (caller, labels) = (turn.caller, &labels);
+                        let asked = AskedFor { caller, key: &key, ask: &ask, labels };
+                        tools.prepare(asked, held, turn.outfit, limits).await
+                    }
                     Err(error) => refused_call(ask, Failure::from(&error)),
                 }
             }
@@ -567,6 +573,10 @@ fn start<'a, H: Host>(
     host: &H,
     to_driver: &mpsc::Sender<FromCall>,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<Came, Error>> + Send + 'a>> {
+    let call = match &slot.state {
+        State::Run(call, _) | State::Pending(call) => Some(call),
+        State::Settled(_) => None,
+    };
     let scope = Arc::new(Scope {
         world: turn.world.clone(),
         tier: host.tier(),
@@ -580,6 +590,8 @@ fn start<'a, H: Host>(
         lease: turn.lease,
         metered: host.is_metered(),
         class: slot.class,
+        trusted: call.and_then(|call| contract(turn, call)).is_some_and(|contract| contract.trusted),
+        labels: call.map(|call| call.labels.clone()).unwrap_or_default(),
         child: index,
         key: slot.key.clone(),
         to_driver: to_driver.clone(),

@@ -18,6 +18,7 @@ use crate::output::check_schema;
 use crate::plugins::Plugins;
 use crate::recent::Recent;
 use crate::tasks::Tasks;
+use outlast_kernel::label::of_turn;
 use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
@@ -34,10 +35,11 @@ use outlast_ports::tool::ToolProvider;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Name, Part, PluginName, json_size};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Approval;
-use outlast_vocab::record::{self, Delivery, End, Record, Seq};
+use outlast_vocab::record::{self, Delivery, End, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
     Class, Error, Failure, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
@@ -663,6 +665,7 @@ impl Drive<'_> {
                 recent: self.inner.recent.clone(),
                 first,
                 meter: Meter::of(outfit, &self.inner.world, held.as_ref(), index),
+                labels: None,
             };
             let driven = self.once(records, index, claims, &lease, &opening).await;
             let error = match driven {
@@ -722,10 +725,17 @@ impl Drive<'_> {
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
         let outfit = self.outfit(pinned).await?;
-        let mut host = Journaled::open(opening(history, &outfit), &outfit);
+        let opening = opening(history, &outfit);
+        let labels = match opening.history.started() {
+            Some(started) => started.labels.clone(),
+            None => self.labels(&outfit, opening.parent).await?,
+        };
+        let inherited = labels.clone().unwrap_or_default();
+        let mut host = Journaled::open(Opening { labels, ..opening }, &outfit);
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
+            labels: &inherited,
             caller: Caller { session: lease.session, turn: lease.turn },
             index,
             lease: lease.fence.0,
@@ -734,6 +744,22 @@ impl Drive<'_> {
         };
         let driven = drive(&turn, input, &mut host).await?;
         Ok(self.observed(&outfit, lease, index, driven))
+    }
+
+    /// The untrusted sources of what was said up to a message; nothing where no labels are kept.
+    async fn labels(&self, outfit: &Outfit, parent: Option<NodeRef>) -> Result<Option<Labels>, Error> {
+        if outfit.package.guard.is_open() {
+            return Ok(None);
+        }
+        let Some(parent) = parent else { return Ok(Some(Labels::default())) };
+        // The turn of the message has those of all turns before it in its first record.
+        let before = self.inner.store.history(parent, 1).await?;
+        let Some(turn) = before.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn)
+        else {
+            return Ok(Some(Labels::from_iter([Source::Before])));
+        };
+        let records = self.inner.store.turn_records(turn).await?;
+        Ok(Some(of_turn(&records, &outfit.contracts)))
     }
 
     /// Lets hooks look at a turn that is over.

@@ -12,6 +12,7 @@ use outlast_ports::tool::ToolProvider;
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{HandWriter, Machine, Options, Sqlite};
 use outlast_vocab::budget::Budgets;
+use outlast_vocab::label::Guard;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Limits, WorkerId};
@@ -126,6 +127,7 @@ impl Life {
                 tools: manifests.map(|manifest| manifest.name).collect(),
                 model_calls: origin.limits.model_calls,
                 policy: Policy { rules: vec![tools::guard()?] },
+                guard: Guard::default(),
                 budgets: Budgets::default(),
                 hooks: Vec::new(),
             },

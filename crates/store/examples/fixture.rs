@@ -100,7 +100,13 @@ fn commit(lease: Lease, facts: Vec<Fact>, then: Then) -> Commit {
 }
 
 fn started() -> Fact {
-    Fact::Started(Started { kernel: 1, package: Hash::of(b"package"), head: MAIN.to_owned(), parent: None })
+    Fact::Started(Started {
+        kernel: 1,
+        package: Hash::of(b"package"),
+        head: MAIN.to_owned(),
+        parent: None,
+        labels: None,
+    })
 }
 
 fn reply(text: &str) -> Fact {

@@ -49,7 +49,7 @@ impl Tool for AskUser {
         let description = "Asks the user and waits for the answer, however long it takes. For decisions that are the \
              user's and that cannot be found out otherwise.";
         // Asked twice, the question has the same key twice.
-        About::new(ASK_USER, description).idempotent().durable()
+        About::new(ASK_USER, description).idempotent().durable().trusted().sinks([""; 0])
     }
 
     async fn run(&self, (): (), _: Call, args: Question) -> Result<Ran, Error> {

@@ -24,7 +24,7 @@ impl Tool for Calculator {
 
     fn about(&self) -> About {
         let description = "Works out an arithmetic expression exactly: + - * / % ^, parentheses, decimals.";
-        About::new("calculator", description).pure()
+        About::new("calculator", description).pure().trusted()
     }
 
     async fn run(&self, (): (), _: Call, args: CalculatorArgs) -> Result<Ran, Error> {

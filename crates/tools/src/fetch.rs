@@ -32,7 +32,7 @@ impl Tool for Fetch {
     fn about(&self) -> About {
         let description =
             "Reads a page of the web: its text, its status, and where it was in the end. Only GET.";
-        About::new("fetch", description).pure().attempts(2, Duration::from_millis(500))
+        About::new("fetch", description).pure().sinks(["/url"]).attempts(2, Duration::from_millis(500))
     }
 
     async fn run(&self, egress: Service<Egress>, _: Call, args: FetchArgs) -> Result<Ran, Error> {

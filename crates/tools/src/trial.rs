@@ -9,6 +9,7 @@ use outlast_ports::tool::{Call, Ran, ToolProvider, Toolbox};
 use outlast_ports::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::id::AttachmentId;
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, PluginName, ToolName};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{CompletionKey, Resolution};
@@ -62,7 +63,16 @@ impl Trial {
         let tool = tool.parse().unwrap();
         let class = self.toolbox.contract(&tool).unwrap().class;
         let model_id = "call_0".parse().unwrap();
-        let prepared = PreparedCall { id, model_id, tool, class, arguments, payload: None, ruling: None };
+        let prepared = PreparedCall {
+            id,
+            model_id,
+            tool,
+            class,
+            arguments,
+            payload: None,
+            ruling: None,
+            labels: Labels::default(),
+        };
         let call = Call { id, session, turn, attempt: 1, attempts: 1, payload: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.toolbox.execute(&prepared, call, self.scope.clone()))? {

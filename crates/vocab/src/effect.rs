@@ -502,7 +502,7 @@ pub enum ProcessRequest {
 #[serde(rename_all = "snake_case")]
 pub enum ProcessWork {
     /// A tool.
-    Tool(PreparedCall),
+    Tool(Box<PreparedCall>),
     /// Code.
     Code(ExecCode),
     /// A turn of another agent.

@@ -17,6 +17,7 @@ pub mod hash;
 pub mod hook;
 pub mod id;
 pub mod key;
+pub mod label;
 pub mod limits;
 pub mod message;
 pub mod package;

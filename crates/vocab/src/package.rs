@@ -4,6 +4,7 @@
 //! replayed.
 use crate::budget::Budgets;
 use crate::hook::HookUse;
+use crate::label::Guard;
 use crate::message::{ModelName, ToolName};
 use crate::policy::Policy;
 use crate::tool::Contract;
@@ -25,6 +26,9 @@ pub struct Package {
     /// What its calls may do.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
+    /// What it does with calls that untrusted text may have asked for.
+    #[serde(default, skip_serializing_if = "Guard::is_open")]
+    pub guard: Guard,
     /// What its turns may use.
     #[serde(default, skip_serializing_if = "Budgets::is_empty")]
     pub budgets: Budgets,

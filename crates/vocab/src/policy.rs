@@ -1,5 +1,6 @@
 //! Policy as data: rules, what they decide, and what a record keeps of a decision (R11.1, R11.2).
-use crate::message::{RuleId, ToolName};
+use crate::message::RuleId;
+use crate::tool::PreparedCall;
 use crate::{Hash, canon};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -37,6 +38,9 @@ pub struct Rule {
     /// What must be true of the arguments, all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<Test>,
+    /// Whether it is only for calls that untrusted text may have asked for, or only for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untrusted: Option<bool>,
     /// What it decides.
     pub then: Decision,
 }
@@ -155,7 +159,11 @@ pub enum Verdict {
     },
 }
 
-/// The fingerprint of what is approved: the tool as it is defined, the arguments, and the policy that asked.
-pub fn approved_form(tool: &ToolName, definition: Hash, arguments: &Value, policy: Hash) -> Hash {
-    canon::fingerprint(&(tool, definition, arguments, policy))
+/// The fingerprint of what is approved: the tool as it is defined, the arguments, their labels, and the policy that asked.
+pub fn approved_form(call: &PreparedCall, definition: Hash, policy: Hash) -> Hash {
+    let PreparedCall { tool, arguments, labels, .. } = call;
+    if labels.is_empty() {
+        return canon::fingerprint(&(tool, definition, arguments, policy));
+    }
+    canon::fingerprint(&(tool, definition, arguments, policy, labels))
 }

@@ -8,6 +8,7 @@ use crate::error::Failure;
 use crate::hook::Patch;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
+use crate::label::Labels;
 use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
 use crate::tool::Undo;
 use crate::wait::{Resolution, Wait};
@@ -223,6 +224,9 @@ pub struct Started {
     /// The message it follows; none in an empty session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<NodeRef>,
+    /// The untrusted sources of what was said before it, where labels are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Labels>,
 }
 
 /// An effect that is about to be performed.

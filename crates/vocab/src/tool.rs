@@ -2,6 +2,7 @@
 use crate::Hash;
 use crate::cost::Cost;
 use crate::id::CallId;
+use crate::label::Labels;
 use crate::message::{ModelCallId, ToolName};
 use crate::policy::{Decision, Ruling};
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,13 @@ pub struct Contract {
     /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<ToolName>,
+    /// Whether what it gives may be trusted: nobody outside has a say in it (R11.4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted: bool,
+    /// JSON pointers to the arguments that matter: who, what, how much, where. Without it all of them do, if a call changes the
+    /// world.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sinks: Option<Vec<String>>,
     /// What one call costs, for budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Cost>,
@@ -145,6 +153,8 @@ impl Contract {
             durable: false,
             approval: false,
             undo: None,
+            trusted: false,
+            sinks: None,
             price: None,
         }
     }
@@ -180,6 +190,9 @@ pub struct PreparedCall {
     /// What the policy decided of it, where a rule fits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
+    /// The untrusted sources that may have asked for it, where labels are kept.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl PreparedCall {

@@ -15,6 +15,7 @@ use outlast::tools::sandbox::Walls;
 use outlast::tools::shell::Shell;
 use outlast::vocab::budget::Budgets;
 use outlast::vocab::cost::Cost;
+use outlast::vocab::label::Guard;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::policy::{Policy, Rule};
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
@@ -63,6 +64,8 @@ struct AgentTable {
     tools: Vec<Spanned<ToolTable>>,
     #[serde(default)]
     rules: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    guard: Guard,
     budget: Option<Spanned<BudgetTable>>,
     #[serde(default)]
     hooks: Vec<Spanned<HookTable>>,
@@ -219,6 +222,9 @@ struct ToolTable {
     undo: Option<ToolName>,
     price: Option<Cost>,
     #[serde(default)]
+    trusted: bool,
+    sinks: Option<Vec<String>>,
+    #[serde(default)]
     env: Vec<String>,
 }
 
@@ -288,7 +294,11 @@ impl AgentFile {
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { name, system, model_calls, builtin, files, fetch, shell, .. } = &self.agent;
-        let mut builder = builder.agent(name).policy(self.policy.clone()).budgets(self.budgets.clone());
+        let mut builder = builder
+            .agent(name)
+            .policy(self.policy.clone())
+            .budgets(self.budgets.clone())
+            .guard(self.agent.guard);
         if let Some(system) = system {
             builder = builder.system(system);
         }
@@ -455,6 +465,8 @@ impl ToolTable {
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
             undo: self.undo.clone(),
             price: self.price,
+            trusted: self.trusted,
+            sinks: self.sinks.clone(),
             ..Contract::new(
                 self.name.clone(),
                 self.description.clone(),

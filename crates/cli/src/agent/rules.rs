@@ -15,6 +15,7 @@ pub(super) struct RuleTable {
     tool: Option<String>,
     #[serde(default, rename = "where")]
     tests: Vec<TestTable>,
+    untrusted: Option<bool>,
     then: Then,
     reason: Option<String>,
     who: Option<Vec<String>>,
@@ -56,7 +57,7 @@ impl RuleTable {
         let tests = tests.map_err(|what| format!("rule `{name}`: {what}"))?;
         let then = self.decision().map_err(|what| format!("rule `{name}`: {what}"))?;
         let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
-        Ok(Rule { id: name.clone(), tool, tests, then })
+        Ok(Rule { id: name.clone(), tool, tests, untrusted: self.untrusted, then })
     }
 
     fn decision(&self) -> Result<Decision, String> {

@@ -106,8 +106,14 @@ fn shown(question: &Question) -> String {
     let rule = call.ruling.as_ref().map(|ruling| ruling.rule.as_str()).unwrap_or_default();
     let who = if ask.who.is_empty() { "anybody".to_owned() } else { ask.who.join(" or ") };
     let until = wait.deadline.map(|at| format!(" until {}", words::when(at))).unwrap_or_default();
+    let labels = &call.labels;
+    let labels = if labels.is_empty() {
+        String::new()
+    } else {
+        format!("\n  untrusted text may have asked for it: {labels}")
+    };
     format!(
-        "{id}\n  {} {}\n  asked {} in {session}, {turn}; rule `{rule}` wants {who}{until}",
+        "{id}\n  {} {}{labels}\n  asked {} in {session}, {turn}; rule `{rule}` wants {who}{until}",
         call.tool,
         call.arguments,
         words::when(*since),

@@ -116,6 +116,7 @@ fn claimed(records: &[Record]) -> Vec<Claimed> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use outlast_vocab::label::Labels;
     use outlast_vocab::message::{Part, ToolResult, ToolUse};
     use outlast_vocab::tool::EffectClass;
     use outlast_vocab::{Failure, Kind};
@@ -152,6 +153,7 @@ pub(super) mod tests {
                     arguments: Value::Null,
                     payload: None,
                     ruling: None,
+                    labels: Labels::default(),
                 },
                 parked: 0,
             }],

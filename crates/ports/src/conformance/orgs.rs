@@ -90,6 +90,7 @@ impl Houses<'_> {
             package: Hash::of(&package),
             head: MAIN.to_owned(),
             parent: None,
+            labels: None,
         });
         let values = vec![ValueWrite { name: "note".to_owned(), value: Some(json!("kept")) }];
         let then = Then::End(answer("bye"));

@@ -6,6 +6,7 @@ use outlast_vocab::effect::{
     Reply, StopReason, ToolBatch, ToolChoice, ToolOutcome, Usage,
 };
 use outlast_vocab::id::{CallId, SessionId, TurnId};
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelCallId, ModelName, Part, ToolName, ToolResult};
 use outlast_vocab::record::{
     Answered, Asked, ClaimRef, Delivery, End, Fact, NodeRef, Performed, Reclaimed, Record, Seq, Started,
@@ -257,7 +258,13 @@ pub(super) fn answer(text: &str) -> End {
 
 /// The beginning of a turn's work.
 pub(super) fn started() -> Fact {
-    Fact::Started(Started { kernel: 1, package: Hash::of(b"package"), head: MAIN.to_owned(), parent: None })
+    Fact::Started(Started {
+        kernel: 1,
+        package: Hash::of(b"package"),
+        head: MAIN.to_owned(),
+        parent: None,
+        labels: None,
+    })
 }
 
 /// A model's reply: a message.
@@ -306,6 +313,7 @@ pub(super) fn call(tool: &str) -> PreparedCall {
         arguments: json!({ "to": "you" }),
         payload: None,
         ruling: None,
+        labels: Labels::default(),
     }
 }
 

@@ -68,7 +68,7 @@ impl Scope {
         let held = self.held();
         let whole = held.project(arguments, &definition.input).await?;
         self.world.tools.takes(&call.tool, &whole)?;
-        match self.outfit.judge(&call.tool, &whole)?.map(|ruling| ruling.decision) {
+        match self.outfit.judge(&call.tool, &whole, &call.labels)?.map(|ruling| ruling.decision) {
             None | Some(Decision::Allow | Decision::Ask(_)) => {}
             Some(_) => return Err(denied("the edited call falls under another rule".to_owned())),
         }

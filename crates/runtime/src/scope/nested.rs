@@ -1,6 +1,6 @@
 //! Calls of other tools by a running call.
 use super::{Scope, Written, call};
-use crate::catalogue::Caller;
+use crate::catalogue::{AskedFor, Caller};
 use crate::hooks::{after_tool, before_tool};
 use crate::meter::{calls, hold_calls};
 use crate::undo::undoable;
@@ -8,9 +8,10 @@ use outlast_ports::tool::Ran;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
 use outlast_vocab::event::LiveKind;
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolResult, ToolUse};
 use outlast_vocab::record::{Fact, Undoable};
-use outlast_vocab::tool::{EffectClass, PreparedCall, Undo};
+use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -67,11 +68,13 @@ impl Scope {
         }
         let (limits, mut changes) = (&self.world.limits, Vec::new());
         let ask = before_tool(self.hooks(&key), &ask, &mut changes).await?;
-        let prepared =
-            match self.world.tools.prepare(caller, &self.held(), &key, &ask, &self.outfit, limits).await {
-                BatchCall::Run(prepared) => prepared,
-                BatchCall::Refused(refused) => return Err(refused.failure.into()),
-            };
+        let labels = self.labels_now();
+        let asked = AskedFor { caller, key: &key, ask: &ask, labels: &labels };
+        self.may_run(tool)?;
+        let prepared = match self.world.tools.prepare(asked, &self.held(), &self.outfit, limits).await {
+            BatchCall::Run(prepared) => prepared,
+            BatchCall::Refused(refused) => return Err(refused.failure.into()),
+        };
         if prepared.is_held() {
             let rule = prepared.ruling.as_ref().map(|ruling| ruling.rule.to_string()).unwrap_or_default();
             let detail =
@@ -91,7 +94,7 @@ impl Scope {
         self.reserve(hold_calls(key.clone(), most)).await?;
         let schema = contract.map_or(&Value::Null, |contract| &contract.input);
         let prepared = self.held().call(&prepared, schema).await?;
-        let inner = Arc::new(self.inside(key.clone(), prepared.class));
+        let inner = Arc::new(self.inside(key.clone(), &prepared));
         let facts = call(&inner, &prepared, 1, 1);
         let ran = self.world.tools.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
         let outcome = match ran {
@@ -147,8 +150,28 @@ impl Scope {
         }
     }
 
+    /// The labels of a call that this call makes: those of its own arguments, and of what it had other tools give it.
+    fn labels_now(&self) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.extend(self.used().read.clone());
+        labels
+    }
+
+    /// What a tool gives that is trusted must not come from one that is not.
+    fn may_run(&self, tool: &ToolName) -> Result<(), Error> {
+        if self.outfit.package.guard.is_open() || self.outfit.trusts(tool) {
+            return Ok(());
+        }
+        if self.trusted {
+            let detail = format!("what a trusted tool gives cannot come from `{tool}`, which is not trusted");
+            return Err(Error::new(Kind::PolicyDenied, detail));
+        }
+        self.used().read.add(Source::Tool(tool.clone()));
+        Ok(())
+    }
+
     /// The scope of a call that this call makes.
-    fn inside(&self, key: ReplayKey, class: EffectClass) -> Self {
+    fn inside(&self, key: ReplayKey, prepared: &PreparedCall) -> Self {
         Self {
             world: self.world.clone(),
             tier: self.tier,
@@ -161,7 +184,9 @@ impl Scope {
             outfit: self.outfit.clone(),
             lease: self.lease,
             metered: self.metered,
-            class,
+            class: prepared.class,
+            trusted: self.outfit.trusts(&prepared.tool),
+            labels: prepared.labels.clone(),
             child: self.child,
             key,
             to_driver: self.to_driver.clone(),

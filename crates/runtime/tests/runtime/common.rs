@@ -13,6 +13,7 @@ use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::effect::{Generation, StopReason, Usage};
 use outlast_vocab::event::Event;
+use outlast_vocab::label::Guard;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
@@ -366,6 +367,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Package {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
         policy: Policy::default(),
+        guard: Guard::default(),
         budgets: Budgets::default(),
         hooks: Vec::new(),
     }

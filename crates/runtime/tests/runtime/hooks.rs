@@ -153,6 +153,7 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
     let never = Rule {
         id: "never-eve".parse().unwrap(),
         tool: "pay".to_owned(),
+        untrusted: None,
         tests: vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("eve")]) }],
         then: Decision::Deny { reason: "she is on the list".to_owned() },
     };

@@ -10,6 +10,7 @@ use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::{Outfit, World};
 use outlast_vocab::budget::Budgets;
+use outlast_vocab::label::{Guard, Labels};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::record::End;
@@ -37,12 +38,15 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
         policy: Policy::default(),
+        guard: Guard::default(),
         budgets: Budgets::default(),
         hooks: Vec::new(),
     };
     let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();
+    let labels = Labels::default();
     let turn = Turn {
+        labels: &labels,
         world: &world,
         outfit: &outfit,
         caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },

@@ -58,7 +58,8 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     if begun {
-        let started = Started { kernel: 1, package: pinned, head: MAIN.to_owned(), parent: None };
+        let started =
+            Started { kernel: 1, package: pinned, head: MAIN.to_owned(), parent: None, labels: None };
         let facts = vec![Fact::Started(started)];
         memory.commit(Commit::new(lease.clone(), now, facts, Then::GoOn)).await.unwrap();
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn rule(id: &str, tool: &str, then: Decision) -> Rule {
-    Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests: Vec::new(), then }
+    Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests: Vec::new(), untrusted: None, then }
 }
 
 fn asks() -> Decision {

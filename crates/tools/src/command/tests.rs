@@ -3,6 +3,7 @@ use super::*;
 use crate::trial::Scope;
 use expect_test::{Expect, expect};
 use outlast_ports::conformance::ToolFixture;
+use outlast_vocab::label::Labels;
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::{CallId, TurnId};
 use serde_json::json;
@@ -38,6 +39,7 @@ async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
         arguments,
         payload: None,
         ruling: None,
+        labels: Labels::default(),
     };
     let call = Call { id, session, turn, attempt: 2, attempts: 3, payload: None };
     let ran = commands.execute(&prepared, call, Arc::new(Scope::default())).await?;

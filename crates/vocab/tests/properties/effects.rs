@@ -10,6 +10,7 @@ use outlast_vocab::effect::{
     ToolOutcome, Usage,
 };
 use outlast_vocab::id::{AgentId, ProcessId};
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Millis, SessionId};
@@ -120,7 +121,16 @@ fn prepared() -> impl Strategy<Value = PreparedCall> {
     let run = (any::<u128>(), tool_use(), class, json_value(), perhaps_json());
     run.prop_map(|(id, ToolUse { id: model_id, tool, .. }, class, arguments, payload)| {
         let id = CallId::from_u128(id);
-        PreparedCall { id, model_id, tool, class, arguments, payload, ruling: None }
+        PreparedCall {
+            id,
+            model_id,
+            tool,
+            class,
+            arguments,
+            payload,
+            ruling: None,
+            labels: Labels::default(),
+        }
     })
 }
 
@@ -172,7 +182,7 @@ fn process() -> impl Strategy<Value = ProcessId> {
 fn process_request() -> impl Strategy<Value = ProcessRequest> {
     let session = || any::<u128>().prop_map(SessionId::from_u128);
     let work = prop_oneof![
-        prepared().prop_map(ProcessWork::Tool),
+        prepared().prop_map(|call| ProcessWork::Tool(Box::new(call))),
         exec_code().prop_map(ProcessWork::Code),
         (any::<u128>(), parts())
             .prop_map(|(agent, parts)| ProcessWork::Turn { agent: AgentId::from_u128(agent), parts }),

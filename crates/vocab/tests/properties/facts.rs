@@ -67,7 +67,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
             }
         ),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {
-            Fact::Started(Started { kernel, package, head, parent })
+            Fact::Started(Started { kernel, package, head, parent, labels: None })
         }),
         (key(), vec(batch_call(), 0..4))
             .prop_map(|(key, calls)| { Fact::Asked(Asked { key, command: ToolBatch { calls }.into() }) }),

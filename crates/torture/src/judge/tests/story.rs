@@ -7,6 +7,7 @@ use outlast::vocab::effect::{
     StepOutcome, ToolBatch,
 };
 use outlast::vocab::id::OrgId;
+use outlast::vocab::label::Labels;
 use outlast::vocab::record::{Accepted, Answered, Asked, Delivery, Reclaimed, Seq, Started};
 use outlast::vocab::tool::PreparedCall;
 use outlast::vocab::wait::Wait;
@@ -73,7 +74,7 @@ impl Story {
 
     pub(super) fn begin(&mut self, turn: TurnId) {
         let (head, package) = ("main".to_owned(), Hash::ZERO);
-        self.add(turn, Fact::Started(Started { kernel: 1, package, head, parent: None }));
+        self.add(turn, Fact::Started(Started { kernel: 1, package, head, parent: None, labels: None }));
     }
 
     /// Asks for these tools together.
@@ -113,6 +114,7 @@ pub(super) fn call(number: u128, tool: &str, class: EffectClass) -> PreparedCall
         arguments: json!({"what": tool}),
         payload: None,
         ruling: None,
+        labels: Labels::default(),
     }
 }
 

@@ -1,0 +1,132 @@
+//! Which labels something carries, and whether a call with labels may run (R11.4). Pure: from messages, records and contracts.
+use outlast_vocab::effect::{Command, Outcome};
+use outlast_vocab::label::{Guard, Labels, Source};
+use outlast_vocab::message::{Message, Part, ToolName};
+use outlast_vocab::policy::{Ask, Decision};
+use outlast_vocab::record::{Asked, Fact, Performed, Record};
+use outlast_vocab::tool::{Contract, EffectClass};
+use serde_json::Value;
+
+/// The labels of what a model says after it has read these messages, besides those of earlier turns.
+pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
+    messages
+        .iter()
+        .flat_map(|message| match message {
+            Message::User { parts } => of_parts(parts).into_iter().collect::<Vec<_>>(),
+            Message::Tool { tool, .. } => of_tool(tool, tools).into_iter().collect(),
+            Message::Assistant { .. } => Vec::new(),
+        })
+        .collect()
+}
+
+/// The labels of what follows a turn: those that it inherited, and those of what it read. A turn that kept no labels may have
+/// read anything.
+pub fn of_turn(records: &[Record], tools: &[Contract]) -> Labels {
+    let mut labels = Labels::default();
+    for record in records {
+        match &record.fact {
+            Fact::Started(started) => match &started.labels {
+                Some(inherited) => labels.extend(inherited.clone()),
+                None => labels.add(Source::Before),
+            },
+            Fact::Accepted(accepted) => labels.extend(of_parts(&accepted.parts)),
+            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+                labels.extend(batch.calls.iter().filter_map(|call| of_tool(call.tool(), tools)));
+            }
+            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+                labels.extend(joined.inputs.iter().filter_map(|input| of_parts(&input.parts)));
+            }
+            _ => {}
+        }
+    }
+    labels
+}
+
+fn of_parts(parts: &[Part]) -> Option<Source> {
+    parts.iter().any(|part| matches!(part, Part::Attachment { .. })).then_some(Source::Attachment)
+}
+
+fn of_tool(tool: &ToolName, tools: &[Contract]) -> Option<Source> {
+    let trusted = tools.iter().any(|contract| contract.name == *tool && contract.trusted);
+    (!trusted).then(|| Source::Tool(tool.clone()))
+}
+
+/// Whether a call can do harm with these arguments: it has one of the arguments that matter, or it changes the world and says
+/// nothing of which arguments matter.
+pub fn is_sink(contract: &Contract, arguments: &Value) -> bool {
+    match &contract.sinks {
+        Some(sinks) => sinks.iter().any(|sink| arguments.pointer(sink).is_some_and(|value| !value.is_null())),
+        None => matches!(contract.class, EffectClass::AtMostOnce | EffectClass::Idempotent),
+    }
+}
+
+/// What becomes of a call that untrusted text may have asked for: nothing if what was decided stands.
+pub fn guard(guard: Guard, decided: Option<&Decision>) -> Option<Decision> {
+    match (guard, decided) {
+        // Somebody is asked, or it does not run, in any case.
+        (Guard::Open, _)
+        | (_, Some(Decision::Ask(_) | Decision::Deny { .. } | Decision::Interrupt { .. })) => None,
+        (Guard::Guarded, _) => Some(Decision::Ask(Ask::default())),
+        (Guard::Strict, _) => Some(Decision::Deny {
+            reason: "untrusted text may have asked for it, and nobody is asked".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::message::ToolResult;
+    use serde_json::json;
+
+    fn tool(name: &str, class: EffectClass) -> Contract {
+        Contract { class, ..Contract::new(name.parse().unwrap(), "", json!({})) }
+    }
+
+    fn said(tool: &str) -> Message {
+        let (call, tool) = ("c".parse().unwrap(), tool.parse().unwrap());
+        Message::Tool { call, tool, result: ToolResult::Ok(json!("text")) }
+    }
+
+    #[test]
+    fn what_a_model_says_carries_the_labels_of_every_tool_that_is_not_trusted() {
+        let clock = Contract { trusted: true, ..tool("clock", EffectClass::Pure) };
+        let tools = [clock, tool("fetch", EffectClass::Pure)];
+        let of = |messages: &[Message]| of_messages(messages, &tools).to_string();
+        assert_eq!(of(&[Message::user("hi"), said("clock")]), "");
+        assert_eq!(of(&[said("clock"), said("fetch"), said("fetch")]), "tool:fetch");
+        // A tool that is not there any more cannot be trusted.
+        assert_eq!(of(&[said("gone")]), "tool:gone");
+    }
+
+    #[test]
+    fn a_tool_that_says_nothing_is_a_sink_if_it_changes_the_world() {
+        for (class, sink) in [
+            (EffectClass::AtMostOnce, true),
+            (EffectClass::Idempotent, true),
+            (EffectClass::Pure, false),
+            (EffectClass::Transactional, false),
+        ] {
+            assert_eq!(is_sink(&tool("t", class), &json!({})), sink);
+        }
+        let says = |sinks: &[&str]| Contract {
+            sinks: Some(sinks.iter().map(|sink| (*sink).to_owned()).collect()),
+            ..tool("t", EffectClass::AtMostOnce)
+        };
+        assert!(is_sink(&says(&["/to"]), &json!({ "to": "eve" })));
+        assert!(!is_sink(&says(&["/to"]), &json!({ "to": null, "note": "hi" })));
+        assert!(!is_sink(&says(&[]), &json!({ "to": "eve" })));
+    }
+
+    #[test]
+    fn only_a_question_or_a_refusal_stands_where_a_guard_is() {
+        let ask = Decision::Ask(Ask::default());
+        assert_eq!(guard(Guard::Open, None), None);
+        assert_eq!(guard(Guard::Guarded, None), Some(ask.clone()));
+        assert_eq!(guard(Guard::Guarded, Some(&Decision::Allow)), Some(ask.clone()));
+        assert_eq!(guard(Guard::Strict, Some(&ask)), None);
+        assert!(matches!(guard(Guard::Strict, Some(&Decision::Allow)), Some(Decision::Deny { .. })));
+        let defer = Decision::Defer { pause: std::time::Duration::from_secs(1) };
+        assert!(matches!(guard(Guard::Strict, Some(&defer)), Some(Decision::Deny { .. })));
+    }
+}

@@ -1,0 +1,144 @@
+//! Labels: where what a model has read comes from, as far as that must not be trusted (R11.4).
+//!
+//! A model that has read untrusted text may do what the text says. So everything it asks for afterwards carries the labels of
+//! all it had read by then, whatever the words are: labels follow the conversation and never the spelling of a value.
+use crate::message::ToolName;
+use crate::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// What an agent does with calls that untrusted text may have asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guard {
+    /// Nothing: labels are not kept.
+    #[default]
+    Open,
+    /// Somebody is asked before such a call runs.
+    Guarded,
+    /// Such a call does not run, unless a rule has somebody asked.
+    Strict,
+}
+
+impl Guard {
+    /// Whether nothing is kept or checked.
+    pub fn is_open(&self) -> bool {
+        *self == Self::Open
+    }
+}
+
+/// Where untrusted text came from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Source {
+    /// The results of a tool.
+    Tool(ToolName),
+    /// A file that somebody attached.
+    Attachment,
+    /// Nobody knows: it was read before labels were kept.
+    Before,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool(tool) => write!(f, "tool:{tool}"),
+            Self::Attachment => f.write_str("attachment"),
+            Self::Before => f.write_str("before"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "attachment" => Ok(Self::Attachment),
+            "before" => Ok(Self::Before),
+            _ => match text.strip_prefix("tool:") {
+                Some(tool) => tool.parse().map(Self::Tool),
+                None => Err(Error::new(Kind::InputInvalid, format!("`{text}` is no source of text"))),
+            },
+        }
+    }
+}
+
+impl TryFrom<String> for Source {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Source> for String {
+    fn from(source: Source) -> Self {
+        source.to_string()
+    }
+}
+
+/// The untrusted sources that had a say in something. They only ever grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(BTreeSet<Source>);
+
+impl Labels {
+    /// Whether nothing untrusted had a say.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a source.
+    pub fn add(&mut self, source: Source) {
+        self.0.insert(source);
+    }
+
+    /// The sources, in order.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<Source> for Labels {
+    fn from_iter<I: IntoIterator<Item = Source>>(sources: I) -> Self {
+        Self(sources.into_iter().collect())
+    }
+}
+
+impl Extend<Source> for Labels {
+    fn extend<I: IntoIterator<Item = Source>>(&mut self, sources: I) {
+        self.0.extend(sources);
+    }
+}
+
+impl IntoIterator for Labels {
+    type Item = Source;
+    type IntoIter = std::collections::btree_set::IntoIter<Source>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&sources.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_reads_as_it_is_written() {
+        for source in [Source::Tool("fetch".parse().unwrap()), Source::Attachment, Source::Before] {
+            assert_eq!(source.to_string().parse::<Source>().unwrap(), source);
+        }
+        assert!("web".parse::<Source>().is_err());
+    }
+}
