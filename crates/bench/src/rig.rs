@@ -154,6 +154,7 @@ pub(crate) async fn runtime_with(
         contents: None,
         hooks: Vec::new(),
         plugins: outlast::runtime::plugins::Plugins::default(),
+        payments: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],

@@ -4,6 +4,7 @@ use outlast::runtime::approvals;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
+use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
@@ -175,6 +176,16 @@ pub(crate) fn fact(fact: &Fact) -> String {
         Fact::Hooked(Hooked { key, hook, patch, .. }) => {
             let patch = serde_json::to_string(patch).unwrap_or_default();
             format!("{key}: by {hook} {}", one_line(&patch, TEXT_LETTERS))
+        }
+        Fact::Payment(Payment { id, order, state, .. }) => {
+            let Order { payee, amount, purpose } = order;
+            let state = match state {
+                PaymentState::Asked => "asked".to_owned(),
+                PaymentState::Reserved => "reserved".to_owned(),
+                PaymentState::Settled { receipt } => format!("settled, {receipt}"),
+                PaymentState::Released { reason } => format!("released: {reason}"),
+            };
+            format!("{id}: {amount} to {payee} for {} {state}", quoted(purpose))
         }
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {

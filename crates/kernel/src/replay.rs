@@ -6,6 +6,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::hook::{HookPoint, Patch};
 use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolUse};
+use outlast_vocab::payment::Payment;
 use outlast_vocab::record::{
     Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Seq, Started, Undoable,
 };
@@ -28,6 +29,7 @@ pub struct History {
     aborted: bool,
     undoable: Vec<Undoable>,
     hooked: Vec<Hooked>,
+    payments: BTreeMap<ReplayKey, Payment>,
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
@@ -95,6 +97,7 @@ impl History {
                 }
                 Fact::Undoable(undoable) => history.can_undo(undoable),
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
+                Fact::Payment(payment) => history.pay(payment),
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
@@ -114,6 +117,35 @@ impl History {
     /// Adds that something can be taken back.
     pub fn can_undo(&mut self, undoable: Undoable) {
         self.undoable.push(undoable);
+    }
+
+    /// Adds how far a payment has come.
+    pub fn pay(&mut self, payment: Payment) {
+        self.payments.insert(payment.key.clone(), payment);
+    }
+
+    /// All payments, as far as they have come.
+    pub fn payments(&self) -> impl Iterator<Item = &Payment> {
+        self.payments.values()
+    }
+
+    /// The payment at this place, as far as it has come.
+    pub fn payment(&self, key: &ReplayKey) -> Option<&Payment> {
+        self.payments.get(key)
+    }
+
+    /// Payments of the call at this place that may still be paid.
+    pub fn open_payments(&self, call: &ReplayKey) -> impl Iterator<Item = &Payment> {
+        self.payments.values().filter(move |payment| payment.state.is_open() && payment.key.is_under(call))
+    }
+
+    /// Calls of the turn with their places.
+    pub fn calls(&self) -> impl Iterator<Item = (ReplayKey, &RecordedCall)> {
+        self.batches.iter().flat_map(|(key, batch)| {
+            let place =
+                |(child, call): (usize, &RecordedCall)| key.child(child, call.call.model_id().as_str());
+            batch.calls.iter().enumerate().map(move |(child, call)| (place((child, call)), call))
+        })
     }
 
     /// The compactions of the turn, in order.

@@ -19,6 +19,7 @@ const SERVICES: &[(&str, bool)] = &[
     ("Models", false),
     ("Tools", false),
     ("Cancellation", false),
+    ("Payments", true),
 ];
 
 /// The facts of one call.

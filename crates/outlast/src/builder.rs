@@ -7,6 +7,7 @@ use outlast_ports::hook::HookAt;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
+use outlast_ports::payment::{PaymentAuthority, PaymentDesk};
 use outlast_ports::plugin::{Installed, Plugin};
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
@@ -52,6 +53,7 @@ pub struct Builder {
     hooks: Vec<HookAt>,
     plugins: Vec<Install>,
     capabilities: Vec<String>,
+    payments: Option<Arc<dyn PaymentAuthority>>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -173,6 +175,7 @@ impl Builder {
             hooks: Vec::new(),
             plugins: Vec::new(),
             capabilities: Vec::new(),
+            payments: None,
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -271,6 +274,14 @@ impl Builder {
     #[must_use]
     pub fn hook(mut self, hook: HookAt) -> Self {
         self.hooks.push(hook);
+        self
+    }
+
+    /// Lets tools that name the service `Payments` pay. The authority holds the credentials; no model and no tool sees them.
+    #[must_use]
+    pub fn payments(mut self, authority: impl PaymentAuthority + 'static) -> Self {
+        self.payments = Some(Arc::new(authority));
+        self.services = self.services.grant(PaymentDesk);
         self
     }
 
@@ -471,6 +482,7 @@ impl Builder {
         Ok(Config {
             hooks: plugged.hooks(self.hooks),
             plugins: plugged.plugins()?,
+            payments: self.payments,
             contents: None,
             sinks: Vec::new(),
             store,

@@ -54,7 +54,7 @@ pub use builder::{Builder, Outlast};
 /// name that implements [`Tool`](trait@tool::Tool); the function itself is `weather::call(…)`.
 ///
 /// **Parameters** whose type is called `Service`, `Steps`, `Timer`, `Events`, `Completion`, `Progress`, `Values`,
-/// `Attachments`, `Models`, `Tools` or `Cancellation`, and those marked `#[service]`, are handed over by the runtime. `Call` is the facts of the call. All
+/// `Attachments`, `Models`, `Tools`, `Payments` or `Cancellation`, and those marked `#[service]`, are handed over by the runtime. `Call` is the facts of the call. All
 /// others are arguments: their doc comments describe them to the model, `Option<T>` may be left out, `#[default]` and
 /// `#[default(10)]` say what is meant then, attributes of serde and schemars are passed on. What the tool does not know is
 /// refused. One parameter marked `#[args]` takes all arguments as a type of your own.
@@ -83,7 +83,7 @@ pub use outlast_mcp as mcp;
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
-    budget, clock, contents, filed, hook, model, orgs, outbox, plugin, service, sink, store, tool,
+    budget, clock, contents, filed, hook, model, orgs, outbox, payment, plugin, service, sink, store, tool,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
@@ -101,6 +101,7 @@ pub use {schemars, serde, serde_json};
 
 /// What a program that writes tools needs most.
 pub mod prelude {
+    pub use crate::payment::Payments;
     pub use crate::service::{
         Attached, Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps, Timer,
         Tools, Values,

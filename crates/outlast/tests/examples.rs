@@ -21,6 +21,8 @@ mod first;
 mod kill_every_effect;
 #[path = "../../../examples/other_tools.rs"]
 mod other_tools;
+#[path = "../../../examples/payments.rs"]
+mod payments;
 #[path = "../../../examples/pending.rs"]
 mod pending;
 #[path = "../../../examples/progress.rs"]
@@ -85,6 +87,11 @@ async fn a_tool_that_is_cancelled_cleans_up() {
 #[tokio::test]
 async fn every_attempt_has_the_same_key() {
     says!(attempts, "5 euros to Ann at attempt 3 of 3; the bank saw 1 key");
+}
+
+#[tokio::test]
+async fn a_tool_pays_what_it_has_set_aside() {
+    says!(payments, "a lemon cake is on its way");
 }
 
 #[tokio::test]

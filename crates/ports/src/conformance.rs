@@ -41,6 +41,7 @@ mod model;
 mod orgs;
 mod outbox;
 mod outside;
+mod payments;
 mod queue;
 mod scene;
 mod shared;
@@ -53,6 +54,7 @@ pub use clock::ClockFixture;
 pub use contents::ContentsFixture;
 pub use differential::{Difference, Tally, differential};
 pub use model::{Errand, ModelFixture};
+pub use payments::PaymentsFixture;
 pub use tool::ToolFixture;
 
 use crate::store::Store;
@@ -467,6 +469,21 @@ suite! { $
             the_same_content_is_there_once_whoever_puts_it,
             changed_content_is_found_by_its_hash_and_mended_by_a_put,
             tidying_leaves_contents_alone,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a payment authority keeps to. Takes how to make a
+    /// [`PaymentsFixture`](crate::conformance::PaymentsFixture).
+    payments_conformance = payments_rules on PaymentsFixture {
+        payments {
+            what_is_reserved_is_found_and_the_same_id_gives_it_again,
+            the_same_id_with_another_order_is_refused,
+            what_is_settled_stays_settled_with_its_receipt,
+            what_is_released_is_never_paid,
+            what_was_never_reserved_is_not_paid,
+            more_than_it_will_pay_is_refused,
         }
     }
 }

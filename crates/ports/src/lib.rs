@@ -18,6 +18,7 @@ pub mod model;
 pub mod mortal;
 pub mod orgs;
 pub mod outbox;
+pub mod payment;
 pub mod plugin;
 pub mod rows;
 pub mod scoped;

@@ -9,6 +9,7 @@ use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
+use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
@@ -89,6 +90,15 @@ pub trait CallScope: Send + Sync {
 
     /// What the turn's input carries for a plug-in.
     fn plugin_input(&self, plugin: &PluginName) -> Option<Value>;
+
+    /// Sets money aside under a name that is unique in the call; the same name gives the same payment.
+    fn reserve_payment<'a>(&'a self, name: &'a str, order: Order) -> Answer<'a, Standing>;
+
+    /// Pays what was set aside under this name; gives the receipt.
+    fn settle_payment<'a>(&'a self, name: &'a str) -> Answer<'a, String>;
+
+    /// Frees what was set aside under this name.
+    fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> Answer<'a, ()>;
 }
 
 /// The handles this deployment grants. Built at start-up, then frozen.
@@ -105,7 +115,7 @@ impl Services {
         self
     }
 
-    fn find<T: Send + Sync + 'static>(&self) -> Result<Service<T>, Error> {
+    pub(crate) fn find<T: Send + Sync + 'static>(&self) -> Result<Service<T>, Error> {
         let found = self.by_type.get(&TypeId::of::<T>()).cloned().and_then(|any| any.downcast::<T>().ok());
         found.map(Service).ok_or_else(|| {
             let detail = format!("a tool needs the service `{}`, which nobody granted", type_name::<T>());
@@ -490,6 +500,18 @@ impl CallScope for Nowhere {
 
     fn plugin_input(&self, _: &PluginName) -> Option<Value> {
         None
+    }
+
+    fn reserve_payment<'a>(&'a self, _: &'a str, _: Order) -> Answer<'a, Standing> {
+        nothing()
+    }
+
+    fn settle_payment<'a>(&'a self, _: &'a str) -> Answer<'a, String> {
+        nothing()
+    }
+
+    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, ()> {
+        nothing()
     }
 }
 

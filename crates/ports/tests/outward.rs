@@ -1,10 +1,13 @@
-//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents in memory, a
+//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents and payments in memory, a
 //! scripted model, a toolbox.
 use futures_util::stream;
 use outlast_ports::clock::{Clock, VirtualClock};
-use outlast_ports::conformance::{ClockFixture, ContentsFixture, Errand, ModelFixture, ToolFixture};
+use outlast_ports::conformance::{
+    ClockFixture, ContentsFixture, Errand, ModelFixture, PaymentsFixture, ToolFixture,
+};
 use outlast_ports::contents::{Contents, MemoryContents};
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::payment::{PaymentAuthority, Purse};
 use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
@@ -34,6 +37,16 @@ outlast_ports::contents_conformance!(|| {
     let clock = Arc::new(VirtualClock::at(Millis(1_000)));
     InMemory(MemoryContents::new(clock.clone()), clock)
 });
+
+struct OneHundred(Purse);
+
+impl PaymentsFixture for OneHundred {
+    fn authority(&self) -> &dyn PaymentAuthority {
+        &self.0
+    }
+}
+
+outlast_ports::payments_conformance!(|| OneHundred(Purse::with(["100 EUR".parse().unwrap()])));
 
 struct StandsStill(VirtualClock);
 

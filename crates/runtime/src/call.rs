@@ -51,6 +51,7 @@ pub(crate) async fn perform(
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
         let error = match ran {
             Ok(Ran::Done(value)) => {
+                scope.free_money("the call ended without settling it").await;
                 let undo = undoable(turn.world, &scope.key, &prepared, &value);
                 let (result, written) = match brought(turn, shown(ToolResult::Ok(value)).await, &scope).await
                 {
@@ -59,6 +60,10 @@ pub(crate) async fn perform(
                 };
                 return Ok(Came::Ran(index, ToolOutcome::Done(result), Written { undo, ..written }));
             }
+            Ok(Ran::Pending) if scope.holds_money() => Error::new(
+                Kind::ToolFailed,
+                "a call that is completed from outside cannot keep money set aside",
+            ),
             Ok(Ran::Pending) => {
                 return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
             }
@@ -69,6 +74,7 @@ pub(crate) async fn perform(
         // Nobody knows how far an at-most-once tool came when it panicked or ran out of time.
         let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
         if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
+            scope.free_money("the call failed").await;
             let result = shown(ToolResult::Err(Failure::from(&error))).await;
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }

@@ -159,6 +159,10 @@ impl Journaled {
                     ToolOutcome::Done(ToolResult::Err(failure))
                 }
             };
+            if outcome != ToolOutcome::Unknown {
+                let open = history.open_payments(&key).cloned().collect();
+                self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
+            }
             self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
             self.note(Fact::Answered(Answered { claim, outcome: outcome.into() }));
         }

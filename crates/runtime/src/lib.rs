@@ -27,6 +27,7 @@ mod meter;
 pub mod model;
 pub mod outfit;
 pub mod output;
+mod payments;
 pub mod plugins;
 mod projection;
 pub mod recall;

@@ -12,6 +12,7 @@ use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
+use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::label::Labels;
@@ -53,6 +54,8 @@ pub struct World {
     pub hooks: Hooks,
     /// What inputs may carry something for.
     pub plugins: Plugins,
+    /// Who pays, where somebody does.
+    pub payments: Option<Arc<dyn PaymentAuthority>>,
 }
 
 impl World {
@@ -80,6 +83,7 @@ impl World {
             hooks: Hooks::default(),
             budgets_set,
             plugins: Plugins::default(),
+            payments: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod admit;
 mod direct;
 mod hooked;
 mod nested;
+mod paying;
 
 use crate::cancel::Cancel;
 use crate::host::Tier;
@@ -29,6 +30,7 @@ use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::limits;
 use outlast_vocab::message::{ModelName, PluginName, ToolName};
+use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -470,6 +472,18 @@ impl CallScope for Scope {
 
     fn plugin_input(&self, plugin: &PluginName) -> Option<Value> {
         self.history.accepted()?.plugins.get(plugin).cloned()
+    }
+
+    fn reserve_payment<'a>(&'a self, name: &'a str, order: Order) -> Answer<'a, Standing> {
+        Box::pin(self.set_aside(name, order))
+    }
+
+    fn settle_payment<'a>(&'a self, name: &'a str) -> Answer<'a, String> {
+        Box::pin(self.pay(name))
+    }
+
+    fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> Answer<'a, ()> {
+        Box::pin(self.give_back(name, reason))
     }
 
     fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>> {

@@ -22,6 +22,7 @@ use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
+use outlast_vocab::payment::Payment;
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -317,6 +318,7 @@ async fn rule<H: Host>(
         }
         Interrupted::Probe => probe(turn, call, &turn.held(host)).await,
     };
+    conclude(turn, key, &outcome, host).await;
     let actual = outcome.clone();
     let outcome = shown(turn, key, call, outcome, host).await;
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
@@ -325,6 +327,18 @@ async fn rule<H: Host>(
     }
     host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
+}
+
+/// Pays or frees what an interrupted call had set aside, once its tool has said whether it happened. If nobody knows, it
+/// stays set aside.
+async fn conclude<H: Host>(turn: &Turn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
+    let open: Vec<Payment> = host.history().open_payments(key).cloned().collect();
+    let facts = match outcome {
+        ToolOutcome::Done(ToolResult::Ok(_)) => turn.world.settle_all(open).await,
+        ToolOutcome::Done(ToolResult::Err(_)) => turn.world.free_all(open, "the call did not happen").await,
+        ToolOutcome::Pending | ToolOutcome::Unknown => Vec::new(),
+    };
+    host.note_all(facts);
 }
 
 /// What a tool says of a call that it was asked about, as hooks leave it.

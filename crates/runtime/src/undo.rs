@@ -5,6 +5,8 @@ use crate::host::{Driven, Host};
 use crate::outfit::World;
 use crate::tools;
 use outlast_kernel::step::{self, Step};
+use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::payment::Payment;
 use outlast_vocab::record::{End, Undoable};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, ReplayKey};
@@ -15,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// that fails is counted and does not keep the others from being made.
 pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H) -> Result<Driven, Error> {
     host.reread().await?;
+    let facts = turn.world.free_all(to_free(host), &reason).await;
+    host.note_all(facts);
     if !host.history().aborted() {
         return host.finish(End::Cancelled { reason }.into()).await;
     }
@@ -31,6 +35,14 @@ pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H)
             }
         };
     }
+}
+
+/// Money that calls which did not happen had set aside. If nobody knows of a call whether it happened, its money stays where
+/// it is.
+fn to_free<H: Host>(host: &H) -> Vec<Payment> {
+    let history = host.history();
+    let known = history.calls().filter(|(_, call)| call.outcome != Some(ToolOutcome::Unknown));
+    known.flat_map(|(key, _)| history.open_payments(&key).cloned().collect::<Vec<_>>()).collect()
 }
 
 /// How a call with this result is taken back, if it can be.

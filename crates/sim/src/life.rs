@@ -113,6 +113,7 @@ impl Life {
             contents: None,
             hooks: Vec::new(),
             plugins: outlast_runtime::plugins::Plugins::default(),
+            payments: None,
             sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {

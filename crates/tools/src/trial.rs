@@ -11,6 +11,7 @@ use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, PluginName, ToolName};
+use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{CallId, Error, Kind, Millis, SessionId, TurnId};
@@ -221,5 +222,17 @@ impl CallScope for Scope {
 
     fn plugin_input(&self, _: &PluginName) -> Option<Value> {
         unreachable!("built-in tools are of no plug-in")
+    }
+
+    fn reserve_payment<'a>(&'a self, _: &'a str, _: Order) -> Answer<'a, Standing> {
+        unreachable!("built-in tools do not pay")
+    }
+
+    fn settle_payment<'a>(&'a self, _: &'a str) -> Answer<'a, String> {
+        unreachable!("built-in tools do not pay")
+    }
+
+    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, ()> {
+        unreachable!("built-in tools do not pay")
     }
 }

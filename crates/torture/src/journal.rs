@@ -172,7 +172,8 @@ impl Session {
             | Fact::HeadMoved { .. }
             | Fact::Repaired { .. }
             | Fact::Undoable(_)
-            | Fact::Hooked(_) => {
+            | Fact::Hooked(_)
+            | Fact::Payment(_) => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -33,6 +33,11 @@ impl Cost {
         self.0 as u128
     }
 
+    /// What is left of it; nothing if there is not so much.
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
     fn times(self, tokens: u64) -> Self {
         Self(self.0.saturating_mul(tokens))
     }

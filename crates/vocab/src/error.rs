@@ -177,6 +177,10 @@ kinds! {
     PolicyDenied = "policy.denied", Reject, 403;
     /// A rule of the agent's policy ends the turn.
     PolicyInterrupted = "policy.interrupted", Reject, 403;
+    /// The payment authority will not pay.
+    PaymentRefused = "payment.refused", Reject, 402;
+    /// The payment authority does not answer.
+    PaymentUnavailable = "payment.unavailable", Retry, 503;
     /// The options, the state or the input of a plug-in do not fit it.
     PluginInvalid = "plugin.invalid", Reject, 400;
     /// No plug-in of this program has this name, or brings this capability.

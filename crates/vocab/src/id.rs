@@ -130,6 +130,8 @@ ids! {
     ApprovalId = "apr", "approval";
     /// One finished output on its way to one sink.
     DeliveryId = "dlv", "delivery";
+    /// One payment; also its idempotency key towards the payment authority.
+    PaymentId = "pay", "payment";
     /// One running copy of the runtime.
     WorkerId = "wrk", "worker";
 }

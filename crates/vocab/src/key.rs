@@ -111,6 +111,12 @@ impl ReplayKey {
         rest.is_some_and(|rest| rest == "deferred" || rest.starts_with("approval:") && !rest.contains('/'))
     }
 
+    /// A payment of a call.
+    #[must_use]
+    pub fn payment(&self, name: &str) -> Self {
+        self.under(format_args!("payment:{}", Escaped(name)))
+    }
+
     /// The wait for the outside completion of a call.
     #[must_use]
     pub fn completion(&self) -> Self {

@@ -21,6 +21,7 @@ pub mod label;
 pub mod limits;
 pub mod message;
 pub mod package;
+pub mod payment;
 pub mod policy;
 pub mod record;
 pub mod stream;

@@ -71,6 +71,8 @@ pub struct Limits {
     pub hooks_per_agent: usize,
     /// Bytes of what one hook changes.
     pub hook_patch_bytes: usize,
+    /// How long one request to the payment authority may take.
+    pub payment_deadline: Duration,
     /// How long running tools get to finish after a cancel.
     pub cancel_grace: Duration,
     /// Bytes of a tool result that a model is shown whole; a larger one is attached, and the model is shown its beginning.
@@ -156,6 +158,7 @@ impl Default for Limits {
             hook_deadline: Duration::from_secs(10),
             hooks_per_agent: 32,
             hook_patch_bytes: 1 << 20,
+            payment_deadline: Duration::from_secs(30),
             cancel_grace: Duration::from_secs(2),
             result_shown_bytes: 32 << 10,
             preview_bytes: 2 << 10,

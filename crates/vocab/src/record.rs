@@ -10,6 +10,7 @@ use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
+use crate::payment::Payment;
 use crate::tool::Undo;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
@@ -122,6 +123,8 @@ pub enum Fact {
     Undoable(Undoable),
     /// A hook changed something about an effect. Written with the effect, or before it.
     Hooked(Hooked),
+    /// A payment of a call came this far.
+    Payment(Payment),
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -490,6 +493,7 @@ impl Fact {
             Self::CancelRequested { .. } => "turn.cancel_requested",
             Self::Undoable(_) => "effect.undoable",
             Self::Hooked(_) => "effect.hooked",
+            Self::Payment(_) => "effect.payment",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

@@ -54,6 +54,7 @@ tags! { fact_tag, FACTS, Fact:
     CancelRequested = "cancel_requested",
     Undoable = "undoable",
     Hooked = "hooked",
+    Payment = "payment",
     Repaired = "repaired",
     Compacted = "compacted",
     Settled = "settled",

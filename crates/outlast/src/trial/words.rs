@@ -1,5 +1,6 @@
 //! What a write wrote, in a few words.
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
+use outlast_vocab::payment::PaymentState;
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Record, Seq};
 use std::collections::BTreeMap;
 
@@ -35,6 +36,12 @@ impl Words {
             Fact::CancelRequested { undo: false, .. } => "cancel requested".to_owned(),
             Fact::CancelRequested { undo: true, .. } => "abort requested".to_owned(),
             Fact::Undoable(undoable) => format!("undone by {}", undoable.undo.tool),
+            Fact::Payment(payment) => match &payment.state {
+                PaymentState::Asked => "payment asked".to_owned(),
+                PaymentState::Reserved => "payment reserved".to_owned(),
+                PaymentState::Settled { .. } => "payment settled".to_owned(),
+                PaymentState::Released { .. } => "payment released".to_owned(),
+            },
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
             fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {

@@ -428,6 +428,7 @@ fn project(
         | Fact::Repaired { .. }
         | Fact::Undoable(_)
         | Fact::Hooked(_)
+        | Fact::Payment(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }

@@ -97,6 +97,7 @@ impl Scope {
         let inner = Arc::new(self.inside(key.clone(), &prepared));
         let facts = call(&inner, &prepared, 1, 1);
         let ran = self.world.tools.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
+        self.know_payments_of(&inner);
         let outcome = match ran {
             Ok(Ran::Done(value)) => StepOutcome::Value(value),
             Ok(Ran::Pending) => {
@@ -107,6 +108,8 @@ impl Scope {
             Err(error) if error.class() == Class::Retry => return Err(error),
             Err(error) => StepOutcome::Failed(Failure::from(&error)),
         };
+        inner.free_money("the call ended without settling it").await;
+        self.know_payments_of(&inner);
         let (actual, outcome) =
             (outcome.clone(), self.shown_nested(&key, &prepared, outcome, &mut changes).await);
         let used = match &actual {

@@ -388,6 +388,7 @@ pub(crate) async fn live_with(
         contents: None,
         hooks: Vec::new(),
         plugins: Plugins::default(),
+        payments: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],

@@ -9,6 +9,7 @@ mod hooks;
 mod inline;
 mod outside;
 mod ownership;
+mod payments;
 mod pinned;
 mod policy;
 mod projection;

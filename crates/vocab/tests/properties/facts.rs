@@ -6,6 +6,8 @@ use crate::pieces::{
 use outlast_vocab::Millis;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::hook::{Patch, ReplyPatch};
+use outlast_vocab::id::PaymentId;
+use outlast_vocab::payment::{Order, Payment, PaymentState};
 use outlast_vocab::record::{
     Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
     Settled, Shorter, Started, Undoable, Verdict,
@@ -83,6 +85,11 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (key(), tool_use(), json_value()).prop_map(|(key, ask, arguments)| {
             Fact::Undoable(Undoable { key, undo: Undo { tool: ask.tool, arguments } })
         }),
+        (key(), any::<u128>(), text(), option(text())).prop_map(|(key, id, text, receipt)| {
+            let order = Order { payee: text.clone(), amount: "1.5 EUR".parse().unwrap(), purpose: text };
+            let state = receipt.map_or(PaymentState::Asked, |receipt| PaymentState::Settled { receipt });
+            Fact::Payment(Payment { key, id: PaymentId::from_u128(id), order, state })
+        }),
         (key(), text(), option(json_value())).prop_map(|(key, text, was)| {
             let patch = Patch::AfterModel(ReplyPatch { text });
             Fact::Hooked(Hooked { key, hook: "audit".parse().unwrap(), patch, was })
@@ -115,5 +122,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (18, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (19, EffectKind::ALL.len()));
 }

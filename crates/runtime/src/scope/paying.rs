@@ -1,0 +1,146 @@
+//! Payments of a running call.
+use super::Scope;
+use crate::payments::come_to;
+use outlast_vocab::id::PaymentId;
+use outlast_vocab::payment::{Order, Payment, PaymentState, Standing};
+use outlast_vocab::record::Fact;
+use outlast_vocab::{Class, Error, Kind, ReplayKey, limits};
+
+impl Scope {
+    /// Sets money aside, or finds how it stands since the call ran before.
+    pub(super) async fn set_aside(&self, name: &str, order: Order) -> Result<Standing, Error> {
+        self.durable("a payment")?;
+        if name.is_empty() {
+            return Err(Error::new(Kind::InputInvalid, "a payment needs a name"));
+        }
+        limits::check("key_bytes", name.len(), self.world.limits.key_bytes)?;
+        let authority = self.world.authority()?;
+        let key = self.key.payment(name);
+        let known = self.payment(&key);
+        if let Some(known) = known.as_ref().filter(|known| known.order != order) {
+            let detail = format!(
+                "the payment `{name}` was recorded as {} to {}, but this run asks for {} to {}",
+                known.order.amount, known.order.payee, order.amount, order.payee
+            );
+            return Err(Error::new(Kind::JournalDiverged, detail));
+        }
+        let is_new = known.is_none();
+        let payment = match known {
+            Some(Payment { state: PaymentState::Settled { receipt }, .. }) => {
+                return Ok(Standing::Settled { receipt });
+            }
+            Some(Payment { state: PaymentState::Released { reason }, id, .. }) => {
+                return Err(Error::new(Kind::PaymentRefused, format!("{id} was released: {reason}")));
+            }
+            Some(open) => open,
+            None => {
+                let turn = self.turn.to_u128().to_be_bytes();
+                let id = PaymentId::derived(&[&turn, key.as_str().as_bytes()]);
+                let asked = Payment { key, id, order, state: PaymentState::Asked };
+                self.record(self.pays(asked.clone())).await;
+                asked
+            }
+        };
+        // What another life left open may stand in any way by now.
+        let found = if is_new { None } else { self.world.paid(authority.find(payment.id)).await? };
+        let standing = match found {
+            Some(standing) => standing,
+            None => self.ask_for(&payment).await?,
+        };
+        let came = come_to(&payment, &standing, "the authority had released it");
+        if came.state != payment.state {
+            self.record(self.pays(came)).await;
+        }
+        match standing {
+            Standing::Released => {
+                let detail = format!("{} was released at the authority", payment.id);
+                Err(Error::new(Kind::PaymentRefused, detail))
+            }
+            standing => Ok(standing),
+        }
+    }
+
+    async fn ask_for(&self, payment: &Payment) -> Result<Standing, Error> {
+        let authority = self.world.authority()?;
+        let reserved = self.world.paid(authority.reserve(payment.id, &payment.order)).await;
+        if let Err(error) = &reserved
+            && error.class() != Class::Retry
+        {
+            let state = PaymentState::Released { reason: error.detail().to_owned() };
+            self.note(self.pays(Payment { state, ..payment.clone() })).await;
+        }
+        reserved
+    }
+
+    /// Pays what was set aside.
+    pub(super) async fn pay(&self, name: &str) -> Result<String, Error> {
+        let payment = self.payment_named(name)?;
+        let standing = self.world.paid(self.world.authority()?.settle(payment.id)).await?;
+        self.note(self.pays(come_to(&payment, &standing, "the authority had released it"))).await;
+        match standing {
+            Standing::Settled { receipt } => Ok(receipt),
+            Standing::Reserved | Standing::Released => {
+                let detail = format!("the authority did not pay {}", payment.id);
+                Err(Error::new(Kind::PaymentRefused, detail))
+            }
+        }
+    }
+
+    /// Frees what was set aside.
+    pub(super) async fn give_back(&self, name: &str, reason: &str) -> Result<(), Error> {
+        let payment = self.payment_named(name)?;
+        let standing = self.world.paid(self.world.authority()?.release(payment.id)).await?;
+        self.note(self.pays(come_to(&payment, &standing, reason))).await;
+        match standing {
+            Standing::Released => Ok(()),
+            Standing::Settled { .. } | Standing::Reserved => {
+                Err(Error::new(Kind::PaymentRefused, format!("{} was paid already", payment.id)))
+            }
+        }
+    }
+
+    /// Knows how far the payments of a call that this call made have come.
+    pub(super) fn know_payments_of(&self, inner: &Self) {
+        let payments: Vec<Payment> = inner.used().answered.payments().cloned().collect();
+        for payment in payments {
+            self.used().answered.pay(payment);
+        }
+    }
+
+    /// Whether money is set aside for this call.
+    pub(crate) fn holds_money(&self) -> bool {
+        !self.open_payments().is_empty()
+    }
+
+    /// Frees what the call left set aside. What is known of it is written with its answer.
+    pub(crate) async fn free_money(&self, reason: &str) {
+        for payment in self.open_payments() {
+            if let Some(freed) = self.world.free(&payment, reason).await {
+                self.note(self.pays(freed)).await;
+            }
+        }
+    }
+
+    fn open_payments(&self) -> Vec<Payment> {
+        let used = self.used();
+        let before = self.history.open_payments(&self.key);
+        let before = before.filter(|payment| used.answered.payment(&payment.key).is_none());
+        before.chain(used.answered.open_payments(&self.key)).cloned().collect()
+    }
+
+    fn payment(&self, key: &ReplayKey) -> Option<Payment> {
+        let now = self.used().answered.payment(key).cloned();
+        now.or_else(|| self.history.payment(key).cloned())
+    }
+
+    fn payment_named(&self, name: &str) -> Result<Payment, Error> {
+        let unknown = || Error::new(Kind::PaymentRefused, format!("no payment `{name}` was reserved"));
+        self.payment(&self.key.payment(name)).ok_or_else(unknown)
+    }
+
+    /// The fact of a payment, which this call knows from now on.
+    fn pays(&self, payment: Payment) -> Fact {
+        self.used().answered.pay(payment.clone());
+        Fact::Payment(payment)
+    }
+}

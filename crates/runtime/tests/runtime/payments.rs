@@ -1,0 +1,311 @@
+//! Payments: reserved before the act, settled after it, released if it fails, and never made twice (R11.6).
+use crate::common::*;
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::payment::{PaymentAuthority, PaymentDesk, Payments, Purse};
+use outlast_ports::service::{Cancellation, Services, Tools};
+use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
+use outlast_runtime::Config;
+use outlast_vocab::id::PaymentId;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::payment::{Order, PaymentState, Standing};
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::{CallId, Error, Limits};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+fn order(text: &str) -> Order {
+    let amount = "3.10 EUR".parse().unwrap();
+    Order { payee: "baker".to_owned(), amount, purpose: text.to_owned() }
+}
+
+fn purse() -> Arc<Purse> {
+    Arc::new(Purse::with(["10 EUR".parse().unwrap()]))
+}
+
+/// How much is left and how the payments stand.
+fn look(purse: &Purse) -> (String, Vec<&'static str>) {
+    let left = purse.left("EUR".parse().unwrap()).unwrap().to_string();
+    let standing = |(_, standing): &(Order, Standing)| match standing {
+        Standing::Reserved => "reserved",
+        Standing::Settled { .. } => "settled",
+        Standing::Released => "released",
+    };
+    (left, purse.payments().iter().map(standing).collect())
+}
+
+/// What is bought in the world, and how often anybody looked.
+#[derive(Default)]
+struct Shop {
+    bought: AtomicU32,
+}
+
+/// Buys something; what its text says happens to it.
+struct Buy(Arc<Shop>, EffectClassOf);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EffectClassOf {
+    Idempotent,
+    Probed,
+}
+
+impl Tool for Buy {
+    type Args = Note;
+    type Needs = (Payments, Cancellation);
+
+    fn about(&self) -> About {
+        let about = About::new("buy", "Buys.").durable();
+        if self.1 == EffectClassOf::Idempotent { about.idempotent() } else { about }
+    }
+
+    async fn run(&self, (payments, cancellation): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+        let hold = payments.reserve("cake", order(&args.text)).await?;
+        match args.text.as_str() {
+            "broken" => return Err(failed("the oven is broken")),
+            "forgotten" => return done("nothing"),
+            "later" => return Ok(Ran::Pending),
+            "slow" => {
+                cancellation.requested().await;
+                return Err(failed("stopped when asked"));
+            }
+            "given back" => hold.release("changed my mind").await?,
+            _ => {
+                self.0.bought.fetch_add(1, Ordering::SeqCst);
+                hold.settle().await?;
+            }
+        }
+        done(format!("bought {}", args.text))
+    }
+
+    async fn probe(&self, _: CallId, args: Note) -> Result<Probe, Error> {
+        Ok(if self.0.bought.load(Ordering::SeqCst) > 0 {
+            Probe::Happened(ToolResult::Ok(json!(format!("bought {}", args.text))))
+        } else {
+            Probe::DidNotHappen
+        })
+    }
+}
+
+/// Lets another tool buy.
+struct Send;
+
+impl Tool for Send {
+    type Args = Note;
+    type Needs = (Tools,);
+
+    fn about(&self) -> About {
+        About::new("send", "Sends somebody to buy.").idempotent().durable()
+    }
+
+    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+        done(tools.call("buy", json!({ "text": args.text })).await?)
+    }
+}
+
+fn paying(
+    authority: Arc<dyn PaymentAuthority>,
+    shop: Arc<Shop>,
+    class: EffectClassOf,
+) -> impl FnOnce(&mut Config) {
+    move |config| {
+        let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
+        toolbox.add(Buy(shop, class)).unwrap();
+        toolbox.add(Send).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        config.payments = Some(authority);
+        config.limits = Limits { claims_without_progress: 100, ..Limits::default() };
+    }
+}
+
+async fn with(authority: Arc<dyn PaymentAuthority>, lines: Vec<Line>) -> Life {
+    let change = paying(authority, Arc::default(), EffectClassOf::Idempotent);
+    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
+}
+
+fn buy(text: &str) -> Vec<Line> {
+    vec![call("buy", text), Line::Say("done")]
+}
+
+async fn states(life: &Life) -> Vec<PaymentState> {
+    let state = |fact| match fact {
+        Fact::Payment(payment) => Some(payment.state),
+        _ => None,
+    };
+    life.facts().await.into_iter().filter_map(state).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payment_is_reserved_before_the_act_and_settled_after_it_and_every_step_is_recorded() {
+    let purse = purse();
+    let life = with(purse.clone(), buy("a cake")).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(look(&purse), ("6.9 EUR".to_owned(), vec!["settled"]));
+    let [PaymentState::Asked, PaymentState::Reserved, PaymentState::Settled { receipt }] =
+        &states(&life).await[..]
+    else {
+        panic!("asked, reserved, settled")
+    };
+    assert!(receipt.starts_with("receipt of pay_"), "{receipt}");
+    // The receipt and the credentials are no business of the model.
+    assert_eq!(life.last_shown().pop().unwrap(), "bought a cake");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_settled_is_released_when_the_call_is_over() {
+    for (text, reason) in [
+        ("broken", "the call failed"),
+        ("forgotten", "the call ended without settling it"),
+        ("later", "the call failed"),
+        ("given back", "changed my mind"),
+    ] {
+        let purse = purse();
+        let life = with(purse.clone(), buy(text)).await;
+        let turn = life.send("go").await;
+        life.end(turn).await;
+        assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{text}");
+        let last = states(&life).await.pop();
+        assert_eq!(last, Some(PaymentState::Released { reason: reason.to_owned() }), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_call_releases_what_it_had_reserved() {
+    let purse = purse();
+    let life = with(purse.clone(), buy("slow")).await;
+    let turn = life.send("go").await;
+    life.until("effect.payment").await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    life.end(turn).await;
+    assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_another_tool_runs_pays_once_too() {
+    let purse = purse();
+    let life =
+        with(purse.clone(), vec![call("send", "a cake"), call("send", "broken"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    assert_eq!(look(&purse).0, "6.9 EUR");
+    let mut standings = look(&purse).1;
+    standings.sort_unstable();
+    assert_eq!(standings, ["released", "settled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_authority_refuses_is_told_to_the_tool_and_recorded() {
+    let poor = Arc::new(Purse::with(["1 EUR".parse().unwrap()]));
+    let life = with(poor.clone(), buy("a cake")).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let told = life.last_shown().pop().unwrap();
+    assert!(told.contains("payment.refused") && told.contains("is more than there is"), "{told}");
+    assert!(matches!(states(&life).await[..], [PaymentState::Asked, PaymentState::Released { .. }]));
+}
+
+/// An authority that never answers.
+struct Silent;
+
+impl PaymentAuthority for Silent {
+    fn reserve<'a>(&'a self, _: PaymentId, _: &'a Order) -> Answer<'a, Standing> {
+        Box::pin(std::future::pending())
+    }
+
+    fn settle(&self, _: PaymentId) -> Answer<'_, Standing> {
+        Box::pin(std::future::pending())
+    }
+
+    fn release(&self, _: PaymentId) -> Answer<'_, Standing> {
+        Box::pin(std::future::pending())
+    }
+
+    fn find(&self, _: PaymentId) -> Answer<'_, Option<Standing>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
+    let life = with(Arc::new(Silent), buy("a cake")).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    let told = life.last_shown().pop().unwrap();
+    assert_eq!(told, "error payment.unavailable: the payment authority did not answer within 30000 ms");
+    assert_eq!(states(&life).await, [PaymentState::Asked], "it is still open, and everybody can see that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
+    let mut toolbox = Toolbox::new(Services::default());
+    let error = toolbox.add(Buy(Arc::default(), EffectClassOf::Idempotent)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "port.missing: a tool needs to pay, but no payment authority is configured"
+    );
+}
+
+/// Plays a purchase to its end over as many lives as it takes; the first dies at `death`.
+async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Purse>, Arc<Shop>, u64) {
+    let (memory, purse, shop) = (Memory::new(), purse(), Arc::<Shop>::default());
+    let mortal = Mortal::new(memory.clone(), death);
+    let heart = mortal.pulse();
+    let change = || paying(purse.clone(), shop.clone(), class);
+    let first = live_with(Arc::new(mortal), lines.to_vec(), Arc::default(), 1, change()).await.unwrap();
+    let act = async |life: &Life| {
+        let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
+        let turn = life.runtime.submit(input).await.unwrap().turn;
+        life.end(turn).await;
+    };
+    let done = tokio::select! {
+        () = act(&first) => true,
+        () = heart.stopped() => false,
+    };
+    let witness = first.die(&memory).await;
+    if !done {
+        let second = live_with(Arc::new(memory.clone()), lines.to_vec(), witness, 2, change()).await.unwrap();
+        act(&second).await;
+        second.runtime.store().verify(SESSION).await.unwrap();
+    }
+    (purse, shop, heart.writes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
+    for lines in [buy("a cake"), vec![call("send", "a cake"), Line::Say("done")]] {
+        let (whole, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+        assert_eq!(look(&whole), ("6.9 EUR".to_owned(), vec!["settled"]));
+        for at in 0..writes {
+            for death in [Death::Before(at), Death::After(at)] {
+                let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
+                assert_eq!(look(&purse), look(&whole), "{death:?}");
+            }
+        }
+    }
+    let lines = buy("broken");
+    let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+    for at in 0..writes {
+        for death in [Death::Before(at), Death::After(at)] {
+            let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
+            assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
+    let lines = buy("a cake");
+    let (_, _, writes) = play(EffectClassOf::Probed, &lines, Death::Never).await;
+    for at in 0..writes {
+        for death in [Death::Before(at), Death::After(at)] {
+            let (purse, shop, _) = play(EffectClassOf::Probed, &lines, death).await;
+            let bought = shop.bought.load(Ordering::SeqCst);
+            assert!(bought <= 1, "{death:?}");
+            let settled = look(&purse).1.iter().filter(|standing| **standing == "settled").count();
+            assert_eq!(settled, bought as usize, "{death:?}");
+            assert!(!look(&purse).1.contains(&"reserved"), "{death:?}");
+        }
+    }
+}
