@@ -35,7 +35,8 @@ impl Outside {
     /// The agent as this is to happen to it.
     fn prepare(self, config: &mut Config) {
         if [Self::Hooks, Self::HooksAndResolves].contains(&self) {
-            crate::hooks::hooked(crate::hooks::all())(config);
+            let hooks = crate::hooks::all().into_iter().chain([crate::hooks::note()]);
+            crate::hooks::hooked(hooks.collect())(config);
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Hooks: where they run, what they change, what becomes of what they change (R11.3).
 use crate::common::*;
 use outlast_ports::hook::{
-    AfterEnd, AfterModel, AfterTool, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, HookAt,
-    OnError, Point,
+    AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
+    HookAt, OnError, Point,
 };
 use outlast_ports::memory::Memory;
+use outlast_ports::service::Tools;
+use outlast_ports::tool::{About, Call, Ran, Tool, done};
 use outlast_runtime::Config;
-use outlast_vocab::effect::{BatchCall, Command, Generation};
+use outlast_vocab::effect::{BatchCall, Boundary, Command, Generation, Outcome, Told};
 use outlast_vocab::hook::{
-    AnswerPatch, CallPatch, ContextPatch, HookCall, ModelPatch, OnFailure, Patch, ReplyPatch, ResultPatch,
+    AnswerPatch, CallPatch, CheckpointPatch, ContextPatch, HookCall, ModelPatch, OnFailure, Patch,
+    ReplyPatch, ResultPatch,
 };
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::policy::{Comparison, Decision, Policy, Rule, Test};
@@ -101,6 +104,66 @@ pub(crate) fn all() -> Vec<HookAt> {
             Ok(unsure.then(|| AnswerPatch { send_back: "Be sure.".into() }))
         }),
     ]
+}
+
+/// A hook that tells the model something after its tools have run.
+pub(crate) fn note() -> HookAt {
+    hook::<AtCheckpoint>("note", |seen| {
+        let messages = vec!["Mind the gap.".to_owned()];
+        Ok((seen.boundary == Boundary::AfterWork).then_some(CheckpointPatch { messages }))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_checkpoint_messages_join_the_turn_and_are_recorded_as_what_joined() {
+    let (life, end) = end_of(vec![note()], vec![call("pay", "ann"), Line::Say("done")]).await;
+    assert_eq!(end, answered("done"));
+    assert_eq!(life.last_shown(), ["go", "", "paid ann", "Mind the gap."]);
+    let joined = life.facts().await.into_iter().find_map(|fact| match fact {
+        Fact::Performed(performed) => match performed.outcome {
+            Outcome::Checkpoint(joined) => Some(joined.told),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(joined, Some(vec![Told { by: "note".to_owned(), text: "Mind the gap.".to_owned() }]));
+}
+
+/// Lets another tool pay.
+struct Relay;
+
+impl Tool for Relay {
+    type Args = Note;
+    type Needs = (Tools,);
+
+    fn about(&self) -> About {
+        About::new("relay", "Lets another tool pay.").durable()
+    }
+
+    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+        done(tools.call("pay", json!({ "text": args.text })).await?)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_tools_make_go_through_the_same_hooks() {
+    let witness: Arc<Witness> = Arc::default();
+    let mut toolbox = toolbox(witness.clone(), true).unwrap();
+    toolbox.add(Relay).unwrap();
+    let relayed = |config: &mut Config| {
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        hooked(all())(config);
+    };
+    let lines = vec![call("relay", "1000"), Line::Say("done")];
+    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, relayed).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done -- signed"));
+    // Capped for the call that the model made, and masked for both.
+    assert!(life.last_shown().contains(&"<<paid 100>>".to_owned()), "{:?}", life.last_shown());
+    let changed = changes(&life).await.into_iter().filter(|changed| changed.hook.as_str() == "mask");
+    let keys: Vec<String> = changed.map(|changed| changed.key.to_string()).collect();
+    assert_eq!(keys, ["turn/0/tools/0/child:0:c0_0/tool:0:pay", "turn/0/tools/0/child:0:c0_0"]);
 }
 
 #[tokio::test(start_paused = true)]
