@@ -156,7 +156,7 @@ fn a_hook_that_contradicts_itself_or_is_not_there_is_refused_with_its_line() {
             "point = \"before_lunch\"\ncommand = [\"true\"]",
             expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
-            | error[config.invalid]: clerk.toml:10: unknown variant `before_lunch`, expected one of `before_context`, `before_model`, `after_model`, `before_tool`, `after_tool`, `before_completion`, `after_end`, `on_error`
+            | error[config.invalid]: clerk.toml:10: unknown variant `before_lunch`, expected one of `before_context`, `before_model`, `after_model`, `before_tool`, `after_tool`, `before_completion`, `at_checkpoint`, `after_end`, `on_error`
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],
