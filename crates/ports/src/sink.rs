@@ -4,7 +4,7 @@
 //! What is due and who hands it over is [`crate::outbox`].
 use crate::Answer;
 use crate::outbox::{Begins, Subscription};
-use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
+use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::limits;
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Millis};
@@ -18,6 +18,8 @@ const NAME_BYTES: usize = 64;
 pub struct Output {
     /// Made of the sink and the turn: the same on every attempt, in every process.
     pub id: DeliveryId,
+    /// Whose it is.
+    pub org: OrgId,
     /// The session.
     pub session: SessionId,
     /// The key the session's caller knows it by.

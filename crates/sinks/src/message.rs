@@ -1,6 +1,6 @@
 //! The message that every sink sends: JSON whose bytes are the same on every attempt.
 use outlast_ports::sink::Output;
-use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
+use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Millis};
 use serde::Serialize;
@@ -20,6 +20,9 @@ struct Message<'a> {
 
 #[derive(Serialize)]
 struct Data<'a> {
+    // Left away for the default one, so that what was sent before it had a name has the same bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<OrgId>,
     session: SessionId,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_key: Option<&'a str>,
@@ -42,6 +45,7 @@ pub(crate) fn of(output: &Output) -> Result<Vec<u8>, Error> {
         _ => None,
     };
     let data = Data {
+        org: Some(output.org).filter(|org| *org != OrgId::DEFAULT),
         session: output.session,
         session_key: output.key.as_deref(),
         turn: output.turn,
@@ -75,6 +79,7 @@ pub(crate) mod tests {
     pub(crate) fn output(end: End) -> Output {
         Output {
             id: DeliveryId::from_u128(1),
+            org: OrgId::DEFAULT,
             session: SessionId::from_u128(2),
             key: Some("ann".to_owned()),
             turn: TurnId::from_u128(3),
@@ -103,6 +108,9 @@ pub(crate) mod tests {
             format!("{head},\"end\":\"failed\",\"code\":\"model.rejected\"}}}}")
         );
         assert_eq!(told(End::Sealed { claims: 3 }), format!("{head},\"end\":\"sealed\"}}}}"));
+        let theirs = Output { org: OrgId::from_u128(4), ..output(End::Sealed { claims: 3 }) };
+        let theirs = String::from_utf8(of(&theirs).unwrap()).unwrap();
+        assert!(theirs.contains("\"data\":{\"org\":\"org_00000000000000000000000000000004\",\"session\":"));
         assert!(head.starts_with(&beginning(DeliveryId::from_u128(1))));
     }
 }

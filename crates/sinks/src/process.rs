@@ -13,6 +13,8 @@ use std::os::unix::process::ExitStatusExt;
 pub const DELIVERY_ID: &str = "OUTLAST_DELIVERY_ID";
 /// The variable with the number of the attempt, counted from 1.
 pub const ATTEMPT: &str = outlast_tools::command::ATTEMPT;
+/// The variable with the organisation. Outlast's own commands mean it from there, too.
+const ORG: &str = "OUTLAST_ORG";
 
 /// A program that outputs are handed to, one process each.
 pub struct Process {
@@ -36,6 +38,7 @@ impl Sink for Process {
             let variables = [
                 (DELIVERY_ID, output.id.to_string()),
                 (ATTEMPT, output.attempt.to_string()),
+                (ORG, output.org.to_string()),
                 (SESSION, output.session.to_string()),
                 (TURN, output.turn.to_string()),
             ];

@@ -3,7 +3,7 @@ use outlast_playback::{Playback, Script};
 use outlast_ports::sink::{Output, Sink};
 use outlast_sinks::{Secrets, Webhook};
 use outlast_tools::egress::Network;
-use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
+use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::record::End;
 use outlast_vocab::{Kind, Millis};
 use ring::hmac;
@@ -14,6 +14,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 fn output() -> Output {
     Output {
         id: DeliveryId::from_u128(1),
+        org: OrgId::DEFAULT,
         session: SessionId::from_u128(2),
         key: None,
         turn: TurnId::from_u128(3),

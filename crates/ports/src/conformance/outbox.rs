@@ -4,7 +4,7 @@ use super::scene::{ALL, NOW, Scene, answer, joined, refused};
 use crate::outbox::{Attempt, Begins, Collect, Due, Subscription};
 use crate::sink::Output;
 use crate::store::{Cancelled, Taker, Then};
-use outlast_vocab::id::{DeliveryId, TurnId};
+use outlast_vocab::id::{DeliveryId, OrgId, TurnId};
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
@@ -73,7 +73,8 @@ pub(super) async fn an_output_says_how_its_turn_ended(s: &Scene<'_>) -> Rule {
     let due = collect(s, &of, Millis(1_500)).await?;
     let id = DeliveryId::derived(&[b"a", &turn.to_u128().to_be_bytes()]);
     let (end, sent) = (answer("bye"), Millis(1_500));
-    let output = Output { id, session, key: None, turn, at: NOW, end, attempt: 1, sent };
+    let org = OrgId::DEFAULT;
+    let output = Output { id, org, session, key: None, turn, at: NOW, end, attempt: 1, sent };
     assert_eq!(due, [Due { output, tries: 1 }]);
     Ok(())
 }

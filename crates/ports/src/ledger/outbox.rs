@@ -107,6 +107,7 @@ fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<Output
     let at = referred("record", lookup::one(rows, turn.session, ended)?)?.at;
     Ok(Output {
         id: id(&row.sink, turn.id),
+        org: session.org,
         session: session.id,
         key: session.key,
         turn: turn.id,
