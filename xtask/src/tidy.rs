@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the rules of the repository as a test.
 //!
 //! A rule is a function from texts to findings, so that its test can feed it what it must refuse. Only this module reads
-//! the disk. The rules: [`crates`] (who may use whom), [`purity`], [`source`], [`pages`] (errors, decisions),
+//! the disk. The rules: [`crates`] (who may use whom), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
 //! [`coverage`], [`links`], [`leaks`].
 mod coverage;
 mod crates;
@@ -11,6 +11,7 @@ mod pages;
 mod purity;
 mod rust;
 mod source;
+mod sql;
 
 use crate::command::{metadata, output};
 use crates::Package;
@@ -54,6 +55,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
         purity::pure_crates_are_pure(&files),
         source::modules_say_what_they_are_for(&files),
         source::nothing_is_left_undone(&files),
+        sql::statements_are_written_whole(&files),
         pages::every_error_has_its_page(&files),
         pages::every_limit_is_in_the_guide(&files),
         pages::merges_are_finished(&files),

@@ -1,0 +1,68 @@
+//! Statements of SQL are written whole: what comes from outside reaches a database only as a bound parameter (S37).
+use super::{File, Finding};
+
+/// How statements begin.
+const BEGINNINGS: &[&str] =
+    &["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "DROP ", "WITH ", "PRAGMA "];
+
+/// What puts a text together.
+const MAKERS: &[&str] = &["format!(", "write!(", "format_args!("];
+
+/// No statement is put together from parts. Tests may, they have no outside.
+pub(super) fn statements_are_written_whole(files: &[File]) -> Vec<Finding> {
+    let shipped = |file: &&File| {
+        let is_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
+        file.is_rust() && file.path.starts_with("crates/") && !is_test
+    };
+    let mut findings = Vec::new();
+    for file in files.iter().filter(shipped) {
+        for maker in MAKERS {
+            for (at, _) in file.text.match_indices(maker) {
+                if makes_a_statement(&file.text[at + maker.len()..]) {
+                    let line = 1 + file.text[..at].matches('\n').count();
+                    let what = format!(
+                        "expected a statement that is written whole, found one that `{maker}…)` makes; bind parameters"
+                    );
+                    findings.push(Finding::new(file, line, what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the first text among these arguments begins like a statement.
+fn makes_a_statement(arguments: &str) -> bool {
+    let Some((before, text)) = arguments.split_once('"') else { return false };
+    let is_first = before.chars().all(|c| c.is_whitespace() || c == '_' || c == ',' || c.is_alphanumeric());
+    let text = text.trim_start();
+    is_first && BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{expect, files};
+    use super::*;
+
+    #[test]
+    fn a_statement_that_is_put_together_is_found() {
+        let text = "//! x\nlet sql = format!(\"SELECT {x} FROM t\");\nwrite!(sql, \"\n  DELETE FROM {t}\")";
+        expect(
+            &statements_are_written_whole(&files(&[("crates/store/src/a.rs", text)])),
+            &[
+                "crates/store/src/a.rs:2: expected a statement that is written whole, found one that `format!(…)` makes; \
+                 bind parameters",
+                "crates/store/src/a.rs:3: expected a statement that is written whole, found one that `write!(…)` makes; \
+                 bind parameters",
+            ],
+        );
+    }
+
+    #[test]
+    fn words_to_people_and_tests_are_fine() {
+        let words = "//! x\nformat!(\"{n} selected\"); let sql = \"SELECT 1\"; format!(\"Update {x}\");";
+        expect(&statements_are_written_whole(&files(&[("crates/store/src/a.rs", words)])), &[]);
+        let test = "//! x\nformat!(\"SELECT {x}\")";
+        expect(&statements_are_written_whole(&files(&[("crates/store/src/tables/tests.rs", test)])), &[]);
+    }
+}
