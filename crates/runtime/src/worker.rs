@@ -457,8 +457,8 @@ impl Runtime {
     }
 
     /// The key that resolves a wait of a turn.
-    pub fn key_of(&self, turn: TurnId, wait: &ReplayKey) -> CompletionKey {
-        CompletionKey::sign(&self.inner.secret, turn, wait.clone())
+    pub async fn key_of(&self, turn: TurnId, wait: &ReplayKey) -> Result<CompletionKey, Error> {
+        self.store.key_of(turn, wait.clone()).await
     }
 
     /// Lets a stuck turn try again, after a person or a deploy has mended what it was stuck on.

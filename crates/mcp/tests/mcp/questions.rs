@@ -36,7 +36,7 @@ async fn asks(outlast: &Outlast, turn: &Turn, question: &str) {
 
 async fn answer(outlast: &Outlast, turn: &Turn, answer: &str) {
     let waits = outlast.store().session(turn.session()).await.unwrap().waits;
-    let key = outlast.runtime().key_of(turn.id(), &waits[0].key);
+    let key = outlast.runtime().key_of(turn.id(), &waits[0].key).await.unwrap();
     outlast.runtime().resolve(&key, Resolution::Ok(Value::from(answer))).await.unwrap();
 }
 

@@ -123,7 +123,8 @@ impl Client<'_> {
         let waits = view.waits.iter().any(|wait| wait.key == *key);
         let Some(turn) = view.active.filter(|_| waits) else { return Ok(()) };
         if self.runtime.store().turn(turn).await?.index == *index {
-            self.runtime.resolve(&self.runtime.key_of(turn, key), resolution.clone()).await?;
+            let key = self.runtime.key_of(turn, key).await?;
+            self.runtime.resolve(&key, resolution.clone()).await?;
         }
         Ok(())
     }

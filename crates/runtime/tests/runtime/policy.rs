@@ -232,7 +232,7 @@ async fn an_answer_that_is_no_approval_is_a_no() {
     let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
     let turn = life.send("go").await;
     let question = question(&life).await;
-    let key = life.runtime.key_of(turn, &question.wait.key);
+    let key = life.runtime.key_of(turn, &question.wait.key).await.unwrap();
     life.runtime.resolve(&key, Resolution::Ok(json!(true))).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);

@@ -202,10 +202,11 @@ impl Watcher {
             (Fact::Parked { waits }, Some(turn)) => {
                 let session = self.outlast.store().session(self.session).await?;
                 let still = session.state == SessionState::Parked && session.waits == *waits;
-                let key = |wait: &outlast::vocab::wait::Wait| {
-                    self.outlast.runtime().key_of(turn, &wait.key).to_string()
-                };
-                still.then(|| Progress::Parked { keys: waits.iter().map(key).collect() })
+                let mut keys = Vec::new();
+                for wait in waits {
+                    keys.push(self.outlast.runtime().key_of(turn, &wait.key).await?.to_string());
+                }
+                still.then_some(Progress::Parked { keys })
             }
             (Fact::Ended { end }, Some(turn)) => {
                 // Whoever waits for it is done with the others if it is gone.
