@@ -6,10 +6,7 @@ use outlast::runtime::{Config, Input, Runtime};
 use outlast::service::{Completion, Services};
 use outlast::store::{Store, Target};
 use outlast::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
-use outlast::vocab::budget::Budgets;
-use outlast::vocab::label::Guard;
 use outlast::vocab::package::Package;
-use outlast::vocab::policy::Policy;
 use outlast::vocab::record::End;
 use outlast::vocab::{Millis, WorkerId};
 use outlast::{Error, Limits, SessionId};
@@ -120,15 +117,9 @@ pub(crate) fn model(script: &str) -> Result<Rehearsal, Error> {
 /// The agent of a rig.
 pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
     Ok(Package {
-        agent: "bench".to_owned(),
-        model: "rehearsal/bench".parse()?,
-        system: "Be quick.".to_owned(),
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
-        policy: Policy::default(),
-        guard: Guard::default(),
-        budgets: Budgets::default(),
-        hooks: Vec::new(),
+        ..Package::new("bench", "rehearsal/bench".parse()?, "Be quick.")
     })
 }
 
@@ -159,6 +150,7 @@ pub(crate) async fn runtime_with(
         store,
         models: vec![Arc::new(model)],
         package: package(&toolbox)?,
+        agents: Vec::new(),
         tools: vec![Arc::new(toolbox)],
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),

@@ -2,11 +2,12 @@
 //!
 //! Pure: no clock, no randomness, no I/O, no async. The runtime performs what the kernel asks for and tells it what came
 //! of it. Start with [`step`], the turn as owned steps; [`replay`] answers from the journal; [`transcript`] turns
-//! records back into messages, [`conversation`] is what a model is shown of them.
+//! records back into messages, [`conversation`] is what a model is shown of them; [`overlay`] folds configuration.
 
 pub mod batch;
 pub mod conversation;
 pub mod label;
+pub mod overlay;
 pub mod policy;
 pub mod replay;
 pub mod reply;

@@ -1,4 +1,5 @@
 //! Puts the parts together and starts them.
+use crate::capability::Capability;
 use crate::plugged::Plugged;
 use crate::{Session, Turn};
 use outlast_ports::clock::{Clock, Entropy};
@@ -15,14 +16,17 @@ use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
 use outlast_runtime::attachments::{Attachments, name_of};
+use outlast_runtime::outfits::fold;
+use outlast_runtime::plugins::Plugins;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
-use outlast_runtime::{Config, Runtime};
+use outlast_runtime::{Agent, Config, Runtime};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
-use outlast_tools::{Builtin, Fetch, FileRoot, WallClock};
+use outlast_tools::{Builtin, Fetch, FileRoot, OpenDocument, WallClock};
 use outlast_vocab::access::{Access, Principal, Reach};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::label::Guard;
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
@@ -61,6 +65,10 @@ pub struct Builder {
     policy: Policy,
     guard: Guard,
     budgets: Budgets,
+    overlays: Vec<Overlay>,
+    pub(crate) bundles: Vec<Capability>,
+    pub(crate) on: Vec<String>,
+    others: Vec<Builder>,
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -83,6 +91,11 @@ impl Outlast {
     /// Keeps everything in one SQLite file, which is made if it is not there.
     pub fn at(path: impl AsRef<Path>) -> Builder {
         Builder::new(Place::File(path.as_ref().to_owned()))
+    }
+
+    /// Another agent for [`Builder::also`]. Nothing is kept for it: its sessions lie where those of the first agent do.
+    pub fn agent(name: impl Into<String>) -> Builder {
+        Self::ephemeral().agent(name)
     }
 
     /// Keeps everything in memory: for tests and scripts that say that nothing needs to survive.
@@ -183,6 +196,10 @@ impl Builder {
             policy: Policy::default(),
             guard: Guard::default(),
             budgets: Budgets::default(),
+            overlays: Vec::new(),
+            bundles: Vec::new(),
+            on: Vec::new(),
+            others: Vec::new(),
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -293,10 +310,31 @@ impl Builder {
         self
     }
 
-    /// Switches on a capability that a plug-in brings: its prompt text, its tools and its hooks.
+    /// Switches on a capability that a plug-in brings: its prompt text, its tools and its hooks. One that a program defines
+    /// itself is switched on with [`Builder::switch_on`].
     #[must_use]
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.capabilities.push(name.into());
+        self
+    }
+
+    /// Puts a layer over the agent: parts of the prompt, a model, model calls, documents, hosts, rules. Layers are folded in
+    /// the order they are added: parts join, what may be reached gets less, of the rest the last value counts.
+    #[must_use]
+    pub fn overlay(mut self, overlay: Overlay) -> Self {
+        if !overlay.documents.is_empty() && self.overlays.iter().all(|under| under.documents.is_empty()) {
+            self = self.tool(OpenDocument);
+        }
+        self.overlays.push(overlay);
+        self
+    }
+
+    /// Lets another agent answer too, under its name: [`Sending::answered_by`](crate::Sending::answered_by). Its name, model,
+    /// prompt, policy, budgets, hooks, plug-ins, layers, model calls, services and tools are its own; providers of models,
+    /// limits, the clock and where everything is kept are this one's.
+    #[must_use]
+    pub fn also(mut self, agent: Builder) -> Self {
+        self.others.push(agent);
         self
     }
 
@@ -455,9 +493,40 @@ impl Builder {
 
     /// Everything the runtime is made of, on this store. Contents of attachments lie there too, and outputs go nowhere.
     pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
-        if self.models.is_empty() {
-            self.models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
+        let mut models = std::mem::take(&mut self.models);
+        if models.is_empty() {
+            models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
         }
+        let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
+        let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
+        let (Agent { package, tools, hooks }, mut plugins) = self.into_agent()?;
+        let mut agents = Vec::new();
+        for other in others {
+            let (agent, more) = other.into_agent()?;
+            agents.push(agent);
+            plugins = plugins.and(more);
+        }
+        Ok(Config {
+            contents: None,
+            sinks: Vec::new(),
+            store,
+            models,
+            tools,
+            hooks,
+            plugins,
+            payments,
+            package,
+            agents,
+            clock,
+            entropy,
+            tasks: Arc::new(TokioTasks),
+            limits,
+            worker,
+        })
+    }
+
+    /// The agent alone: its package with all its layers folded, and its tools.
+    fn into_agent(self) -> Result<(Agent, Plugins), Error> {
         let mut toolbox = Toolbox::new(self.services);
         for add in self.tools {
             add(&mut toolbox)?;
@@ -465,35 +534,23 @@ impl Builder {
         let mut plugged = Plugged::of(self.plugins, &self.capabilities)?;
         plugged.add_tools(&mut toolbox)?;
         let mut tools: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(toolbox)];
-        tools.append(&mut self.providers);
+        tools.extend(self.providers);
         let all = tools.iter().flat_map(|provider| provider.manifests()).map(|manifest| manifest.name);
         let names = plugged.visible(all.collect());
+        let mut on = self.on;
+        on.extend(self.capabilities);
         let package = Package {
-            agent: self.agent,
-            model: self.model.parse()?,
-            system: plugged.told(self.system),
             tools: names,
             model_calls: self.limits.model_calls,
             policy: self.policy,
             guard: self.guard,
             budgets: self.budgets,
             hooks: plugged.uses(&self.hooks),
+            capabilities: on,
+            ..Package::new(self.agent, self.model.parse()?, plugged.told(self.system))
         };
-        Ok(Config {
-            hooks: plugged.hooks(self.hooks),
-            plugins: plugged.plugins()?,
-            payments: self.payments,
-            contents: None,
-            sinks: Vec::new(),
-            store,
-            models: self.models,
-            tools,
-            package,
-            clock: self.clock,
-            entropy: self.entropy,
-            tasks: Arc::new(TokioTasks),
-            limits: self.limits,
-            worker,
-        })
+        let package = fold(package, &self.overlays)?;
+        let plugins = plugged.plugins()?;
+        Ok((Agent { package, tools, hooks: plugged.hooks(self.hooks) }, plugins))
     }
 }

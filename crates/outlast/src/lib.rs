@@ -15,6 +15,7 @@
 //! [`sinks`] take what came of turns elsewhere. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
 
 mod builder;
+mod capability;
 mod plugged;
 mod sending;
 mod session;
@@ -22,6 +23,7 @@ mod session;
 pub mod trial;
 
 pub use builder::{Builder, Outlast};
+pub use capability::Capability;
 /// Makes a tool of an `async fn`.
 ///
 /// ```

@@ -8,6 +8,7 @@ use outlast_runtime::Input;
 use outlast_runtime::attachments::read_from;
 use outlast_runtime::events::Events;
 use outlast_vocab::message::{MediaType, PluginName};
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::Delivery;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub struct Sending {
     pub(crate) key: Option<String>,
     pub(crate) delivery: Delivery,
     pub(crate) output: Option<Value>,
+    pub(crate) agent: Option<String>,
+    pub(crate) overlays: Vec<Overlay>,
     pub(crate) files: Vec<Filed>,
     pub(crate) plugins: BTreeMap<PluginName, Value>,
 }
@@ -43,6 +46,17 @@ impl Sending {
         })?;
         self.plugins.insert(P::NAME.parse()?, value);
         Ok(self)
+    }
+
+    /// Lets another agent of this runtime answer.
+    pub fn answered_by(self, agent: impl Into<String>) -> Self {
+        Self { agent: Some(agent.into()), ..self }
+    }
+
+    /// Puts a layer over the agent for this turn alone: it can tell the model more, name another model, and let less happen.
+    pub fn with(mut self, overlay: Overlay) -> Self {
+        self.overlays.push(overlay);
+        self
     }
 
     /// Attaches bytes of a media type, like `image/png`. They are kept with the session; the message only refers to them.
@@ -88,10 +102,10 @@ impl Sending {
 
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
-        let Self { session, text, key, delivery, output, files, plugins } = self;
+        let Self { session, text, key, delivery, output, agent, overlays, files, plugins } = self;
         let head = session.head().to_owned();
-        let input =
-            Input { key, delivery, head, output, files, plugins, ..Input::text(session.target(), text) };
+        let input = Input::text(session.target(), text);
+        let input = Input { key, delivery, head, output, agent, overlays, files, plugins, ..input };
         (session, input)
     }
 }

@@ -6,6 +6,7 @@ use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
 use outlast_runtime::output::value_of;
 use outlast_vocab::effect::Place;
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::{Delivery, End, Seq};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use schemars::JsonSchema;
@@ -18,13 +19,16 @@ pub struct Session {
     runtime: Runtime,
     target: Target,
     head: String,
+    agent: Option<String>,
+    overlays: Vec<Overlay>,
     /// Which session it is, once an input was accepted: a new session is new only once.
     opened: Arc<OnceLock<SessionId>>,
 }
 
 impl Session {
     pub(crate) fn new(runtime: Runtime, target: Target) -> Self {
-        Self { runtime, target, head: MAIN.to_owned(), opened: Arc::default() }
+        let (agent, overlays, opened) = (None, Vec::new(), Arc::default());
+        Self { runtime, target, head: MAIN.to_owned(), agent, overlays, opened }
     }
 
     /// The same session, with its inputs on another head. A fork within the session makes one; an input for a head that
@@ -32,6 +36,21 @@ impl Session {
     #[must_use]
     pub fn on_head(&self, name: impl Into<String>) -> Self {
         Self { head: name.into(), ..self.clone() }
+    }
+
+    /// The same session, with its inputs answered by another agent of this runtime.
+    #[must_use]
+    pub fn answered_by(&self, agent: impl Into<String>) -> Self {
+        Self { agent: Some(agent.into()), ..self.clone() }
+    }
+
+    /// The same session, with a layer over the agent for every input that is sent through this handle. Each turn keeps what
+    /// was folded for it.
+    #[must_use]
+    pub fn with(&self, overlay: Overlay) -> Self {
+        let mut session = self.clone();
+        session.overlays.push(overlay);
+        session
     }
 
     /// Sends a text.
@@ -42,6 +61,8 @@ impl Session {
             key: None,
             delivery: Delivery::Next,
             output: None,
+            agent: self.agent.clone(),
+            overlays: self.overlays.clone(),
             files: Vec::new(),
             plugins: std::collections::BTreeMap::new(),
         }

@@ -2,13 +2,14 @@
 //!
 //! A tool names what it needs in [`crate::tool::Tool::Needs`]. Some services live as long as the program
 //! ([`Service`]); others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`], [`Progress`],
-//! [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Cancellation`]). A tool sees only what it asked for.
+//! [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]). A tool sees only what it asked for.
 use crate::store::{AttachmentView, Upload};
 use crate::tool::schema_of;
 use crate::{Answer, BoxFuture};
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
@@ -57,6 +58,12 @@ pub trait CallScope: Send + Sync {
 
     /// Some bytes of an attachment; what lies behind its end is left away.
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+
+    /// What the agent of the turn lets be reached.
+    fn network(&self) -> Result<Reach, Error>;
+
+    /// A document of the agent of the turn.
+    fn document(&self, path: &str) -> Result<String, Error>;
 
     /// The model that answers the turn.
     fn model(&self) -> Result<ModelName, Error>;
@@ -207,6 +214,8 @@ per_call! {
     Models;
     /// The agent's other tools.
     Tools;
+    /// The agent that answers the turn: what it lets be reached, its documents.
+    Agent;
     /// Whether the turn was cancelled.
     Cancellation;
 }
@@ -322,6 +331,18 @@ impl Attachments {
     /// Some bytes of an attachment, without reading the others. What lies behind its end is left away.
     pub async fn read(&self, id: AttachmentId, range: Range<u64>) -> Result<Vec<u8>, Error> {
         self.0.attachment_range(id, range).await
+    }
+}
+
+impl Agent {
+    /// What it lets be reached. A tool that goes out holds itself to this.
+    pub fn network(&self) -> Result<Reach, Error> {
+        self.0.network()
+    }
+
+    /// One of its documents.
+    pub fn document(&self, path: &str) -> Result<String, Error> {
+        self.0.document(path)
     }
 }
 
@@ -456,6 +477,14 @@ impl CallScope for Nowhere {
 
     fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> Answer<'_, Vec<u8>> {
         nothing()
+    }
+
+    fn network(&self) -> Result<Reach, Error> {
+        Err(nowhere())
+    }
+
+    fn document(&self, _: &str) -> Result<String, Error> {
+        Err(nowhere())
     }
 
     fn model(&self) -> Result<ModelName, Error> {

@@ -52,7 +52,7 @@ pub(crate) async fn perform(
         let error = match ran {
             Ok(Ran::Done(value)) => {
                 scope.free_money("the call ended without settling it").await;
-                let undo = undoable(turn.world, &scope.key, &prepared, &value);
+                let undo = undoable(turn.outfit, &scope.key, &prepared, &value);
                 let (result, written) = match brought(turn, shown(ToolResult::Ok(value)).await, &scope).await
                 {
                     Ok(brought) => brought,
@@ -134,7 +134,7 @@ async fn once(
     attempts: u32,
     scope: &Arc<Scope>,
 ) -> Result<Ran, Error> {
-    let provider = turn.world.tools.provider(&prepared.tool)?;
+    let provider = turn.outfit.catalogue.provider(&prepared.tool)?;
     let facts = call(scope, prepared, attempt, attempts);
     let mut run = AssertUnwindSafe(provider.execute(prepared, facts, scope.clone())).catch_unwind();
     let ran = match poll_immediate(&mut run).await {

@@ -27,6 +27,12 @@ struct Entry {
     validator: Validator,
 }
 
+impl std::fmt::Debug for Catalogue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
 /// A call that may be made.
 struct Checked {
     arguments: Value,

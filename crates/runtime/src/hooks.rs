@@ -31,6 +31,12 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Hooks(BTreeMap<(HookName, HookPoint), HookAt>);
 
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 impl Hooks {
     /// These hooks. A name that stands twice for one point is an error at start-up.
     pub fn new(hooks: Vec<HookAt>) -> Result<Self, Error> {
@@ -201,7 +207,8 @@ impl<'a> Hooking<'a> {
     }
 
     async fn once<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
-        let World { hooks, clock, limits, .. } = self.world;
+        let World { clock, limits, .. } = self.world;
+        let hooks = &self.outfit.hooks;
         let hook = hooks.find::<P>(&usage.name)?.clone();
         let call = HookCall {
             hook: usage.name.clone(),

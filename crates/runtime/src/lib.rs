@@ -3,7 +3,8 @@
 //! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
 //! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
 //! [`inline`] nowhere), [`attachments`] are kept where
-//! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks. Knows no SQL, no HTTP and no provider.
+//! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks,
+//! [`outfits`] are the agents that answer. Knows no SQL, no HTTP and no provider.
 
 pub mod approvals;
 mod asking;
@@ -26,6 +27,7 @@ pub mod live;
 mod meter;
 pub mod model;
 pub mod outfit;
+pub mod outfits;
 pub mod output;
 mod payments;
 pub mod plugins;
@@ -41,4 +43,5 @@ mod undo;
 pub mod worker;
 
 pub use outfit::{Outfit, World};
+pub use outfits::Agent;
 pub use worker::{Config, Input, Runtime};

@@ -32,8 +32,8 @@ const GUARD: &str = "guard";
 pub struct World {
     /// Who speaks to models.
     pub models: Vec<Arc<dyn ModelProvider>>,
-    /// The tools.
-    pub tools: Catalogue,
+    /// The tools of the agent that answers when an input names none.
+    pub tools: Arc<Catalogue>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Where random bits come from.
@@ -51,7 +51,7 @@ pub struct World {
     /// Whether an operator has set a budget, so that turns of agents without one are counted too.
     pub(crate) budgets_set: AtomicBool,
     /// What runs at points of turns.
-    pub hooks: Hooks,
+    pub hooks: Arc<Hooks>,
     /// What inputs may carry something for.
     pub plugins: Plugins,
     /// Who pays, where somebody does.
@@ -69,6 +69,7 @@ impl World {
     ) -> Self {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
         let governor = Governor::default();
+        let tools = Arc::new(tools);
         let budgets_set = AtomicBool::new(false);
         Self {
             models,
@@ -80,7 +81,7 @@ impl World {
             files,
             governor,
             contents: None,
-            hooks: Hooks::default(),
+            hooks: Arc::default(),
             budgets_set,
             plugins: Plugins::default(),
             payments: None,
@@ -112,6 +113,15 @@ impl World {
     }
 }
 
+/// What an agent brings: names in it are its own.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its tools.
+    pub tools: Arc<Catalogue>,
+    /// Its hooks.
+    pub hooks: Arc<Hooks>,
+}
+
 /// A package as this process can run it.
 #[derive(Debug)]
 pub struct Outfit {
@@ -119,6 +129,10 @@ pub struct Outfit {
     pub package: Package,
     /// The name under which it is stored, with the contracts.
     pub fingerprint: Hash,
+    /// The tools of its agent.
+    pub catalogue: Arc<Catalogue>,
+    /// The hooks of its agent.
+    pub hooks: Arc<Hooks>,
     /// The contracts of its tools, in its order.
     pub contracts: Vec<Contract>,
     /// The fingerprint of those.
@@ -127,15 +141,22 @@ pub struct Outfit {
     pub policy: Hash,
     /// What its turns may use.
     pub budgets: Arc<Budgets>,
-    /// What is stored: what a turn is pinned to.
-    blob: Vec<u8>,
+    /// What is stored: what a turn is pinned to, and its sidecars.
+    blobs: Vec<Vec<u8>>,
     /// Whether this process has stored it.
     stored: AtomicBool,
 }
 
 impl Outfit {
-    /// Resolves a package. A model, a tool or a hook that is not here is an error now, not in the middle of a turn (R1.5).
+    /// Resolves a package with the tools of the first agent.
     pub fn new(package: Package, world: &World) -> Result<Self, Error> {
+        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone() };
+        Self::with(package, world, own)
+    }
+
+    /// Resolves a package with what its agent brings. A model, a tool or a hook that is not here is an error now, not in the
+    /// middle of a turn (R1.5).
+    pub fn with(package: Package, world: &World, own: Own) -> Result<Self, Error> {
         let (_, info) = world.model(&package.model)?;
         if package.budgets.bounds_money() && info.prices.is_none() {
             let (agent, model) = (&package.agent, &package.model);
@@ -145,9 +166,9 @@ impl Outfit {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        world.hooks.check(&package, &world.limits)?;
+        own.hooks.check(&package, &world.limits)?;
         let contract = |name| {
-            world.tools.contract(name).cloned().ok_or_else(|| {
+            own.tools.contract(name).cloned().ok_or_else(|| {
                 let detail =
                     format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
                 Error::new(Kind::ToolUnknown, detail)
@@ -163,14 +184,14 @@ impl Outfit {
                 return Err(Error::new(Kind::ToolUnknown, detail));
             }
         }
-        Ok(Self::of(package, contracts))
+        Ok(Self::of(package, contracts, own))
     }
 
     /// Resolves what a turn was pinned to (R10.2). The model goes on being told what it was told, and calls go on being
     /// ordered, bounded and tried again as they were; only what may happen to an interrupted call must not have changed,
     /// because that is a promise the tool itself has to keep.
-    pub fn pinned(pinned: Pinned, world: &World) -> Result<Self, Error> {
-        let here = Self::new(pinned.package, world)?;
+    pub fn pinned(pinned: Pinned, world: &World, own: Own) -> Result<Self, Error> {
+        let here = Self::with(pinned.package, world, own)?;
         let Some(contracts) = pinned.contracts else { return Ok(here) };
         for then in &contracts {
             let now = here.contracts.iter().find(|now| now.name == then.name);
@@ -180,16 +201,23 @@ impl Outfit {
                 return Err(Error::new(Kind::PackageUnavailable, detail));
             }
         }
-        Ok(Self::of(here.package, contracts))
+        let own = here.own();
+        Ok(Self::of(here.package, contracts, own))
     }
 
-    fn of(package: Package, contracts: Vec<Contract>) -> Self {
+    /// What its agent brings.
+    pub(crate) fn own(&self) -> Own {
+        Own { tools: self.catalogue.clone(), hooks: self.hooks.clone() }
+    }
+
+    fn of(package: Package, contracts: Vec<Contract>, own: Own) -> Self {
         let tools = canon::fingerprint(&contracts);
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
-        let blob = canon::to_string(&pinned).into_bytes();
-        let (fingerprint, policy) = (Hash::of(&blob), package.policy.version());
-        let budgets = Arc::new(package.budgets.clone());
-        Self { package, fingerprint, contracts, tools, policy, budgets, blob, stored: AtomicBool::new(false) }
+        let blobs = pinned.to_blobs();
+        let (fingerprint, policy) = (Hash::of(&blobs[0]), package.policy.version());
+        let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
+        let Own { tools: catalogue, hooks } = own;
+        Self { package, fingerprint, catalogue, hooks, contracts, tools, policy, budgets, blobs, stored }
     }
 
     /// What the policy decides of a call: nothing where no rule fits, an error where a rule forbids it. The only way to a call
@@ -268,7 +296,7 @@ impl Outfit {
         if self.stored.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        vec![self.blob.clone()]
+        self.blobs.clone()
     }
 
     /// Notes that it is stored.

@@ -13,6 +13,13 @@ type Check = fn(Value) -> Result<(), Error>;
 pub struct Plugins(BTreeMap<PluginName, Check>);
 
 impl Plugins {
+    /// These and those of another agent. A plug-in that both have is one: its state belongs to the session.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// These plug-ins. A name that stands twice is an error at start-up: their states would be one.
     pub fn new<'a>(installed: impl IntoIterator<Item = &'a Installed>) -> Result<Self, Error> {
         let mut plugins = BTreeMap::new();

@@ -29,7 +29,8 @@ use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::limits;
-use outlast_vocab::message::{ModelName, PluginName, ToolName};
+use outlast_vocab::message::{ModelName, PluginName, ToolName, shown};
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
@@ -432,6 +433,20 @@ impl CallScope for Scope {
             }
             let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
             self.world.attachments(store).read(self.session, id, range).await
+        })
+    }
+
+    fn network(&self) -> Result<Reach, Error> {
+        Ok(self.outfit.package.network.clone())
+    }
+
+    fn document(&self, path: &str) -> Result<String, Error> {
+        let documents = &self.outfit.package.documents;
+        documents.get(path).cloned().ok_or_else(|| {
+            let paths: Vec<&str> = documents.keys().map(String::as_str).collect();
+            let paths = if paths.is_empty() { "none".to_owned() } else { paths.join(", ") };
+            let detail = format!("the agent has no document `{}`; there are: {paths}", shown(path));
+            Error::new(Kind::ToolFailed, detail)
         })
     }
 

@@ -188,7 +188,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
-        let (tools, limits) = (&turn.world.tools, &turn.world.limits);
+        let (tools, limits) = (&turn.outfit.catalogue, &turn.world.limits);
         let held = &turn.held(host);
         calls.push(match refused.cloned() {
             Some(failure) => refused_call(ask, failure),
@@ -323,7 +323,7 @@ async fn rule<H: Host>(
     let outcome = shown(turn, key, call, outcome, host).await;
     host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
-        note_undo(undoable(turn.world, key, call, value), host);
+        note_undo(undoable(turn.outfit, key, call, value), host);
     }
     host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
@@ -359,7 +359,7 @@ async fn shown<H: Host>(
 
 /// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
 async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome {
-    let asked = match (turn.world.tools.provider(&call.tool), whole(turn, call, held).await) {
+    let asked = match (turn.outfit.catalogue.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
         (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
     };
@@ -530,7 +530,7 @@ fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -
         }
         Came::Completed(_, resolution, result) => {
             if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
-                note_undo(undoable(turn.world, &slot.key, call, value), host);
+                note_undo(undoable(turn.outfit, &slot.key, call, value), host);
             }
             Some(result)
         }

@@ -2,7 +2,7 @@
 use crate::cancel::cancel;
 use crate::drive::Turn;
 use crate::host::{Driven, Host};
-use crate::outfit::World;
+use crate::outfit::Outfit;
 use crate::tools;
 use outlast_kernel::step::{self, Step};
 use outlast_vocab::effect::ToolOutcome;
@@ -47,12 +47,12 @@ fn to_free<H: Host>(host: &H) -> Vec<Payment> {
 
 /// How a call with this result is taken back, if it can be.
 pub(crate) fn undoable(
-    world: &World,
+    outfit: &Outfit,
     key: &ReplayKey,
     prepared: &PreparedCall,
     result: &Value,
 ) -> Option<Undoable> {
-    let provider = world.tools.provider(&prepared.tool).ok()?;
+    let provider = outfit.catalogue.provider(&prepared.tool).ok()?;
     let undo = catch_unwind(AssertUnwindSafe(|| provider.undo(prepared, result)));
     let undo = undo.unwrap_or_else(|_| {
         tracing::error!(tool = %prepared.tool, "the tool panicked when asked how its call is taken back");

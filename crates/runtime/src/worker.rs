@@ -14,6 +14,7 @@ use crate::keys::{Grant, issue};
 use crate::live::Listener;
 use crate::meter::Meter;
 use crate::outfit::{Outfit, World};
+use crate::outfits::{Agent, Outfits};
 use crate::output::check_schema;
 use crate::plugins::Plugins;
 use crate::recent::Recent;
@@ -38,7 +39,8 @@ use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Name, Part, PluginName, json_size};
-use outlast_vocab::package::{Package, Pinned};
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Delivery, End, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -86,8 +88,10 @@ pub struct Config {
     pub payments: Option<Arc<dyn PaymentAuthority>>,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
-    /// The agent that answers.
+    /// The agent that answers when an input names none.
     pub package: Package,
+    /// The other agents.
+    pub agents: Vec<Agent>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Where random bits come from.
@@ -117,6 +121,10 @@ pub struct Input {
     pub output: Option<Value>,
     /// What it carries for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
+    /// The agent that is to answer it; the runtime's first one when absent.
+    pub agent: Option<String>,
+    /// What the session and the turn say over their agent, in this order (R10.1).
+    pub overlays: Vec<Overlay>,
     /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
     /// first ([`Runtime::attachments`]).
     pub files: Vec<Filed>,
@@ -134,6 +142,8 @@ impl Input {
             head: MAIN.to_owned(),
             output: None,
             plugins: BTreeMap::new(),
+            agent: None,
+            overlays: Vec::new(),
             files: Vec::new(),
         }
     }
@@ -155,7 +165,7 @@ struct Inner {
     world: Arc<World>,
     store: Arc<dyn Store>,
     worker: WorkerId,
-    outfit: Arc<Outfit>,
+    outfits: Outfits,
     secret: [u8; 32],
     driving: Mutex<BTreeMap<SessionId, Driving>>,
     tasks: Arc<Tasks>,
@@ -183,14 +193,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, contents, models, tools, hooks, plugins, sinks, package, .. } = config;
+        let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
         let Config { payments, clock, entropy, tasks, limits, worker, .. } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world = Arc::new(World { contents, hooks: Hooks::new(hooks)?, plugins, payments, ..world });
-        let outfit = Arc::new(Outfit::new(package, &world)?);
+        let world =
+            Arc::new(World { contents, hooks: Arc::new(Hooks::new(hooks)?), plugins, payments, ..world });
+        let outfits = Outfits::new(package, agents, &world)?;
         world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let deliveries = Deliveries::open(world.clone(), store.clone(), worker, sinks).await?;
@@ -200,7 +211,7 @@ impl Runtime {
             secret: store.secret().await?,
             store,
             worker,
-            outfit,
+            outfits,
             driving: Mutex::default(),
             tasks: Tasks::new(tasks),
             wake: Notify::new(),
@@ -274,6 +285,12 @@ impl Runtime {
         self.inner.world.attachments(&self.store)
     }
 
+    /// Lets an agent answer from now on, in place of the one of its name; gives the fingerprint of its package. Turns that
+    /// were accepted before keep the package they have (R10.2).
+    pub fn put_agent(&self, agent: Agent) -> Result<Hash, Error> {
+        self.inner.outfits.put(agent, &self.inner.world)
+    }
+
     /// Deletes contents outside the database that nothing refers to.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let _alone = self.inner.sweeping.lock().await;
@@ -330,7 +347,9 @@ impl Runtime {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits, self.attachments().most())?;
         inner.world.plugins.check(&input.plugins)?;
-        let Input { target, mut parts, key, delivery, head, output, plugins, files } = input;
+        let Input { target, mut parts, key, delivery, head, output, .. } = input;
+        let Input { plugins, agent, overlays, files, .. } = input;
+        let outfit = inner.outfits.chosen(agent.as_deref(), &overlays, &inner.world)?;
         parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
@@ -342,17 +361,17 @@ impl Runtime {
             head,
             output,
             plugins,
-            package: Some(inner.outfit.fingerprint),
-            blobs: inner.outfit.to_store(),
+            package: Some(outfit.fingerprint),
+            blobs: outfit.to_store(),
             files: Vec::new(),
             now,
             taker: inner.taker(now),
-            first: Meter::first(&inner.outfit, &inner.world, &parts, files.iter().map(Filed::bytes).sum()),
+            first: Meter::first(&outfit, &inner.world, &parts, files.iter().map(Filed::bytes).sum()),
             queued_most: inner.world.limits.queued_inputs,
             parts,
         };
         let accepted = self.accept(accept, files).await?;
-        inner.outfit.was_stored();
+        outfit.was_stored();
         let made = before(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
         let Accepted { session, turn, duplicate, place, work } = accepted;
@@ -720,7 +739,7 @@ impl Drive<'_> {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if claims > self.inner.world.limits.claims_without_progress {
-            let outfit = self.inner.outfit.clone();
+            let outfit = self.inner.outfits.first();
             let end = End::Sealed { claims: claims - 1 };
             let driven = Journaled::open(opening(history, &outfit), &outfit).close(end).await?;
             return Ok(self.observed(&outfit, lease, index, driven));
@@ -791,21 +810,12 @@ impl Drive<'_> {
         });
     }
 
-    /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's.
+    /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
     async fn outfit(&self, pinned: Option<Hash>) -> Result<Arc<Outfit>, Error> {
+        let Inner { outfits, store, world, .. } = &**self.inner;
         match pinned {
-            Some(fingerprint) if fingerprint != self.inner.outfit.fingerprint => {
-                let json = self.inner.store.blob(fingerprint).await?;
-                let pinned: Pinned = serde_json::from_slice(&json).map_err(|cause| {
-                    Error::new(Kind::RecordCorrupt, format!("the package {fingerprint} does not decode"))
-                        .because(cause)
-                })?;
-                Outfit::pinned(pinned, &self.inner.world).map(Arc::new).map_err(|error| {
-                    let detail = format!("the turn began under another configuration: {}", error.detail());
-                    Error::new(Kind::PackageUnavailable, detail).because(error)
-                })
-            }
-            _ => Ok(self.inner.outfit.clone()),
+            Some(fingerprint) => outfits.pinned(fingerprint, store.as_ref(), world).await,
+            None => Ok(outfits.first()),
         }
     }
 
@@ -827,10 +837,10 @@ impl Drive<'_> {
         let end =
             |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
         let stop = stop.map(end);
-        let outfit = &self.inner.outfit;
+        let outfit = &self.inner.outfits.first();
         let mut host = Journaled::open(opening(history, outfit), outfit);
         let failure = Failure::from(error);
-        self.observe(&self.inner.outfit, lease, index, Observed::Error(failure.clone()));
+        self.observe(outfit, lease, index, Observed::Error(failure.clone()));
         let driven = match (error.class(), stop) {
             (_, Some(end)) => host.close(end).await?,
             (Class::Reject, None) => host.close(End::Failed { failure }).await?,
@@ -842,7 +852,7 @@ impl Drive<'_> {
                 host.get_stuck(failure, wait).await?
             }
         };
-        Ok(self.observed(&self.inner.outfit, lease, index, driven))
+        Ok(self.observed(outfit, lease, index, driven))
     }
 }
 

@@ -7,7 +7,7 @@ use outlast_ports::store::{Fork, ForkTo, MAIN, Target};
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::effect::Place;
 use outlast_vocab::event::Event;
-use outlast_vocab::message::{Part, ToolResult};
+use outlast_vocab::message::ToolResult;
 use outlast_vocab::policy;
 use outlast_vocab::record::{Delivery, Fact, Seq, Verdict};
 use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
@@ -218,15 +218,13 @@ impl Client {
     fn request(&self, no: usize, witness: &Witness) -> Option<Request> {
         let input = |text: &str, delivery, head: &str, output| {
             let text = if no == 0 { format!("{}: {text}", self.scenario.name) } else { text.to_owned() };
+            let target = Target::Key { key: self.key.clone(), fresh: self.session };
             Request::Say(Input {
-                target: Target::Key { key: self.key.clone(), fresh: self.session },
-                parts: vec![Part::text(text)],
                 key: Some(format!("act {no}")),
                 delivery,
                 head: head.to_owned(),
                 output,
-                plugins: std::collections::BTreeMap::new(),
-                files: Vec::new(),
+                ..Input::text(target, text)
             })
         };
         let turn_of = |other: usize| match &self.acts[other] {

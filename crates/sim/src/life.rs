@@ -11,8 +11,6 @@ use outlast_ports::clock::Counted;
 use outlast_ports::tool::ToolProvider;
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{HandWriter, Machine, Options, Sqlite};
-use outlast_vocab::budget::Budgets;
-use outlast_vocab::label::Guard;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Limits, WorkerId};
@@ -122,16 +120,12 @@ impl Life {
                 moods: origin.moods.clone(),
             })],
             package: Package {
-                agent: "sim".into(),
-                model: model::NAME.parse()?,
-                system: "Play.".into(),
                 tools: manifests.map(|manifest| manifest.name).collect(),
                 model_calls: origin.limits.model_calls,
                 policy: Policy { rules: vec![tools::guard()?] },
-                guard: Guard::default(),
-                budgets: Budgets::default(),
-                hooks: Vec::new(),
+                ..Package::new("sim", model::NAME.parse()?, "Play.")
             },
+            agents: Vec::new(),
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),
             entropy: Arc::new(Counted::from(u64::from(no) << 32)),

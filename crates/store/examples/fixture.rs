@@ -138,6 +138,7 @@ fn asked() -> Fact {
         class: EffectClass::AtMostOnce,
         arguments: json!({ "to": "you" }),
         payload: None,
+        labels: outlast_vocab::label::Labels::default(),
         ruling: None,
     };
     let batch = ToolBatch { calls: vec![BatchCall::Run(call)] };

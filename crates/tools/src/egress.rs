@@ -20,6 +20,7 @@ pub use rules::{HostRule, Network, Rules, URL_BYTES};
 use body::{Body, Taken};
 use lookup::Checked;
 use outlast_vocab::message::shown;
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::{Error, Kind, limits};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
@@ -122,6 +123,12 @@ impl Egress {
                 Error::new(Kind::ConfigInvalid, detail).because(cause)
             })?;
         Ok(Self { client, rules, caps })
+    }
+
+    /// The same way out, narrowed to what is within this network too.
+    pub fn within(&self, network: &Reach) -> Result<Self, Error> {
+        let rules = Arc::new(Rules::clone(&self.rules).within(network)?);
+        Ok(Self { rules, ..self.clone() })
     }
 
     /// What may be reached.

@@ -4,7 +4,7 @@
 mod html;
 
 use crate::egress::{Egress, Fetched};
-use outlast_ports::service::Service;
+use outlast_ports::service::{Agent, Service};
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
 use outlast_vocab::Error;
 use outlast_vocab::message::shown;
@@ -27,7 +27,7 @@ pub struct FetchArgs {
 
 impl Tool for Fetch {
     type Args = FetchArgs;
-    type Needs = Service<Egress>;
+    type Needs = (Service<Egress>, Agent);
 
     fn about(&self) -> About {
         let description =
@@ -35,11 +35,16 @@ impl Tool for Fetch {
         About::new("fetch", description).pure().sinks(["/url"]).attempts(2, Duration::from_millis(500))
     }
 
-    async fn run(&self, egress: Service<Egress>, _: Call, args: FetchArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (egress, agent): (Service<Egress>, Agent),
+        _: Call,
+        args: FetchArgs,
+    ) -> Result<Ran, Error> {
         let mut headers = HeaderMap::new();
         let wanted = "text/html, application/json, text/*;q=0.9";
         headers.insert(ACCEPT, HeaderValue::from_static(wanted));
-        let fetched = egress.get(&args.url, headers).await?;
+        let fetched = egress.within(&agent.network()?)?.get(&args.url, headers).await?;
         let text = text(&fetched)?;
         let Fetched { url, status, content_type, cut, .. } = fetched;
         done(json!({"url": url, "status": status, "content_type": content_type, "text": text, "cut": cut}))

@@ -10,6 +10,7 @@
 //! | `ask_user` | idempotent | asks the user, and parks until there is an answer | |
 //! | `file_read`, `file_list`, `file_grep` | pure | reads, lists and searches files below a directory | [`FileRoot`] |
 //! | `file_write`, `file_edit` | idempotent | writes files below it | [`FileRoot`] |
+//! | `open_document` | pure | reads a text that belongs to the agent | |
 //! | `fetch` | pure | reads a page of the web | [`egress::Egress`] |
 //! | `shell` | at most once | runs a command behind walls, on Linux | `shell::Shell` |
 //!
@@ -23,6 +24,7 @@ mod calculator;
 mod clock;
 #[cfg(unix)]
 pub mod command;
+mod documents;
 pub mod egress;
 mod fetch;
 mod files;
@@ -40,6 +42,7 @@ mod trial;
 pub use ask::{ASK_USER, AskUser, QUESTION_BYTES, QUESTION_OPTIONS, Question};
 pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
+pub use documents::{DocumentArgs, OpenDocument};
 pub use fetch::Fetch;
 pub use files::edit::FileEdit;
 pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES};

@@ -11,6 +11,7 @@ use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, PluginName, ToolName};
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{CompletionKey, Resolution};
@@ -171,6 +172,14 @@ impl CallScope for Scope {
 
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>> {
         Box::pin(async move { Ok(cut(&self.attachment(id).await?.bytes, range).to_vec()) })
+    }
+
+    fn network(&self) -> Result<Reach, Error> {
+        Ok(Reach::default())
+    }
+
+    fn document(&self, _: &str) -> Result<String, Error> {
+        unreachable!("documents are opened in a turn")
     }
 
     fn model(&self) -> Result<ModelName, Error> {

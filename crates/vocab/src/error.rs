@@ -69,6 +69,14 @@ kinds! {
     LimitExceeded = "limit.exceeded", Reject, 413;
     /// The configuration does not parse or contradicts itself.
     ConfigInvalid = "config.invalid", Reject, 400;
+    /// No agent has this name.
+    AgentNotFound = "agent.not_found", Reject, 404;
+    /// A harness that another layer stands on is not there.
+    HarnessNotFound = "harness.not_found", Reject, 404;
+    /// A harness stands on itself, directly or through others.
+    HarnessCycle = "harness.cycle", Reject, 400;
+    /// An agent switches on a capability that nobody defined.
+    CapabilityUnknown = "capability.unknown", Reject, 400;
     /// A port that the start-up needs is not configured.
     PortMissing = "port.missing", Reject, 500;
     /// A tool asks for a service that nobody granted.

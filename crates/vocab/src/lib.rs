@@ -20,6 +20,7 @@ pub mod key;
 pub mod label;
 pub mod limits;
 pub mod message;
+pub mod overlay;
 pub mod package;
 pub mod payment;
 pub mod policy;

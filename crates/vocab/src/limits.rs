@@ -91,6 +91,8 @@ pub struct Limits {
     pub view_bytes: usize,
     /// Bytes of conversations kept in memory for sessions that were driven a moment ago.
     pub recent_bytes: usize,
+    /// Packages of overlays and of older turns kept in memory.
+    pub packages_kept: usize,
     /// How long a wait is held in memory before the turn parks.
     pub wait_in_memory: Duration,
     /// First pause before something is tried again; doubled each time.
@@ -168,6 +170,7 @@ impl Default for Limits {
             json_depth: 64,
             view_bytes: 512 << 10,
             recent_bytes: 4 << 20,
+            packages_kept: 64,
             wait_in_memory: Duration::from_secs(2),
             backoff_first: Duration::from_millis(200),
             backoff_most: Duration::from_secs(30),

@@ -94,6 +94,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package.json", true),
         ("package-with_rules.json", true),
         ("package-with_hooks.json", true),
+        ("package-with_layers.json", true),
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();

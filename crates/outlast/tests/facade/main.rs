@@ -1,6 +1,7 @@
 //! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, organisations, several holders of one file, sinks, typed answers.
 mod agent;
 mod attachments;
+mod layers;
 mod models;
 mod orgs;
 mod sessions;

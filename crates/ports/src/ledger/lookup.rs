@@ -12,9 +12,10 @@ use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, Place};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Part;
+use outlast_vocab::package::StoredPackage;
 use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, ReplayKey, SessionId, TurnId};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey, SessionId, TurnId, canon};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -406,8 +407,13 @@ pub fn package(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<u8>, Error> {
     let fingerprint = named.ok_or_else(|| {
         Error::new(Kind::BlobNotFound, format!("{turn} does not say under which configuration it runs"))
     })?;
-    let json = rows.package(fingerprint)?;
-    json.ok_or_else(|| no_blob(fingerprint))
+    let part = |hash| rows.package(hash)?.ok_or_else(|| no_blob(hash));
+    let json = part(fingerprint)?;
+    let stored =
+        StoredPackage::read(fingerprint, &json).ok().filter(|stored| stored.sidecars().next().is_some());
+    let Some(stored) = stored else { return Ok(json) };
+    let sidecars = stored.sidecars().map(|(_, hash)| part(hash)).collect::<Result<Vec<_>, Error>>()?;
+    Ok(canon::to_string(&stored.whole(sidecars)?).into_bytes())
 }
 
 fn no_blob(hash: Hash) -> Error {

@@ -28,7 +28,7 @@ impl Scope {
     }
 
     async fn approved(&self, call: PreparedCall, ask: &Ask) -> Result<PreparedCall, Error> {
-        let definition = self.world.tools.contract(&call.tool).ok_or_else(|| {
+        let definition = self.outfit.catalogue.contract(&call.tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("the tool `{}` is not here any more", call.tool))
         })?;
         let key = self.key.approval(&self.outfit.form(&call, definition));
@@ -67,12 +67,12 @@ impl Scope {
     ) -> Result<Option<Value>, Error> {
         let held = self.held();
         let whole = held.project(arguments, &definition.input).await?;
-        self.world.tools.takes(&call.tool, &whole)?;
+        self.outfit.catalogue.takes(&call.tool, &whole)?;
         match self.outfit.judge(&call.tool, &whole, &call.labels)?.map(|ruling| ruling.decision) {
             None | Some(Decision::Allow | Decision::Ask(_)) => {}
             Some(_) => return Err(denied("the edited call falls under another rule".to_owned())),
         }
-        self.world.tools.provider(&call.tool)?.prepare(self.session, &call.tool, &whole).await
+        self.outfit.catalogue.provider(&call.tool)?.prepare(self.session, &call.tool, &whole).await
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {

@@ -71,7 +71,7 @@ impl Scope {
         let labels = self.labels_now();
         let asked = AskedFor { caller, key: &key, ask: &ask, labels: &labels };
         self.may_run(tool)?;
-        let prepared = match self.world.tools.prepare(asked, &self.held(), &self.outfit, limits).await {
+        let prepared = match self.outfit.catalogue.prepare(asked, &self.held(), &self.outfit, limits).await {
             BatchCall::Run(prepared) => prepared,
             BatchCall::Refused(refused) => return Err(refused.failure.into()),
         };
@@ -96,7 +96,7 @@ impl Scope {
         let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), &prepared));
         let facts = call(&inner, &prepared, 1, 1);
-        let ran = self.world.tools.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
+        let ran = self.outfit.catalogue.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
         self.know_payments_of(&inner);
         let outcome = match ran {
             Ok(Ran::Done(value)) => StepOutcome::Value(value),
@@ -120,7 +120,7 @@ impl Scope {
         // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
         let written = match &actual {
             StepOutcome::Value(value) => {
-                let undo = undoable(&self.world, &key, &prepared, value);
+                let undo = undoable(&self.outfit, &key, &prepared, value);
                 if let Some(undo) = &undo {
                     self.used().answered.can_undo(undo.clone());
                 }

@@ -10,13 +10,10 @@ use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::{Config, Input, Runtime};
-use outlast_vocab::budget::Budgets;
 use outlast_vocab::effect::{Generation, StopReason, Usage};
 use outlast_vocab::event::Event;
-use outlast_vocab::label::Guard;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
 use outlast_vocab::package::Package;
-use outlast_vocab::policy::Policy;
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::CompletionKey;
@@ -361,15 +358,9 @@ pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, E
 /// An agent with these tools.
 pub(crate) fn package(toolbox: &Toolbox) -> Package {
     Package {
-        agent: "tester".into(),
-        model: "test/script".parse().unwrap(),
-        system: "Test.".into(),
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
         model_calls: 10,
-        policy: Policy::default(),
-        guard: Guard::default(),
-        budgets: Budgets::default(),
-        hooks: Vec::new(),
+        ..Package::new("tester", "test/script".parse().unwrap(), "Test.")
     }
 }
 
@@ -394,6 +385,7 @@ pub(crate) async fn live_with(
         models: vec![Arc::new(Played(script.clone()))],
         tools: vec![Arc::new(toolbox)],
         package,
+        agents: Vec::new(),
         clock: PausedClock::new(),
         entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
         tasks: Arc::new(outlast_runtime::system::TokioTasks),

@@ -9,10 +9,8 @@ use outlast_runtime::drive::{Turn, TurnInput, drive};
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::{Outfit, World};
-use outlast_vocab::budget::Budgets;
-use outlast_vocab::label::{Guard, Labels};
+use outlast_vocab::label::Labels;
 use outlast_vocab::package::Package;
-use outlast_vocab::policy::Policy;
 use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Limits, TurnId};
 use std::sync::Arc;
@@ -32,15 +30,9 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         Limits::default(),
     ));
     let package = Package {
-        agent: "tester".into(),
-        model: "test/script".parse()?,
-        system: String::new(),
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
-        policy: Policy::default(),
-        guard: Guard::default(),
-        budgets: Budgets::default(),
-        hooks: Vec::new(),
+        ..Package::new("tester", "test/script".parse()?, "")
     };
     let outfit = Arc::new(Outfit::new(package, &world)?);
     let (_canceller, wish) = cancel();

@@ -1,4 +1,5 @@
 //! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
+mod agents;
 mod asks;
 mod budgets;
 mod common;

@@ -6,6 +6,7 @@
 use super::address::Scope;
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::{Error, Kind, limits};
 use std::fmt;
 use std::net::IpAddr;
@@ -31,6 +32,8 @@ pub struct Rules {
     allow: Option<Vec<HostRule>>,
     /// Hosts that may be reached although they are not public.
     private: Vec<HostRule>,
+    /// Lists that every host must be in besides.
+    within: Vec<Vec<HostRule>>,
 }
 
 impl Rules {
@@ -54,6 +57,14 @@ impl Rules {
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
             self.private.push(host);
+        }
+        Ok(self)
+    }
+
+    /// Only what is also within this network. A list that does not parse lets nothing be reached: it is an error.
+    pub fn within(mut self, network: &Reach) -> Result<Self, Error> {
+        for list in network.lists() {
+            self.within.push(list.iter().map(|host| host.parse()).collect::<Result<_, Error>>()?);
         }
         Ok(self)
     }
@@ -97,6 +108,13 @@ impl Rules {
         }
         url.set_fragment(None);
         let (host, port) = destination(&mut url)?;
+        for list in &self.within {
+            if !list.iter().any(|rule| rule.names(&host) && rule.port.fits(&url, port)) {
+                let hosts: Vec<String> = list.iter().map(ToString::to_string).collect();
+                let only = if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") };
+                return Err(denied(&url, &format!("the network of the agent is narrowed to: {only}")));
+            }
+        }
         let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.names(&host)).collect();
         if !listed.is_empty() {
             // A host that is named as private is reached where it was named, and nowhere else: otherwise one port that

@@ -4,3 +4,4 @@ mod redirects;
 mod replies;
 mod stage;
 mod targets;
+mod within;

@@ -1,0 +1,263 @@
+//! Folds layers of configuration into one: harness chain, agent, session, turn (R10.1).
+//!
+//! Pure, and the same layers give the same fold. Who reads layers, and who makes tools of their definitions, is elsewhere.
+use outlast_vocab::overlay::{Capability, Defined, Layer, Overlay};
+use outlast_vocab::package::{OPEN_DOCUMENT, Package};
+use outlast_vocab::policy::Rule;
+use outlast_vocab::{Error, Kind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What stands between parts of a prompt.
+pub const BETWEEN_PARTS: &str = "\n\n";
+
+/// A layer with the place that it comes from, as a person is shown it: `harness base`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Where it comes from.
+    pub from: String,
+    /// What it says.
+    pub overlay: Overlay,
+}
+
+impl Placed {
+    /// A layer from there.
+    pub fn new(from: impl Into<String>, overlay: Overlay) -> Self {
+        Self { from: from.into(), overlay }
+    }
+}
+
+/// Puts one layer over another. Associative: it does not matter which two of three are joined first.
+#[must_use]
+pub fn join(under: Overlay, over: Overlay) -> Overlay {
+    let Overlay { mut system, mut capabilities, mut builtin, mut tools, .. } = under;
+    let (mut mcp, mut documents, mut rules) = (under.mcp, under.documents, under.rules);
+    let mut settings = under.settings;
+    system.extend(over.system);
+    add_new(&mut capabilities, over.capabilities);
+    add_new(&mut builtin, over.builtin);
+    for tool in over.tools {
+        match tools.iter_mut().find(|known| known.name == tool.name) {
+            Some(known) => *known = tool,
+            None => tools.push(tool),
+        }
+    }
+    mcp.extend(over.mcp);
+    documents.extend(over.documents);
+    rules.extend(over.rules);
+    settings.extend(over.settings);
+    Overlay {
+        system,
+        model: over.model.or(under.model),
+        model_calls: over.model_calls.or(under.model_calls),
+        capabilities,
+        builtin,
+        tools,
+        mcp,
+        documents,
+        network: under.network.narrowed(over.network),
+        rules,
+        settings,
+    }
+}
+
+fn add_new(names: &mut Vec<String>, more: Vec<String>) {
+    for name in more {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}
+
+/// Folds layers, the root first. Two rules of one name are an error: a record names the rule that decided.
+pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> {
+    let mut named: BTreeMap<String, String> = BTreeMap::new();
+    let mut folded = Overlay::default();
+    for Placed { from, overlay } in layers {
+        for Rule { id, .. } in &overlay.rules {
+            if let Some(other) = named.insert(id.to_string(), from.clone()) {
+                let detail = format!(
+                    "two rules are called `{id}`, in {other} and in {from}; names must be unique, and a rule of a layer \
+                     below cannot be replaced"
+                );
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        folded = join(folded, overlay);
+    }
+    Ok(folded)
+}
+
+/// What layers stand on, and what they can switch on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry {
+    /// Harnesses by name.
+    pub harnesses: BTreeMap<String, Layer>,
+    /// Capabilities by name.
+    pub capabilities: BTreeMap<String, Capability>,
+}
+
+impl Registry {
+    /// The layers under a layer and the layer itself, the root first. The capabilities of a layer come before it, so that it
+    /// can say otherwise; each comes once, where it is first switched on.
+    pub fn layers(&self, from: impl Into<String>, layer: Layer) -> Result<Vec<Placed>, Error> {
+        let from = from.into();
+        let mut chain = self.chain(&from, layer.parent.as_deref())?;
+        chain.push(Placed::new(from, layer.overlay));
+        self.switched_on(chain)
+    }
+
+    /// Puts the capabilities that layers switch on before them.
+    pub fn switched_on(&self, chain: Vec<Placed>) -> Result<Vec<Placed>, Error> {
+        let mut on = BTreeSet::new();
+        let mut layers = Vec::new();
+        for placed in chain {
+            for name in &placed.overlay.capabilities {
+                self.switch_on(name, &placed.from, &mut on, &mut layers)?;
+            }
+            layers.push(placed);
+        }
+        Ok(layers)
+    }
+
+    /// The harnesses from the root down to this one.
+    fn chain(&self, from: &str, parent: Option<&str>) -> Result<Vec<Placed>, Error> {
+        let mut way: Vec<&str> = Vec::new();
+        let mut chain = Vec::new();
+        let (mut stands, mut next) = (from.to_owned(), parent);
+        while let Some(name) = next {
+            if way.contains(&name) {
+                let circle: Vec<&str> = way.into_iter().skip_while(|step| *step != name).collect();
+                let detail =
+                    format!("the harness `{name}` stands on itself: {} → {name}", circle.join(" → "));
+                return Err(Error::new(Kind::HarnessCycle, detail));
+            }
+            let harness = self.harnesses.get(name).ok_or_else(|| {
+                let detail = format!(
+                    "{stands} stands on the harness `{name}`, which is not there; there are: {}",
+                    listed(self.harnesses.keys())
+                );
+                Error::new(Kind::HarnessNotFound, detail)
+            })?;
+            way.push(name);
+            stands = format!("harness {name}");
+            chain.push(Placed::new(stands.clone(), harness.overlay.clone()));
+            next = harness.parent.as_deref();
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// Adds a capability after those that it needs. One that is on already is not added again, so a circle of needs ends.
+    fn switch_on(
+        &self,
+        name: &str,
+        by: &str,
+        on: &mut BTreeSet<String>,
+        layers: &mut Vec<Placed>,
+    ) -> Result<(), Error> {
+        let capability = self.capabilities.get(name).ok_or_else(|| {
+            let detail = format!(
+                "{by} switches on the capability `{name}`, which is not there; there are: {}",
+                listed(self.capabilities.keys())
+            );
+            Error::new(Kind::CapabilityUnknown, detail)
+        })?;
+        if !on.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let from = format!("capability {name}");
+        for needed in &capability.needs.capabilities {
+            self.switch_on(needed, &from, on, layers)?;
+        }
+        let overlay = Overlay { capabilities: vec![name.to_owned()], ..capability.overlay.clone() };
+        layers.push(Placed::new(from, overlay));
+        Ok(())
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What a session or a turn makes of the package of its agent. It can tell the model more, choose another model, and let
+/// less happen; what needs something made in this process (tools, servers, settings) is an error, because a turn cannot.
+pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
+    let Overlay { system, model, model_calls, documents, network, rules, .. } = overlay;
+    let mut others = [
+        ("capabilities", overlay.capabilities.is_empty()),
+        ("builtin", overlay.builtin.is_empty()),
+        ("tools", overlay.tools.is_empty()),
+        ("mcp", overlay.mcp.is_empty()),
+    ]
+    .into_iter()
+    .filter_map(|(field, empty)| (!empty).then_some(field))
+    .chain(overlay.settings.keys().map(String::as_str));
+    if let Some(field) = others.next() {
+        let detail = format!(
+            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network` and `rules`, but this one \
+             says `{field}`; say it of an agent"
+        );
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    let opens =
+        package.tools.iter().any(|tool| tool.as_str() == OPEN_DOCUMENT) || !package.documents.is_empty();
+    if !opens && !documents.is_empty() {
+        let detail =
+            format!("the agent `{}` has no tool `{OPEN_DOCUMENT}` that could open documents", package.agent);
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    let known = |rule: &&Rule| package.policy.rules.iter().any(|other| other.id == rule.id);
+    if let Some(rule) = rules.iter().find(known) {
+        let detail =
+            format!("the agent `{}` has a rule `{}`, which cannot be replaced", package.agent, rule.id);
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    let mut package = package.clone();
+    package.system = prompt(std::iter::once(package.system).chain(system));
+    package.model = model.unwrap_or(package.model);
+    package.model_calls = model_calls.map_or(package.model_calls, std::num::NonZeroU32::get);
+    package.documents.extend(documents);
+    package.network = package.network.narrowed(network);
+    package.policy.rules.extend(rules);
+    Ok(package)
+}
+
+/// Parts of a prompt as a model is told them.
+pub fn prompt(parts: impl IntoIterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(BETWEEN_PARTS)
+}
+
+/// Where the values of a fold come from: for each name of a value the layers that speak of it, the root first.
+pub fn origins(layers: &[Placed]) -> BTreeMap<String, Vec<String>> {
+    let mut origins: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Placed { from, overlay } in layers {
+        for name in names(overlay) {
+            origins.entry(name).or_default().push(from.clone());
+        }
+    }
+    origins
+}
+
+/// The names of everything that a layer says.
+fn names(overlay: &Overlay) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut said = |is: bool, name: &str| {
+        if is {
+            names.push(name.to_owned());
+        }
+    };
+    said(!overlay.system.is_empty(), "system");
+    said(overlay.model.is_some(), "model");
+    said(overlay.model_calls.is_some(), "model_calls");
+    said(!overlay.network.is_open(), "network");
+    names.extend(overlay.capabilities.iter().map(|name| format!("capabilities.{name}")));
+    names.extend(overlay.builtin.iter().map(|name| format!("builtin.{name}")));
+    names.extend(overlay.tools.iter().map(|Defined { name, .. }| format!("tools.{name}")));
+    names.extend(overlay.mcp.keys().map(|name| format!("mcp.{name}")));
+    names.extend(overlay.documents.keys().map(|path| format!("documents.{path}")));
+    names.extend(overlay.rules.iter().map(|rule| format!("rules.{}", rule.id)));
+    names.extend(overlay.settings.keys().cloned());
+    names
+}

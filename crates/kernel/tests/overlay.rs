@@ -1,0 +1,251 @@
+//! How layers of configuration are folded (R10.1).
+use outlast_kernel::overlay::{Placed, Registry, fold, join, origins, over, prompt};
+use outlast_vocab::overlay::{Capability, Layer, Overlay, Reach, Requires};
+use outlast_vocab::package::Package;
+use outlast_vocab::{Error, Kind};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn overlay(value: Value) -> Overlay {
+    Overlay::from_json(value).unwrap()
+}
+
+fn layer(value: Value) -> Layer {
+    serde_json::from_value(value).unwrap()
+}
+
+fn folded(layers: &[Value]) -> Overlay {
+    let placed = |(at, value): (usize, &Value)| Placed::new(format!("layer {at}"), overlay(value.clone()));
+    fold(layers.iter().enumerate().map(placed)).unwrap()
+}
+
+fn registry(harnesses: &[(&str, Value)], capabilities: &[(&str, Value)]) -> Registry {
+    let named = |(name, value): &(&str, Value)| ((*name).to_owned(), layer(value.clone()));
+    let able = |(name, value): &(&str, Value)| {
+        ((*name).to_owned(), serde_json::from_value::<Capability>(value.clone()).unwrap())
+    };
+    Registry {
+        harnesses: harnesses.iter().map(named).collect(),
+        capabilities: capabilities.iter().map(able).collect(),
+    }
+}
+
+fn said(error: &Error) -> (Kind, &str) {
+    (error.kind(), error.detail())
+}
+
+#[test]
+fn prompt_parts_join_names_are_replaced_and_the_last_value_counts() {
+    let agent = folded(&[
+        json!({"system": "Be kind.", "model": "a/one", "model_calls": 9, "files": "notes", "builtin": ["clock", "todo"],
+               "tools": [{"name": "pay", "class": "pure"}, {"name": "ship"}], "mcp": {"web": {"url": "a"}, "db": {}},
+               "documents": {"a.md": "1", "b.md": "2"}, "rules": [{"id": "x", "then": "allow"}]}),
+        json!({"system": ["Sell cakes.", "Be brief."], "model": "a/two", "builtin": ["todo", "values"],
+               "tools": [{"name": "pay", "class": "idempotent"}, {"name": "bake"}], "mcp": {"web": {"url": "b"}},
+               "documents": {"b.md": "3"}, "rules": [{"id": "y", "then": "allow"}], "fetch": {}}),
+        json!({"files": "other"}),
+    ]);
+    let want = json!({
+        "system": ["Be kind.", "Sell cakes.", "Be brief."], "model": "a/two", "model_calls": 9, "files": "other", "fetch": {},
+        "builtin": ["clock", "todo", "values"],
+        "tools": [{"name": "pay", "class": "idempotent"}, {"name": "ship"}, {"name": "bake"}],
+        "mcp": {"web": {"url": "b"}, "db": {}}, "documents": {"a.md": "1", "b.md": "3"},
+        "rules": [{"id": "x", "then": "allow"}, {"id": "y", "then": "allow"}]
+    });
+    assert_eq!(serde_json::to_value(agent).unwrap(), want);
+}
+
+#[test]
+fn a_rule_of_a_lower_layer_cannot_be_replaced() {
+    let layers = ["harness base", "agent shop"]
+        .map(|from| Placed::new(from, overlay(json!({"rules": [{"id": "no", "then": "allow"}]}))));
+    assert_eq!(
+        said(&fold(layers).unwrap_err()),
+        (
+            Kind::ConfigInvalid,
+            "two rules are called `no`, in harness base and in agent shop; names must be unique, and a rule of a layer \
+             below cannot be replaced"
+        )
+    );
+}
+
+#[test]
+fn a_chain_is_folded_from_its_root_and_capabilities_come_before_who_switches_them_on() {
+    let registry = registry(
+        &[("root", json!({"system": "root"})), ("leaf", json!({"parent": "root", "capabilities": ["sums"]}))],
+        &[
+            (
+                "sums",
+                json!({"needs": {"capabilities": ["base"]}, "builtin": ["calculator"], "model_calls": 3}),
+            ),
+            ("base", json!({"system": "base"})),
+        ],
+    );
+    let agent = layer(json!({"parent": "leaf", "capabilities": ["sums", "base"], "model_calls": 5}));
+    let layers = registry.layers("agent shop", agent).unwrap();
+    let order: Vec<&str> = layers.iter().map(|placed| placed.from.as_str()).collect();
+    assert_eq!(order, ["harness root", "capability base", "capability sums", "harness leaf", "agent shop"]);
+    assert_eq!(origins(&layers)["model_calls"], ["capability sums".to_owned(), "agent shop".to_owned()],);
+    let agent = fold(layers).unwrap();
+    assert_eq!(agent.model_calls.unwrap().get(), 5);
+    assert_eq!(agent.capabilities, ["base", "sums"]);
+}
+
+#[test]
+fn a_circle_and_a_missing_parent_are_errors_of_their_own() {
+    let registry = registry(
+        &[
+            ("a", json!({"parent": "b"})),
+            ("b", json!({"parent": "c"})),
+            ("c", json!({"parent": "b"})),
+            ("d", json!({"parent": "e"})),
+        ],
+        &[],
+    );
+    let refused = |parent: &str| registry.layers("agent x", layer(json!({"parent": parent}))).unwrap_err();
+    assert_eq!(said(&refused("a")), (Kind::HarnessCycle, "the harness `b` stands on itself: b → c → b"));
+    assert_eq!(
+        said(&refused("d")),
+        (
+            Kind::HarnessNotFound,
+            "harness d stands on the harness `e`, which is not there; there are: a, b, c, d"
+        )
+    );
+    assert_eq!(refused("f").kind(), Kind::HarnessNotFound);
+}
+
+#[test]
+fn an_unknown_capability_is_an_error_that_lists_those_there_are() {
+    let registry =
+        registry(&[], &[("sums", json!({})), ("web", json!({"needs": {"capabilities": ["net"]}}))]);
+    let refused =
+        |name: &str| registry.layers("agent x", layer(json!({"capabilities": [name]}))).unwrap_err();
+    assert_eq!(
+        said(&refused("some")),
+        (
+            Kind::CapabilityUnknown,
+            "agent x switches on the capability `some`, which is not there; there are: sums, web"
+        )
+    );
+    assert_eq!(
+        said(&refused("web")).1,
+        "capability web switches on the capability `net`, which is not there; there are: sums, web"
+    );
+}
+
+#[test]
+fn capabilities_that_need_each_other_are_each_switched_on_once() {
+    let needs = |name: &str| Capability {
+        needs: Requires { capabilities: vec![name.to_owned()], ..Requires::default() },
+        ..Capability::default()
+    };
+    let capabilities = BTreeMap::from([("a".to_owned(), needs("b")), ("b".to_owned(), needs("a"))]);
+    let registry = Registry { capabilities, ..Registry::default() };
+    let layers = registry.layers("agent x", layer(json!({"capabilities": ["a"]}))).unwrap();
+    assert_eq!(layers.len(), 3);
+}
+
+#[test]
+fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
+    let model = "a/one".parse().unwrap();
+    let package = Package { network: Reach::only(["a", "b"]), ..Package::new("shop", model, "Be kind.") };
+    let said = overlay(json!({"system": "Be brief.", "model": "a/two", "network": ["b", "c"]}));
+    let turned = over(&package, said).unwrap();
+    assert_eq!((turned.system.as_str(), turned.model.as_str()), ("Be kind.\n\nBe brief.", "a/two"));
+    assert_eq!(turned.network, Reach::only(["a", "b"]).narrowed(Reach::only(["b", "c"])));
+    assert_eq!(over(&package, Overlay::default()).unwrap(), package);
+    let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
+    assert_eq!(
+        refused.detail(),
+        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network` and `rules`, but this one \
+         says `tools`; say it of an agent"
+    );
+}
+
+fn names() -> impl Strategy<Value = Vec<String>> {
+    vec("[a-d]", 0..4)
+}
+
+prop_compose! {
+    fn any_overlay()(
+        system in vec("[a-c]{1,2}", 0..3),
+        model in proptest::option::of("p/[ab]"),
+        calls in proptest::option::of(1_u32..4),
+        capabilities in names(),
+        builtin in names(),
+        tools in vec(("[a-d]", 0..3), 0..4),
+        documents in proptest::collection::btree_map("[a-d]", "[x-z]", 0..3),
+        network in proptest::option::of(btree_set("[a-d]", 0..4)),
+        settings in proptest::collection::btree_map("set_[a-d]", 0..3, 0..3),
+    ) -> Overlay {
+        let mut value = json!({"system": system, "documents": documents});
+        let members = value.as_object_mut().unwrap();
+        if let Some(model) = model { members.insert("model".into(), json!(model)); }
+        if let Some(calls) = calls { members.insert("model_calls".into(), json!(calls)); }
+        if let Some(network) = network { members.insert("network".into(), json!(network)); }
+        members.extend(settings.into_iter().map(|(name, value)| (name, json!(value))));
+        let mut overlay = overlay(value);
+        for (name, is) in tools {
+            overlay = join(overlay, self::overlay(json!({"tools": [{"name": name, "is": is}]})));
+        }
+        for name in capabilities {
+            overlay = join(overlay, Overlay { capabilities: vec![name], ..Overlay::default() });
+        }
+        for name in builtin {
+            overlay = join(overlay, Overlay { builtin: vec![name], ..Overlay::default() });
+        }
+        overlay
+    }
+}
+
+/// Whether a host may be reached.
+fn reaches(network: &Reach, host: &str) -> bool {
+    network.lists().all(|list| list.contains(host))
+}
+
+proptest! {
+    #[test]
+    fn it_does_not_matter_which_two_layers_are_joined_first(
+        a in any_overlay(), b in any_overlay(), c in any_overlay()
+    ) {
+        let left = join(join(a.clone(), b.clone()), c.clone());
+        prop_assert_eq!(left, join(a, join(b, c)));
+    }
+
+    #[test]
+    fn a_layer_that_says_nothing_changes_nothing(a in any_overlay()) {
+        prop_assert_eq!(&join(a.clone(), Overlay::default()), &a);
+        prop_assert_eq!(&join(Overlay::default(), a.clone()), &a);
+    }
+
+    #[test]
+    fn what_may_be_reached_only_gets_less_and_an_empty_list_lets_nothing_be_reached(
+        layers in vec(any_overlay(), 1..5)
+    ) {
+        let placed = layers.iter().map(|layer| Placed::new("x", layer.clone()));
+        let folded = fold(placed).unwrap();
+        for host in ["a", "b", "c", "d"] {
+            let all = layers.iter().all(|layer| reaches(&layer.network, host));
+            prop_assert_eq!(reaches(&folded.network, host), all);
+        }
+        if layers.iter().any(|layer| layer.network == Reach::only(Vec::<String>::new())) {
+            prop_assert!(["a", "b", "c", "d"].iter().all(|host| !reaches(&folded.network, host)));
+        }
+    }
+
+    #[test]
+    fn parts_of_the_prompt_keep_the_order_of_their_layers(layers in vec(any_overlay(), 1..5)) {
+        let parts: Vec<String> = layers.iter().flat_map(|layer| layer.system.clone()).collect();
+        let folded = fold(layers.into_iter().map(|layer| Placed::new("x", layer))).unwrap();
+        prop_assert_eq!(&folded.system, &parts);
+        prop_assert_eq!(prompt(folded.system), parts.join("\n\n"));
+    }
+
+    #[test]
+    fn a_fold_reads_back_from_its_json(a in any_overlay(), b in any_overlay()) {
+        let folded = join(a, b);
+        prop_assert_eq!(Overlay::from_json(serde_json::to_value(&folded).unwrap()).unwrap(), folded);
+    }
+}

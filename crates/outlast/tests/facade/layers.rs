@@ -1,0 +1,77 @@
+//! Agents in code: several of them, capabilities, and what sessions and turns say over them.
+use crate::stage::scripted;
+use outlast::prelude::*;
+use outlast::runtime::outfits;
+use outlast::tools::Builtin;
+use outlast::vocab::overlay::Overlay;
+use outlast::vocab::package::Package;
+use outlast::vocab::record::{Fact, Seq};
+use outlast::{Capability, Kind};
+use serde_json::{Value, json};
+
+fn said(value: Value) -> Overlay {
+    Overlay::from_json(value).unwrap()
+}
+
+/// The package of the session's last turn.
+async fn package(outlast: &Outlast, turn: &Turn) -> Package {
+    let records = outlast.store().records(turn.session(), Seq(0), 1_000).await.unwrap();
+    let started = records.into_iter().rev().find_map(|record| match record.fact {
+        Fact::Started(started) => Some(started.package),
+        _ => None,
+    });
+    outfits::read(outlast.store().as_ref(), started.unwrap()).await.unwrap().package
+}
+
+fn sums() -> Capability {
+    Capability::new("sums", |agent| Ok(agent.builtin(Builtin::Calculator))).needs("manners")
+}
+
+fn manners() -> Capability {
+    Capability::new("manners", |agent| Ok(agent.overlay(said(json!({"system": "Say please."})))))
+}
+
+#[tokio::test]
+async fn an_agent_in_code_switches_capabilities_on_after_those_they_need() {
+    let builder = Outlast::ephemeral().system("Count.").define(sums()).define(manners());
+    let builder = builder.switch_on("sums").unwrap().switch_on("manners").unwrap();
+    let outlast = builder.start().await.unwrap();
+    let turn = outlast.session("ann").send("add 2 and 3").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "2 + 3 is 5.");
+    let package = package(&outlast, &turn).await;
+    assert_eq!(package.system, "Count.\n\nSay please.");
+    assert_eq!(package.capabilities, ["sums", "manners"]);
+    outlast.shut_down().await;
+}
+
+#[test]
+fn a_capability_in_code_that_nobody_defined_is_an_error_that_lists_those_there_are() {
+    let error = Outlast::ephemeral().define(sums()).switch_on("sum").err().unwrap();
+    assert_eq!(
+        (error.kind(), error.detail()),
+        (Kind::CapabilityUnknown, "the capability `sum` is not there; there are: sums")
+    );
+    let error = Outlast::ephemeral().define(sums()).switch_on("sums").err().unwrap();
+    assert_eq!(error.detail(), "the capability `manners` is not there; there are: none");
+}
+
+#[tokio::test]
+async fn another_agent_answers_with_its_own_tools_and_a_turn_says_something_over_it() {
+    let script = "when open\ncall open_document {\"path\": \"a.md\"}\n---\nsay {{result open_document}}\n";
+    let clerk = Outlast::agent("clerk").model("rehearsal/script").system("Sell.");
+    let clerk = clerk.overlay(said(json!({"documents": {"a.md": "tea at five"}})));
+    let outlast = Outlast::ephemeral().provider(scripted(script)).also(clerk).start().await.unwrap();
+    let session = outlast.session("ann").answered_by("clerk").with(said(json!({"system": "Be brief."})));
+    let turn = session.send("open").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "tea at five");
+    let sending =
+        session.send("open").with(said(json!({"documents": {"a.md": "tea at six"}, "model_calls": 3})));
+    let turn = sending.await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "tea at six");
+    let package = package(&outlast, &turn).await;
+    assert_eq!((package.agent.as_str(), package.system.as_str()), ("clerk", "Sell.\n\nBe brief."));
+    assert_eq!(package.model_calls, 3);
+    let refused = outlast.session("ann").send("open").answered_by("judge").await.err().unwrap();
+    assert_eq!(refused.kind(), Kind::AgentNotFound);
+    outlast.shut_down().await;
+}

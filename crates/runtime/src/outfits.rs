@@ -1,0 +1,167 @@
+//! The agents of this process by name, what sessions and turns make of them, and what turns were pinned to (R10.2).
+//!
+//! A fold is done and fingerprinted once per change: what was made is kept for the next turn that says the same.
+use crate::catalogue::Catalogue;
+use crate::hooks::Hooks;
+use crate::outfit::{Outfit, Own, World};
+use outlast_kernel::overlay::over;
+use outlast_ports::hook::HookAt;
+use outlast_ports::store::Store;
+use outlast_ports::tool::ToolProvider;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::package::{Package, Pinned, StoredPackage};
+use outlast_vocab::{Error, Hash, Kind, canon};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An agent: its configuration, and where its tools come from. Tools of two agents may share a name.
+pub struct Agent {
+    /// The configuration.
+    pub package: Package,
+    /// Its tools.
+    pub tools: Vec<Arc<dyn ToolProvider>>,
+    /// Its hooks.
+    pub hooks: Vec<HookAt>,
+}
+
+/// The agents of a process.
+pub(crate) struct Outfits {
+    /// The agent that answers when an input names none.
+    first: String,
+    most: usize,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    named: BTreeMap<String, Arc<Outfit>>,
+    /// Made of overlays or read from the store, the oldest first.
+    made: VecDeque<(Hash, Arc<Outfit>)>,
+}
+
+impl Outfits {
+    /// These agents; the first one answers when an input names none.
+    pub(crate) fn new(first: Package, others: Vec<Agent>, world: &World) -> Result<Self, Error> {
+        let name = first.agent.clone();
+        let mut named = BTreeMap::from([(name.clone(), Arc::new(Outfit::new(first, world)?))]);
+        for agent in others {
+            let outfit = outfit(agent, world)?;
+            let name = outfit.package.agent.clone();
+            if named.insert(name.clone(), Arc::new(outfit)).is_some() {
+                let detail = format!("two agents are called `{name}`; names must be unique");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        let known = Mutex::new(Known { named, made: VecDeque::new() });
+        Ok(Self { first: name, most: world.limits.packages_kept, known })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The agent that answers when an input names none.
+    pub(crate) fn first(&self) -> Arc<Outfit> {
+        self.known().named[&self.first].clone()
+    }
+
+    /// Lets an agent answer from now on, in place of the one of its name. Turns that were accepted before keep theirs.
+    pub(crate) fn put(&self, agent: Agent, world: &World) -> Result<Hash, Error> {
+        let outfit = Arc::new(outfit(agent, world)?);
+        let fingerprint = outfit.fingerprint;
+        let mut known = self.known();
+        known.named.insert(outfit.package.agent.clone(), outfit);
+        // What was made before may hold the tools of the agent that is replaced.
+        known.made.clear();
+        Ok(fingerprint)
+    }
+
+    /// What answers an input that names this agent and says this of itself.
+    pub(crate) fn chosen(
+        &self,
+        agent: Option<&str>,
+        overlays: &[Overlay],
+        world: &World,
+    ) -> Result<Arc<Outfit>, Error> {
+        let base = self.named(agent.unwrap_or(&self.first))?;
+        if overlays.is_empty() {
+            return Ok(base);
+        }
+        let key = canon::fingerprint(&(base.fingerprint, overlays));
+        if let Some(made) = self.made(key) {
+            return Ok(made);
+        }
+        let package = fold(base.package.clone(), overlays)?;
+        let outfit = Arc::new(Outfit::with(package, world, base.own())?);
+        self.keep(key, &outfit);
+        Ok(outfit)
+    }
+
+    /// What a turn was accepted or begun with.
+    pub(crate) async fn pinned(
+        &self,
+        fingerprint: Hash,
+        store: &dyn Store,
+        world: &World,
+    ) -> Result<Arc<Outfit>, Error> {
+        let here = self.known().named.values().find(|outfit| outfit.fingerprint == fingerprint).cloned();
+        if let Some(outfit) = here.or_else(|| self.made(fingerprint)) {
+            return Ok(outfit);
+        }
+        let pinned = read(store, fingerprint).await?;
+        let own = self.own(&pinned.package.agent);
+        let outfit = Outfit::pinned(pinned, world, own).map(Arc::new).map_err(|error| {
+            let detail = format!("the turn began under another configuration: {}", error.detail());
+            Error::new(Kind::PackageUnavailable, detail).because(error)
+        })?;
+        self.keep(fingerprint, &outfit);
+        Ok(outfit)
+    }
+
+    fn named(&self, name: &str) -> Result<Arc<Outfit>, Error> {
+        let known = self.known();
+        known.named.get(name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = known.named.keys().map(String::as_str).collect();
+            let detail = format!("no agent is called `{name}` here; there are: {}", names.join(", "));
+            Error::new(Kind::AgentNotFound, detail)
+        })
+    }
+
+    /// The tools and hooks of an agent; those of the first one if it is not here.
+    fn own(&self, agent: &str) -> Own {
+        let known = self.known();
+        known.named.get(agent).unwrap_or(&known.named[&self.first]).own()
+    }
+
+    fn made(&self, key: Hash) -> Option<Arc<Outfit>> {
+        self.known().made.iter().find(|(made, _)| *made == key).map(|(_, outfit)| outfit.clone())
+    }
+
+    fn keep(&self, key: Hash, outfit: &Arc<Outfit>) {
+        let mut known = self.known();
+        known.made.push_back((key, outfit.clone()));
+        if known.made.len() > self.most {
+            known.made.pop_front();
+        }
+    }
+}
+
+fn outfit(agent: Agent, world: &World) -> Result<Outfit, Error> {
+    let own =
+        Own { tools: Arc::new(Catalogue::new(agent.tools)?), hooks: Arc::new(Hooks::new(agent.hooks)?) };
+    Outfit::with(agent.package, world, own)
+}
+
+/// A package with these layers over it, in order.
+pub fn fold(package: Package, overlays: &[Overlay]) -> Result<Package, Error> {
+    overlays.iter().try_fold(package, |package, overlay| over(&package, overlay.clone()))
+}
+
+/// A stored package with its sidecars.
+pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<Pinned, Error> {
+    let stored = StoredPackage::read(fingerprint, &store.blob(fingerprint).await?)?;
+    let mut sidecars = Vec::new();
+    for (_, hash) in stored.sidecars() {
+        sidecars.push(store.blob(hash).await?);
+    }
+    stored.whole(sidecars)
+}

@@ -1,0 +1,233 @@
+//! Several agents in one runtime, what sessions and turns say over them, and that a turn keeps what it began with (R10.1,
+//! R10.2).
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::service::{Agent as AgentFacts, Services};
+use outlast_ports::store::{Accept, Inbox, MAIN, Taker, Target, Turns};
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
+use outlast_runtime::{Agent, Config, Input};
+use outlast_vocab::message::Part;
+use outlast_vocab::overlay::{Overlay, Reach};
+use outlast_vocab::package::Package;
+use outlast_vocab::record::{Delivery, End, Fact};
+use outlast_vocab::{Error, Hash, Kind, Millis, TurnId, WorkerId, limits};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A tool `look` that says whose it is, how it is described, and what its agent lets be reached and opened.
+struct Owned(&'static str, String);
+
+impl Tool for Owned {
+    type Args = Note;
+    type Needs = AgentFacts;
+
+    fn about(&self) -> About {
+        About::new("look", self.1.clone()).pure()
+    }
+
+    async fn run(&self, agent: AgentFacts, _: Call, args: Note) -> Result<Ran, Error> {
+        let document = agent.document(&args.text).unwrap_or_else(|error| error.detail().to_owned());
+        let hosts: Vec<_> = agent.network()?.lists().cloned().collect();
+        done(format!("{} opens {document}, reaches {hosts:?}", self.0))
+    }
+}
+
+fn agent(name: &'static str, system: &str, description: &str) -> Agent {
+    let mut tools = Toolbox::new(Services::default());
+    tools.add(Owned(name, description.to_owned())).unwrap();
+    let package = Package {
+        tools: vec!["look".parse().unwrap()],
+        ..Package::new(name, "test/script".parse().unwrap(), system)
+    };
+    Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
+}
+
+fn beside(agents: Vec<Agent>) -> impl FnOnce(&mut Config) {
+    move |config| config.agents = agents
+}
+
+fn to(agent: &str, text: &str) -> Input {
+    Input { agent: Some(agent.to_owned()), ..input(text) }
+}
+
+fn overlay(value: Value) -> Overlay {
+    Overlay::from_json(value).unwrap()
+}
+
+/// The packages that the turns of the session began with, in order.
+async fn packages(life: &Life) -> Vec<(Hash, Package)> {
+    let mut packages = Vec::new();
+    for fact in life.facts().await {
+        if let Fact::Started(started) = fact {
+            let store = life.runtime.store().as_ref();
+            let pinned = outlast_runtime::outfits::read(store, started.package).await.unwrap();
+            packages.push((started.package, pinned.package));
+        }
+    }
+    packages
+}
+
+async fn life(lines: Vec<Line>, agents: Vec<Agent>) -> Life {
+    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, beside(agents)).await.unwrap()
+}
+
+async fn answered(life: &Life, input: Input) -> String {
+    let turn = life.runtime.submit(input).await.unwrap().turn;
+    match life.end(turn).await {
+        End::Answered { .. } => life.last_shown().last().cloned().unwrap(),
+        end => format!("{end:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_names_the_agent_that_answers_and_each_has_its_own_tools() {
+    let lines = vec![call("look", "x"), Line::Say("a"), call("look", "x"), Line::Say("b"), Line::Say("c")];
+    let life = life(lines, vec![agent("clerk", "Sell.", "Looks."), agent("judge", "Judge.", "Looks.")]).await;
+    let told = |who: &str| format!("{who} opens the agent has no document `x`; there are: none, reaches []");
+    assert_eq!(answered(&life, to("clerk", "one")).await, told("clerk"));
+    assert_eq!(answered(&life, to("judge", "two")).await, told("judge"));
+    answered(&life, input("three")).await;
+    let names: Vec<String> = packages(&life).await.into_iter().map(|(_, package)| package.agent).collect();
+    assert_eq!(names, ["clerk", "judge", "tester"]);
+    let refused = life.runtime.submit(to("cleric", "four")).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "agent.not_found: no agent is called `cleric` here; there are: clerk, judge, tester"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_agents_of_one_name_are_refused_at_start_up() {
+    let agents = vec![agent("clerk", "", "a"), agent("clerk", "", "b")];
+    let started = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, beside(agents)).await;
+    assert_eq!(
+        started.err().unwrap().to_string(),
+        "config.invalid: two agents are called `clerk`; names must be unique"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once() {
+    let lines = vec![call("look", "a.md"), Line::Say("1"), Line::Say("2"), Line::Say("3")];
+    let mut clerk = agent("clerk", "Sell.", "Looks.");
+    clerk.package.network = Reach::only(["a", "b"]);
+    clerk.package.documents.insert("a.md".to_owned(), "first".to_owned());
+    let life = life(lines, vec![clerk]).await;
+    let over = || Input {
+        overlays: vec![
+            overlay(json!({"system": "Be brief.", "network": ["b", "c"]})),
+            overlay(json!({"system": "Rhyme.", "model_calls": 2, "documents": {"a.md": "second"}})),
+        ],
+        ..to("clerk", "one")
+    };
+    let said = r#"clerk opens second, reaches [{"a", "b"}, {"b", "c"}]"#;
+    assert_eq!(answered(&life, over()).await, said);
+    answered(&life, over()).await;
+    answered(&life, to("clerk", "plain")).await;
+    let packages = packages(&life).await;
+    let [(first, over), (second, _), (_, plain)] = packages.as_slice() else { panic!("three turns") };
+    assert_eq!(first, second);
+    assert_eq!((over.system.as_str(), over.model_calls), ("Sell.\n\nBe brief.\n\nRhyme.", 2));
+    assert_eq!((plain.system.as_str(), plain.model_calls), ("Sell.", 50));
+    let refused = Input { overlays: vec![overlay(json!({"builtin": ["clock"]}))], ..to("clerk", "x") };
+    assert_eq!(life.runtime.submit(refused).await.unwrap_err().kind(), Kind::ConfigInvalid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
+    let lines = || {
+        vec![call("stepped", "x"), Line::Say("old"), Line::Say("new"), call("stepped", "y"), Line::Say("end")]
+    };
+    let (memory, first) = fresh(lines()).await;
+    let running = first.send("go").await;
+    first.until("turn.parked").await;
+    let queued = first.send("wait").await;
+    // While one turn runs and another waits, the agent is edited.
+    let mut tools = toolbox(first.witness.clone(), false).unwrap();
+    tools.add(Reworded(first.witness.clone())).unwrap();
+    let package = Package { system: "Edited.".into(), ..package(&tools) };
+    first
+        .runtime
+        .put_agent(Agent { package: package.clone(), tools: vec![Arc::new(tools)], hooks: Vec::new() })
+        .unwrap();
+    assert_eq!(first.end(running).await, End::Answered { text: "old".into() });
+    assert_eq!(first.end(queued).await, End::Answered { text: "new".into() });
+    let after = first.send("again").await;
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    let systems = |packages: Vec<(Hash, Package)>| -> Vec<String> {
+        packages.into_iter().map(|(_, package)| package.system).collect()
+    };
+    assert_eq!(systems(packages(&first).await), ["Test.", "Test.", "Edited."]);
+    // Another process, which knows only the agent as it was, goes on with the edited turn as it began.
+    let witness = first.die(&memory).await;
+    let second = live(Arc::new(memory), lines(), witness, 2).await;
+    assert_eq!(second.end(after).await, End::Answered { text: "end".into() });
+    assert_eq!(second.script.told.lock().unwrap()["stepped"], "Works in steps, and says so.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_goes_on_with_a_package_whose_contracts_are_a_sidecar() {
+    let large = "x".repeat(limits::INLINE_BYTES);
+    let lines = || vec![call("stepped", "x"), call("look", "x"), Line::Say("done")];
+    let (memory, first) = fresh(lines()).await;
+    let mut tools = toolbox(first.witness.clone(), true).unwrap();
+    tools.add(Named("huge", large.clone())).unwrap();
+    let package = package(&tools);
+    first.runtime.put_agent(Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }).unwrap();
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let second = live_with(Arc::new(memory), lines(), witness, 2, |config| {
+        let mut tools = toolbox(Arc::default(), true).unwrap();
+        tools.add(Named("huge", "Small by now.".to_owned())).unwrap();
+        config.tools = vec![Arc::new(tools)];
+    })
+    .await
+    .unwrap();
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.script.told.lock().unwrap()["huge"], large);
+}
+
+/// A tool that only has a name.
+struct Named(&'static str, String);
+
+impl Tool for Named {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new(self.0, self.1.clone()).pure()
+    }
+
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+        done(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_package_does_not_parse_is_stopped() {
+    let memory = Memory::new();
+    let (turn, now, package) = (TurnId::from_u128(5), Millis(1_000), b"{\"agent\": 7}".to_vec());
+    let accept = Accept {
+        target: Target::Key { key: "test".into(), fresh: SESSION },
+        turn,
+        parts: vec![Part::text("go")],
+        key: None,
+        delivery: Delivery::Next,
+        head: MAIN.to_owned(),
+        output: None,
+        plugins: std::collections::BTreeMap::new(),
+        package: Some(Hash::of(&package)),
+        blobs: vec![package],
+        files: Vec::new(),
+        now,
+        taker: Some(Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
+        first: None,
+        queued_most: 10,
+    };
+    let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
+    memory.hand_back(lease, now).await.unwrap();
+    let life = live(Arc::new(memory), vec![Line::Say("never")], Arc::default(), 1).await;
+    life.until("turn.stuck").await;
+    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 0);
+}

@@ -1,0 +1,53 @@
+//! The network of an agent narrows every way out (R10.1).
+use crate::egress::{HostRule, Rules};
+use expect_test::expect;
+use outlast_vocab::overlay::Reach;
+use std::fmt::Write;
+
+fn hosts(names: &[&str]) -> Vec<HostRule> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
+    let rules =
+        Rules::public().only(hosts(&["*.example.com"])).and_private(hosts(&["db.local:5432"])).unwrap();
+    let both = Reach::only(["a.example.com", "b.example.com", "db.local", "other.com"])
+        .narrowed(Reach::only(["*.example.com", "other.com"]));
+    let narrowed = rules.clone().within(&both).unwrap();
+    let nothing = rules.clone().within(&Reach::only(Vec::<String>::new())).unwrap();
+    let mut log = String::new();
+    for url in [
+        "https://a.example.com/x",
+        "https://c.example.com/x",
+        "https://other.com",
+        "http://db.local:5432",
+        "https://b.example.com:8443",
+    ] {
+        for (name, rules) in [("wide", &rules), ("narrowed", &narrowed), ("nothing", &nothing)] {
+            let said = rules
+                .check(url)
+                .map_or_else(|error| error.detail().to_owned(), |url| format!("{url} is reached"));
+            writeln!(log, "{name}: {said}").unwrap();
+        }
+    }
+    expect![[r#"
+        wide: https://a.example.com/x is reached
+        narrowed: https://a.example.com/x is reached
+        nothing: `https://a.example.com/x` is not reached: the network of the agent is narrowed to: none
+        wide: https://c.example.com/x is reached
+        narrowed: `https://c.example.com/x` is not reached: the network of the agent is narrowed to: a.example.com, b.example.com, db.local, other.com
+        nothing: `https://c.example.com/x` is not reached: the network of the agent is narrowed to: none
+        wide: `https://other.com/` is not reached: only these hosts may be reached: *.example.com
+        narrowed: `https://other.com/` is not reached: only these hosts may be reached: *.example.com
+        nothing: `https://other.com/` is not reached: the network of the agent is narrowed to: none
+        wide: http://db.local:5432/ is reached
+        narrowed: `http://db.local:5432/` is not reached: the network of the agent is narrowed to: *.example.com, other.com
+        nothing: `http://db.local:5432/` is not reached: the network of the agent is narrowed to: none
+        wide: `https://b.example.com:8443/` is not reached: only these hosts may be reached: *.example.com
+        narrowed: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: *.example.com, other.com
+        nothing: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: none
+    "#]]
+    .assert_eq(&log);
+    assert!(rules.within(&Reach::only(["no host"])).is_err());
+}
