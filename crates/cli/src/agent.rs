@@ -1,12 +1,15 @@
-//! Who answers: the model, what it is told to play, its tools. [`file`] reads an agent from a file.
+//! Who answers: the model, what it is told to play, its tools. [`file`] builds an agent, [`layers`] and [`staff`] find it.
 mod budget;
 pub(crate) mod file;
 mod hooks;
+pub(crate) mod layers;
 pub(crate) mod program;
 mod rules;
+pub(crate) mod staff;
 
 use crate::data::Data;
 use crate::providers::Configuration;
+use crate::terminal;
 use clap::Args;
 use file::AgentFile;
 use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
@@ -16,6 +19,7 @@ use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::ModelName;
 use outlast::{Builder, Error, Kind, Outlast};
+use staff::{Member, Staff};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,9 +29,12 @@ const RULES: &str = "rehearsal/agent";
 /// The agent of a command that drives turns.
 #[derive(Args)]
 pub(crate) struct Agent {
-    /// The agent, as a TOML file; an assistant with the built-in tools without it
-    #[arg(long = "agent", value_name = "FILE", conflicts_with = "files")]
-    file: Option<PathBuf>,
+    /// The agent: its name in the configuration, or a TOML file; an assistant with the built-in tools without it
+    #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
+    who: Option<String>,
+    /// A layer over the agent, as a TOML file with the fields of an agent
+    #[arg(long, value_name = "FILE", requires = "agent")]
+    overlay: Option<PathBuf>,
     /// The model that answers, like `openai/gpt-5`; the script's own, the agent's, or `rehearsal/agent`
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
@@ -50,14 +57,16 @@ impl Agent {
     /// Adds this agent to a builder.
     pub(crate) fn build(&self, builder: Builder) -> Result<Builder, Error> {
         let providers = self.configuration.providers()?;
-        let file = self.file.as_deref().map(AgentFile::read).transpose()?;
+        let staff = Staff::read(&self.configuration)?;
+        let member = self.who.as_deref().map(|name| self.member(&staff, name)).transpose()?;
+        let file = member.map(|member| member.agent);
         let clock = Arc::new(SystemClock);
         let (played, rehearsal) = match &self.script {
             Some(path) => (Some(name_of(path)?), Rehearsal::scripted(Script::read(path)?, clock.clone())),
             None => (None, Rehearsal::agent(clock.clone())),
         };
         let rules: ModelName = RULES.parse()?;
-        let of_file = || file.as_ref().and_then(AgentFile::model).cloned();
+        let of_file = || file.as_ref().and_then(|file| file.model()).cloned();
         let model = self.model.clone().or(played).or_else(of_file).unwrap_or_else(|| rules.clone());
         if let Some(script) = &self.script
             && rehearsal.info(&model).is_none()
@@ -73,11 +82,40 @@ impl Agent {
             .provider(Only { model, rehearsal })
             .provider(Only { model: rules, rehearsal: Rehearsal::agent(clock) })
             .provider(providers);
-        match file {
-            Some(file) => file.build(builder, &here()?),
-            None => Ok(builder.builtin_tools().files(FileRoot::open(&self.files)?)),
+        let builder = match &file {
+            Some(file) => file.build(builder, &here()?)?,
+            None => builder.builtin_tools().files(FileRoot::open(&self.files)?),
+        };
+        others(builder, &staff, file.as_ref().map(AgentFile::name))
+    }
+
+    fn member(&self, staff: &Staff, name: &str) -> Result<Member, Error> {
+        let over = self.overlay.as_deref();
+        if is_file(name) { staff.in_file(Path::new(name), over) } else { staff.named(name, over) }
+    }
+}
+
+/// Whether an agent is meant by its file and not by its name.
+pub(crate) fn is_file(agent: &str) -> bool {
+    agent.contains('/') || Path::new(agent).extension().is_some_and(|ending| ending == "toml")
+}
+
+/// Adds the other agents of the configuration: a worker also finds their turns. One that cannot be made is left out, and its
+/// turns wait for a worker that has it.
+fn others(builder: Builder, staff: &Staff, first: Option<&str>) -> Result<Builder, Error> {
+    let dir = here()?;
+    let mut builder = builder;
+    for name in staff.names().filter(|name| Some(*name) != first) {
+        let made = staff.named(name, None).and_then(|Member { agent, .. }| {
+            let model = agent.model().map_or(RULES, ModelName::as_str);
+            agent.build(Outlast::agent(name).model(model), &dir)
+        });
+        match made {
+            Ok(agent) => builder = builder.also(agent),
+            Err(error) => terminal::note(&format!("· the agent `{name}` is left out: {error}")),
         }
     }
+    Ok(builder)
 }
 
 /// Where an agent works: where the person who starts it is.

@@ -1,10 +1,12 @@
 //! The commands, one file each.
+mod agents;
 mod approvals;
 mod attachments;
 mod audit;
 mod budgets;
 mod cancel;
 mod chat;
+mod config;
 mod context;
 mod cost;
 mod demo;
@@ -45,6 +47,10 @@ pub(crate) enum Command {
     Run(run::Run),
     /// Talk in the terminal
     Chat(chat::Chat),
+    /// List and show agents, say how two differ, find mistakes, and import AGENTS.md and Agent Skills
+    Agents(agents::Agents),
+    /// Check a configuration, or print its schema
+    Config(config::Config),
     /// List, show, fork, rewind or delete sessions
     Sessions(sessions::Sessions),
     /// Print what happened in a session
@@ -101,6 +107,8 @@ impl Command {
             Self::Demo(demo) => demo.run(),
             Self::Run(run) => done(run.run(data)),
             Self::Chat(chat) => done(chat.run(data)),
+            Self::Agents(agents) => complete(agents.run(data)),
+            Self::Config(config) => config.run(),
             Self::Sessions(sessions) => done(sessions.run(data)),
             Self::Events(events) => done(events.run(data)),
             Self::Context(context) => done(context.run(data)),

@@ -1,9 +1,12 @@
-//! What `outlast.toml` configures: where models come from, beside the environment, where contents of attachments lie, and
-//! where outputs go.
+//! What `outlast.toml` configures: where models come from, beside the environment, where contents of attachments lie,
+//! where outputs go, and agents ([`crate::agent::staff`]).
+use crate::config::document::Document;
+use crate::config::{keys, schema};
 use crate::sinks::{self, Written};
 use clap::Args;
+use outlast::Error;
 use outlast::providers::Providers;
-use outlast::{Error, Kind};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -13,57 +16,57 @@ const FILE: &str = "outlast.toml";
 /// Which configuration is read.
 #[derive(Args)]
 pub(crate) struct Configuration {
-    /// The file that configures providers of models, the store of attachments and sinks; `./outlast.toml` if it is there
+    /// The file that configures agents, providers of models, the store of attachments and sinks; `./outlast.toml` if it is
+    /// there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// The tables that are read here; others are other parts' business.
-#[derive(Deserialize)]
-struct FileTable {
-    attachments: Option<AttachmentsTable>,
-}
-
-#[derive(Deserialize)]
+/// Where the contents of attachments lie.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AttachmentsTable {
+#[schemars(title = "[attachments]")]
+pub(crate) struct AttachmentsTable {
+    /// `file:///path` or `s3://bucket/prefix`; `--attachments` counts more.
     store: String,
 }
 
 impl Configuration {
+    /// The configuration of this file, or of the usual one.
+    pub(crate) fn of(config: Option<PathBuf>) -> Self {
+        Self { config }
+    }
+
     /// The providers of the environment and of the file.
     pub(crate) fn providers(&self) -> Result<Providers, Error> {
-        match self.file() {
-            Some(file) => Providers::from_file(file),
+        match self.document()? {
+            Some(document) => Providers::from_file(document.path()),
             None => Providers::from_env(),
         }
     }
 
     /// Where contents of attachments lie, if the file says so.
     pub(crate) fn attachments(&self) -> Result<Option<String>, Error> {
-        let Some((file, text)) = self.text()? else { return Ok(None) };
-        let table: FileTable = toml::from_str(&text).map_err(|cause| {
-            let detail = format!("{}: {cause}", file.display());
-            Error::new(Kind::ConfigInvalid, detail)
-        })?;
-        Ok(table.attachments.map(|attachments| attachments.store))
+        let Some(document) = self.document()? else { return Ok(None) };
+        let table: Option<AttachmentsTable> = document.value(&["attachments"])?;
+        Ok(table.map(|attachments| attachments.store))
     }
 
     /// Where outputs go.
     pub(crate) fn sinks(&self) -> Result<Vec<Written>, Error> {
-        self.text()?.map_or(Ok(Vec::new()), |(file, text)| sinks::read(file, &text))
+        self.document()?.map_or(Ok(Vec::new()), |document| sinks::read(document.path(), document.text()))
     }
 
-    fn text(&self) -> Result<Option<(&Path, String)>, Error> {
+    /// The file, if there is one. Every key in it is known.
+    pub(crate) fn document(&self) -> Result<Option<Document>, Error> {
         let Some(file) = self.file() else { return Ok(None) };
-        let text = std::fs::read_to_string(file).map_err(|cause| {
-            let detail = format!("the configuration {} cannot be read: {cause}", file.display());
-            Error::new(Kind::IoFailed, detail).because(cause)
-        })?;
-        Ok(Some((file, text)))
+        let document = Document::read(file, "configuration")?;
+        keys::check(&document, &schema::configuration())?;
+        Ok(Some(document))
     }
 
-    fn file(&self) -> Option<&Path> {
+    /// The file that is read, if there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
         let named = self.config.as_deref();
         named.or_else(|| Some(Path::new(FILE)).filter(|file| file.exists()))
     }

@@ -4,6 +4,7 @@ use outlast::sink::Outlet;
 use outlast::sinks::{Lines, Process, Secrets, Webhook};
 use outlast::tools::egress::Network;
 use outlast::{Error, Kind};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
@@ -16,38 +17,50 @@ struct FileTable {
     sinks: Vec<Spanned<SinkTable>>,
 }
 
-#[derive(Deserialize)]
+/// Where outputs go: one of `webhook`, `file` and `command`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SinkTable {
+#[schemars(title = "[[sinks]]")]
+pub(crate) struct SinkTable {
+    /// What it is called.
     name: String,
+    /// An address that is posted to, or the variable that holds it.
     webhook: Option<Place>,
+    /// The variable that holds the secret which signs what is sent.
     #[serde(default, deserialize_with = "secret")]
     secret: Option<Variable>,
+    /// The webhook may be on this machine or in a private network.
     #[serde(default)]
     private: bool,
+    /// A file that gets a line for each output.
     file: Option<PathBuf>,
+    /// A program that is started for each output, and what it is passed.
     command: Option<Vec<String>>,
+    /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
+    /// Which ends of turns it gets; those that a user waits for without it.
     ends: Option<Vec<String>>,
+    /// Whether a new sink begins with what ends from now on, or with the first turn there is.
     from: Option<From>,
 }
 
 /// An address as it stands there, or the variable that holds it: an address may be a secret.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an address, or `{ env = \"VARIABLE\" }`, the variable that holds it")]
 enum Place {
     Here(String),
     Variable(Variable),
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Variable {
+    /// The variable.
     env: String,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum From {
     Now,

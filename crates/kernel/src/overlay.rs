@@ -35,12 +35,12 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     system.extend(over.system);
     add_new(&mut capabilities, over.capabilities);
     add_new(&mut builtin, over.builtin);
-    for tool in over.tools {
-        match tools.iter_mut().find(|known| known.name == tool.name) {
-            Some(known) => *known = tool,
-            None => tools.push(tool),
-        }
-    }
+    define(&mut tools, over.tools, |one, other| one.name == other.name);
+    let mut hooks = under.hooks;
+    let same = |one: &Defined, other: &Defined| {
+        one.name == other.name && one.definition.get("point") == other.definition.get("point")
+    };
+    define(&mut hooks, over.hooks, same);
     mcp.extend(over.mcp);
     documents.extend(over.documents);
     rules.extend(over.rules);
@@ -55,8 +55,19 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
         mcp,
         documents,
         network: under.network.narrowed(over.network),
+        hooks,
         rules,
         settings,
+    }
+}
+
+/// Puts definitions in the place of those that are the same, and the others behind.
+fn define(known: &mut Vec<Defined>, more: Vec<Defined>, same: impl Fn(&Defined, &Defined) -> bool) {
+    for one in more {
+        match known.iter_mut().find(|other| same(other, &one)) {
+            Some(other) => *other = one,
+            None => known.push(one),
+        }
     }
 }
 
@@ -97,17 +108,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The layers under a layer and the layer itself, the root first. The capabilities of a layer come before it, so that it
-    /// can say otherwise; each comes once, where it is first switched on.
-    pub fn layers(&self, from: impl Into<String>, layer: Layer) -> Result<Vec<Placed>, Error> {
+    /// The layers under a layer, the layer itself and those over it, the root first. The capabilities of a layer come before
+    /// it, so that it can say otherwise; each comes once, where it is first switched on.
+    pub fn layers(
+        &self,
+        from: impl Into<String>,
+        layer: Layer,
+        over: impl IntoIterator<Item = Placed>,
+    ) -> Result<Vec<Placed>, Error> {
         let from = from.into();
         let mut chain = self.chain(&from, layer.parent.as_deref())?;
         chain.push(Placed::new(from, layer.overlay));
-        self.switched_on(chain)
-    }
-
-    /// Puts the capabilities that layers switch on before them.
-    pub fn switched_on(&self, chain: Vec<Placed>) -> Result<Vec<Placed>, Error> {
+        chain.extend(over);
         let mut on = BTreeSet::new();
         let mut layers = Vec::new();
         for placed in chain {
@@ -189,6 +201,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         ("builtin", overlay.builtin.is_empty()),
         ("tools", overlay.tools.is_empty()),
         ("mcp", overlay.mcp.is_empty()),
+        ("hooks", overlay.hooks.is_empty()),
     ]
     .into_iter()
     .filter_map(|(field, empty)| (!empty).then_some(field))
@@ -257,6 +270,7 @@ fn names(overlay: &Overlay) -> Vec<String> {
     names.extend(overlay.tools.iter().map(|Defined { name, .. }| format!("tools.{name}")));
     names.extend(overlay.mcp.keys().map(|name| format!("mcp.{name}")));
     names.extend(overlay.documents.keys().map(|path| format!("documents.{path}")));
+    names.extend(overlay.hooks.iter().map(|Defined { name, .. }| format!("hooks.{name}")));
     names.extend(overlay.rules.iter().map(|rule| format!("rules.{}", rule.id)));
     names.extend(overlay.settings.keys().cloned());
     names

@@ -84,7 +84,7 @@ fn a_chain_is_folded_from_its_root_and_capabilities_come_before_who_switches_the
         ],
     );
     let agent = layer(json!({"parent": "leaf", "capabilities": ["sums", "base"], "model_calls": 5}));
-    let layers = registry.layers("agent shop", agent).unwrap();
+    let layers = registry.layers("agent shop", agent, []).unwrap();
     let order: Vec<&str> = layers.iter().map(|placed| placed.from.as_str()).collect();
     assert_eq!(order, ["harness root", "capability base", "capability sums", "harness leaf", "agent shop"]);
     assert_eq!(origins(&layers)["model_calls"], ["capability sums".to_owned(), "agent shop".to_owned()],);
@@ -104,7 +104,8 @@ fn a_circle_and_a_missing_parent_are_errors_of_their_own() {
         ],
         &[],
     );
-    let refused = |parent: &str| registry.layers("agent x", layer(json!({"parent": parent}))).unwrap_err();
+    let refused =
+        |parent: &str| registry.layers("agent x", layer(json!({"parent": parent})), []).unwrap_err();
     assert_eq!(said(&refused("a")), (Kind::HarnessCycle, "the harness `b` stands on itself: b → c → b"));
     assert_eq!(
         said(&refused("d")),
@@ -121,7 +122,7 @@ fn an_unknown_capability_is_an_error_that_lists_those_there_are() {
     let registry =
         registry(&[], &[("sums", json!({})), ("web", json!({"needs": {"capabilities": ["net"]}}))]);
     let refused =
-        |name: &str| registry.layers("agent x", layer(json!({"capabilities": [name]}))).unwrap_err();
+        |name: &str| registry.layers("agent x", layer(json!({"capabilities": [name]})), []).unwrap_err();
     assert_eq!(
         said(&refused("some")),
         (
@@ -143,7 +144,7 @@ fn capabilities_that_need_each_other_are_each_switched_on_once() {
     };
     let capabilities = BTreeMap::from([("a".to_owned(), needs("b")), ("b".to_owned(), needs("a"))]);
     let registry = Registry { capabilities, ..Registry::default() };
-    let layers = registry.layers("agent x", layer(json!({"capabilities": ["a"]}))).unwrap();
+    let layers = registry.layers("agent x", layer(json!({"capabilities": ["a"]})), []).unwrap();
     assert_eq!(layers.len(), 3);
 }
 

@@ -27,7 +27,7 @@ use outlast_vocab::access::{Access, Principal, Reach};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::package::Package;
+use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Policy;
 use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
 use serde::Serialize;
@@ -329,6 +329,13 @@ impl Builder {
         self
     }
 
+    /// Names capabilities that whoever builds this has switched on; the package of every turn lists them.
+    #[must_use]
+    pub fn capabilities(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.on.extend(names);
+        self
+    }
+
     /// Lets another agent answer too, under its name: [`Sending::answered_by`](crate::Sending::answered_by). Its name, model,
     /// prompt, policy, budgets, hooks, plug-ins, layers, model calls, services and tools are its own; providers of models,
     /// limits, the clock and where everything is kept are this one's.
@@ -523,6 +530,11 @@ impl Builder {
             limits,
             worker,
         })
+    }
+
+    /// What turns of this agent are pinned to: its package, with the contracts of its tools. Nothing is started.
+    pub fn pinned(self) -> Result<Pinned, Error> {
+        self.into_agent()?.0.pinned()
     }
 
     /// The agent alone: its package with all its layers folded, and its tools.

@@ -1,8 +1,9 @@
 //! The APIs that can be spoken, and where they are when nobody says otherwise.
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// How a provider is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
     /// OpenAI Chat Completions.

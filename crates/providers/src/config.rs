@@ -7,6 +7,7 @@ use crate::remote::{Pace, Settings};
 use crate::{Api, Remote, Secret};
 use outlast_vocab::cost::Prices;
 use outlast_vocab::{Error, Kind};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -90,22 +91,35 @@ struct FileTable {
     providers: BTreeMap<String, Spanned<ProviderTable>>,
 }
 
-#[derive(Deserialize)]
+/// A provider of models.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ProviderTable {
+#[schemars(title = "[providers.NAME]")]
+pub struct ProviderTable {
+    /// Which API it speaks.
     kind: Api,
+    /// The address of the server; the API's own without it.
     base_url: Option<String>,
+    /// The variable that holds the key, as `{ env = "VARIABLE" }`; the API's usual one without it.
     #[serde(default, deserialize_with = "key_table")]
     api_key: Option<KeyTable>,
+    /// Whether its models go on behind the beginning of their own reply.
     goes_on: Option<bool>,
+    /// Requests that its key allows in a minute, over all models.
     requests_per_minute: Option<NonZeroU32>,
+    /// Tokens that its key allows in a minute, over all models.
     tokens_per_minute: Option<NonZeroU64>,
+    /// What is known of its models, by name.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, Row>")]
     models: BTreeMap<String, Spanned<Row>>,
 }
 
 /// Where a key is. A key itself does not belong into a file.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct KeyTable {
+    /// The variable that holds the key.
     env: String,
 }
 

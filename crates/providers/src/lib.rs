@@ -25,6 +25,7 @@ pub mod sse;
 mod wire;
 
 pub use api::Api;
+pub use config::ProviderTable;
 pub use registry::{Providers, Status};
 pub use rehearsal::Rehearsal;
 pub use rehearsal::script::Script;

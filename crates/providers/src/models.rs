@@ -3,6 +3,7 @@
 use crate::Api;
 use crate::claude::Claude;
 use outlast_vocab::cost::{PerMillion, Prices};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,17 +15,35 @@ pub(crate) const TOKEN_BYTES: usize = 3;
 const WINDOW_TOKENS: u32 = 32_000;
 
 /// A row of the table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ModelTable", title = "[providers.NAME.models.MODEL]")]
 pub(crate) struct Row {
     /// Tokens the model can be shown.
     pub(crate) window_tokens: Option<u32>,
-    /// What they cost.
+    /// What they cost, in dollars per million tokens.
+    #[schemars(schema_with = "price")]
     pub(crate) price: Option<PerMillion>,
     /// Whether the model thinks before it answers.
     pub(crate) thinks: Option<bool>,
     /// Whether it goes on behind the beginning of its own reply.
     pub(crate) goes_on: Option<bool>,
+}
+
+fn price(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let dollars =
+        |description: &str| schemars::json_schema!({ "type": "string", "description": description });
+    schemars::json_schema!({
+        "type": "object",
+        "properties": {
+            "input": dollars("What the model reads, like `1.25`."),
+            "output": dollars("What it says and thinks."),
+            "cache_read": dollars("What it reads from the prompt cache; as `input` when absent."),
+            "cache_write": dollars("What it writes to the prompt cache; as `input` when absent."),
+        },
+        "required": ["input", "output"],
+        "additionalProperties": false,
+    })
 }
 
 /// What a model can do.

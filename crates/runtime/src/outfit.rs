@@ -167,23 +167,7 @@ impl Outfit {
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         own.hooks.check(&package, &world.limits)?;
-        let contract = |name| {
-            own.tools.contract(name).cloned().ok_or_else(|| {
-                let detail =
-                    format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
-                Error::new(Kind::ToolUnknown, detail)
-            })
-        };
-        let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
-        for contract in &contracts {
-            if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
-                let detail = format!(
-                    "the tool `{}` is taken back by `{undo}`, which the agent `{}` does not have",
-                    contract.name, package.agent
-                );
-                return Err(Error::new(Kind::ToolUnknown, detail));
-            }
-        }
+        let contracts = contracts(&package, &own.tools)?;
         Ok(Self::of(package, contracts, own))
     }
 
@@ -303,4 +287,26 @@ impl Outfit {
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
+}
+
+/// The contracts of a package's tools, in its order. A tool that is not here, or that is taken back by one that its agent does
+/// not have, is an error.
+pub(crate) fn contracts(package: &Package, catalogue: &Catalogue) -> Result<Vec<Contract>, Error> {
+    let contract = |name| {
+        catalogue.contract(name).cloned().ok_or_else(|| {
+            let detail = format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
+            Error::new(Kind::ToolUnknown, detail)
+        })
+    };
+    let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+    for contract in &contracts {
+        if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
+            let detail = format!(
+                "the tool `{}` is taken back by `{undo}`, which the agent `{}` does not have",
+                contract.name, package.agent
+            );
+            return Err(Error::new(Kind::ToolUnknown, detail));
+        }
+    }
+    Ok(contracts)
 }

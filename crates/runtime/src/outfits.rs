@@ -3,7 +3,7 @@
 //! A fold is done and fingerprinted once per change: what was made is kept for the next turn that says the same.
 use crate::catalogue::Catalogue;
 use crate::hooks::Hooks;
-use crate::outfit::{Outfit, Own, World};
+use crate::outfit::{Outfit, Own, World, contracts};
 use outlast_kernel::overlay::over;
 use outlast_ports::hook::HookAt;
 use outlast_ports::store::Store;
@@ -22,6 +22,14 @@ pub struct Agent {
     pub tools: Vec<Arc<dyn ToolProvider>>,
     /// Its hooks.
     pub hooks: Vec<HookAt>,
+}
+
+impl Agent {
+    /// What a turn of this agent is pinned to. Whether its model is served is not asked.
+    pub fn pinned(self) -> Result<Pinned, Error> {
+        let contracts = contracts(&self.package, &Catalogue::new(self.tools)?)?;
+        Ok(Pinned { package: self.package, contracts: Some(contracts) })
+    }
 }
 
 /// The agents of a process.

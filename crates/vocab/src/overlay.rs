@@ -38,6 +38,9 @@ pub struct Overlay {
     /// What may be reached; it can only get less.
     #[serde(default, skip_serializing_if = "Reach::is_open")]
     pub network: Reach,
+    /// Programs that run at points of turns; of one name at one point the last definition counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Defined>,
     /// What calls may do. They join in order and the first that fits decides, so the root has the first word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -216,6 +219,7 @@ mod tests {
             "mcp": {"web": {"url": "https://example.com"}},
             "documents": {"notes.md": "tea at five"},
             "network": [["*.example"], ["a.example"]],
+            "hooks": [{"name": "guard", "point": "before_tool"}],
             "rules": [{"id": "no", "then": {"deny": {"reason": "no"}}}],
             "files": "notes"
         });

@@ -88,6 +88,11 @@ pub struct Pinned {
 const SIDECARS: &str = "sidecars";
 
 impl Pinned {
+    /// The name under which it is stored.
+    pub fn fingerprint(&self) -> Hash {
+        Hash::of(&self.to_blobs()[0])
+    }
+
     /// The package as it is stored, then its sidecars: what is larger than a record may be is a blob of its own, and the
     /// package keeps its hash (R10.2).
     pub fn to_blobs(&self) -> Vec<Vec<u8>> {

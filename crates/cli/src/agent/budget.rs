@@ -1,29 +1,48 @@
 //! `[budget]` of an agent's file: what its turns may use.
 use outlast::vocab::budget::{Budget, Budgets, Percent, Period};
 use outlast::vocab::cost::Cost;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What each turn, each session and all turns together may use.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[agents.NAME.budget]")]
 pub(super) struct BudgetTable {
+    /// Tokens that one reply may have.
     reply_tokens: Option<NonZeroU32>,
+    /// What one turn may use.
     turn: Option<BoundsTable>,
+    /// What one session may use.
     session: Option<BoundsTable>,
+    /// What all turns of the agent may use.
     agent: Option<BoundsTable>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// What may be used; one bound at least.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[agents.NAME.budget.turn]")]
 struct BoundsTable {
+    /// Tokens.
     tokens: Option<u64>,
+    /// Dollars, like `2.50`.
+    #[schemars(with = "Option<String>")]
     money: Option<Cost>,
+    /// Calls of models and tools.
     calls: Option<u64>,
+    /// Seconds of work.
     time_s: Option<u64>,
+    /// Percent at which it is told that little is left.
+    #[schemars(with = "Option<u8>")]
     warn_at: Option<Percent>,
+    /// Percent at which turns wait until somebody raises it.
+    #[schemars(with = "Option<u8>")]
     pause_at: Option<Percent>,
+    /// After which time it begins anew; not for a turn.
+    #[schemars(with = "Option<String>")]
     per: Option<Period>,
 }
 

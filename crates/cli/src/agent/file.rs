@@ -1,8 +1,8 @@
-//! An agent as a file: its name, what it is told, its tools.
-//!
-//! The fields are those of one agent, so that a file of several can hold the same table under a name each.
+//! An agent as a table: its name, what it is told, its tools. [`super::layers`] makes layers of tables and folds them; what is
+//! folded is built here.
 use super::budget::BudgetTable;
 use super::hooks::{Hook, HookTable};
+use super::layers::Place;
 use super::program::Words;
 use super::rules::RuleTable;
 use outlast::tools::Builtin;
@@ -13,68 +13,112 @@ use outlast::tools::egress::{Caps, Egress, HostRule, Network, Rules, SystemLooku
 use outlast::tools::sandbox::Walls;
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
-use outlast::vocab::budget::Budgets;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::label::Guard;
 use outlast::vocab::message::{ModelName, ToolName};
-use outlast::vocab::policy::{Policy, Rule};
+use outlast::vocab::overlay::{Overlay, Reach};
+use outlast::vocab::policy::Policy;
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
 use outlast::{Builder, Error, Kind, Limits};
 use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use toml::Spanned;
 
-/// The longest file in bytes.
-const FILE_BYTES: u64 = 1 << 20;
-
-/// An agent that was read from a file, with everything it names found.
+/// An agent whose layers are folded, with everything it names found.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentFile {
+    name: String,
+    folded: Overlay,
     agent: AgentTable,
     commands: Vec<(Contract, Words)>,
     servers: Vec<(McpTable, String, Option<Words>)>,
-    policy: Policy,
-    budgets: Budgets,
     hooks: Vec<Hook>,
     pins: Pins,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// An agent, or a harness that agents and other harnesses stand on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AgentTable {
-    name: String,
-    system: Option<String>,
-    model: Option<ModelName>,
-    model_calls: Option<NonZeroU32>,
+#[schemars(title = "[agents.NAME]")]
+pub(crate) struct AgentTable {
+    /// What the agent is called. In a file of its own it must be there; in `outlast.toml` the table's name is the name.
+    pub(super) name: Option<String>,
+    /// The harness it stands on.
+    pub(super) parent: Option<String>,
+    /// Capabilities that it switches on.
     #[serde(default)]
-    builtin: Vec<Group>,
-    files: Option<Spanned<PathBuf>>,
-    fetch: Option<Spanned<FetchTable>>,
-    shell: Option<Spanned<ShellTable>>,
+    pub(super) capabilities: Vec<String>,
+    /// What the model is told before the first message. Parts of all layers join, the root's first.
+    pub(super) system: Option<String>,
+    /// The model that answers, like `openai/gpt-5`; `--model` counts more.
+    #[schemars(with = "Option<String>")]
+    pub(super) model: Option<ModelName>,
+    /// Model calls in one turn.
+    pub(super) model_calls: Option<NonZeroU32>,
+    /// Groups of built-in tools.
     #[serde(default)]
-    mcp: BTreeMap<String, Spanned<McpTable>>,
+    pub(super) builtin: Vec<Group>,
+    /// The directory that file tools see, below the one the agent works in.
+    pub(super) files: Option<PathBuf>,
+    /// Hosts that may be reached. Layers over this one can only let less be reached; an empty list lets nothing be.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub(super) network: Option<Vec<HostRule>>,
+    /// What `fetch` may reach; the table alone switches it on.
+    pub(super) fetch: Option<FetchTable>,
+    /// Lets the model run commands in `files`, behind walls.
+    pub(super) shell: Option<ShellTable>,
+    /// MCP servers, by name.
     #[serde(default)]
-    tools: Vec<Spanned<ToolTable>>,
+    pub(super) mcp: BTreeMap<String, McpTable>,
+    /// Texts that the model can open with `open_document`, by path.
     #[serde(default)]
-    rules: Vec<Spanned<RuleTable>>,
+    pub(super) documents: BTreeMap<String, DocumentTable>,
+    /// Tools that are programs.
     #[serde(default)]
-    guard: Guard,
-    budget: Option<Spanned<BudgetTable>>,
+    pub(super) tools: Vec<ToolTable>,
+    /// What its calls may do. Rules of all layers join, the root's first, and the first that fits decides.
+    #[serde(default, skip_serializing)]
+    pub(super) rules: Vec<RuleTable>,
+    /// What becomes of calls that untrusted text may have asked for: `open`, `guarded` or `strict`.
+    #[schemars(with = "Option<String>")]
+    pub(super) guard: Option<Guard>,
+    /// What its turns may use.
+    pub(super) budget: Option<BudgetTable>,
+    /// Programs that run at points of its turns.
     #[serde(default)]
-    hooks: Vec<Spanned<HookTable>>,
+    pub(super) hooks: Vec<HookTable>,
+}
+
+/// A text that the model can open.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a text, or `{ file = \"./notes.md\" }`")]
+pub(crate) enum DocumentTable {
+    /// As it stands here.
+    Text(String),
+    /// From a file.
+    File(DocumentFile),
+}
+
+/// A file that holds a text.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[agents.NAME.documents.PATH]")]
+pub(crate) struct DocumentFile {
+    /// The file, from where this is written.
+    pub(super) file: PathBuf,
 }
 
 /// A group of built-in tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Group {
+pub(crate) enum Group {
     Clock,
     Calculator,
     Values,
@@ -85,16 +129,21 @@ enum Group {
 }
 
 /// What `fetch` may reach.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FetchTable {
+#[schemars(title = "[agents.NAME.fetch]")]
+pub(crate) struct FetchTable {
+    /// Hosts that may be reached; every public one without it.
+    #[schemars(with = "Option<Vec<String>>")]
     allow: Option<Vec<HostRule>>,
+    /// Hosts that may be reached although they are not public.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     private: Vec<HostRule>,
 }
 
 impl FetchTable {
-    fn rules(&self) -> Result<Rules, Error> {
+    pub(super) fn rules(&self) -> Result<Rules, Error> {
         let rules = Rules::public().and_private(self.private.iter().cloned())?;
         Ok(match &self.allow {
             Some(allow) => rules.only(allow.iter().cloned()),
@@ -104,14 +153,19 @@ impl FetchTable {
 }
 
 /// How commands run.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ShellTable {
+#[schemars(title = "[agents.NAME.shell]")]
+pub(crate) struct ShellTable {
+    /// Seconds that a command may take.
     deadline_s: Option<NonZeroU32>,
+    /// Places besides `files` that commands may read.
     #[serde(default)]
     read: Vec<PathBuf>,
+    /// Variables of our environment that commands may see.
     #[serde(default)]
     env: Vec<String>,
+    /// Go on where the kernel has no Landlock.
     #[serde(default)]
     without_landlock: bool,
 }
@@ -132,28 +186,42 @@ impl ShellTable {
 }
 
 /// An MCP server.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct McpTable {
-    command: Option<Vec<String>>,
+#[schemars(title = "[agents.NAME.mcp.SERVER]")]
+pub(crate) struct McpTable {
+    /// The program and what it is passed.
+    pub(super) command: Option<Vec<String>>,
+    /// Where it is, if it is spoken to over HTTP.
     url: Option<String>,
+    /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
+    /// The variable that holds the token for the `url`.
     bearer: Option<String>,
+    /// The `url` may be on this machine or in a private network.
     #[serde(default)]
     private: bool,
+    /// Runs the program behind walls.
     #[serde(default)]
     sandbox: bool,
+    /// Places that it may read behind walls.
     #[serde(default)]
     read: Vec<PathBuf>,
+    /// Places that it may write behind walls.
     #[serde(default)]
     write: Vec<PathBuf>,
+    /// Only these of its tools.
     only: Option<Vec<String>>,
+    /// What may happen to an interrupted call, by tool.
     #[serde(default)]
     classes: BTreeMap<String, Class>,
+    /// Believes what it says of its tools.
     #[serde(default)]
     trust_annotations: bool,
+    /// Whether it may ask the user.
     elicitation: Option<bool>,
+    /// Seconds that a call may take.
     deadline_s: Option<NonZeroU32>,
 }
 
@@ -161,6 +229,12 @@ impl McpTable {
     fn rules(&self) -> Result<Option<Rules>, Error> {
         let network = if self.private { Network::Any } else { Network::Public };
         self.url.as_ref().map(|url| Rules::for_url(url, network)).transpose()
+    }
+
+    /// Whether its address is within what may be reached.
+    fn within(&self, network: &Reach) -> Result<(), Error> {
+        let (Some(url), Some(rules)) = (&self.url, self.rules()?) else { return Ok(()) };
+        rules.within(network)?.check(url).map(drop)
     }
 
     /// What becomes the server behind walls.
@@ -208,30 +282,46 @@ impl McpTable {
 }
 
 /// A tool that is a program.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ToolTable {
-    name: ToolName,
+#[schemars(title = "[[agents.NAME.tools]]")]
+pub(crate) struct ToolTable {
+    /// What the model calls it.
+    #[schemars(with = "String")]
+    pub(super) name: ToolName,
+    /// What the model is told it does.
     description: String,
+    /// What may happen to an interrupted call.
     #[serde(default)]
     class: Class,
-    command: Vec<String>,
+    /// The program and what it is passed, as a list; no shell reads it.
+    pub(super) command: Vec<String>,
+    /// JSON Schema of the arguments; any object without it.
     input: Option<Map<String, Value>>,
+    /// Seconds that one attempt may take.
     deadline_s: Option<NonZeroU32>,
+    /// Attempts in all, if the program says that nothing happened.
     attempts: Option<NonZeroU32>,
+    /// The tool that takes a call back.
+    #[schemars(with = "Option<String>")]
     undo: Option<ToolName>,
+    /// Dollars that a call costs, like `0.05`.
+    #[schemars(with = "Option<String>")]
     price: Option<Cost>,
+    /// Whether what it gives may be trusted: nobody outside has a say in it.
     #[serde(default)]
     trusted: bool,
+    /// JSON pointers to the arguments that matter: who, what, how much, where.
     sinks: Option<Vec<String>>,
+    /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
 }
 
 /// What a program may promise. It cannot take part in the session's transactions.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Class {
+pub(crate) enum Class {
     #[default]
     AtMostOnce,
     Idempotent,
@@ -249,31 +339,35 @@ impl From<Class> for EffectClass {
 }
 
 impl AgentFile {
-    /// Reads an agent. What it names must be there.
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let unread = |cause| {
-            Error::new(Kind::IoFailed, format!("the agent {} cannot be read: {cause}", path.display()))
-                .because(cause)
+    /// Makes an agent of what its layers come to. What it names must be there.
+    pub(super) fn of(name: String, folded: Overlay, place: &Place<'_>) -> Result<Self, Error> {
+        let agent = table_of(&folded).map_err(|cause| place.invalid(&[], &cause.to_string()))?;
+        if agent.shell.is_some() && agent.files.is_none() {
+            let what = "the shell works in the directory for files; add `files = \"…\"`";
+            return Err(place.invalid(&["shell"], what));
+        }
+        let command = |tool: &ToolTable| {
+            let words = tool.words(place.home()).map_err(|what| place.of_tool(tool.name.as_str(), &what))?;
+            Ok((tool.contract(), words))
         };
-        let bytes = std::fs::metadata(path).map_err(unread)?.len();
-        if bytes > FILE_BYTES {
-            let detail = format!("{}: expected at most {FILE_BYTES} bytes, found {bytes}", path.display());
-            return Err(Error::new(Kind::ConfigInvalid, detail));
-        }
-        let text = std::fs::read_to_string(path).map_err(unread)?;
-        let place = path.canonicalize().map_err(unread)?;
-        let home = place.parent().unwrap_or(Path::new("/"));
-        let mut agent = Source { path, text: &text }.agent(home)?;
-        let pins = pins_of(path);
-        match std::fs::read_to_string(&pins) {
-            Ok(text) => agent.pins = Pins::parse(&text)?,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
-            Err(cause) => {
-                let detail = format!("{} cannot be read: {cause}", pins.display());
-                return Err(Error::new(Kind::IoFailed, detail).because(cause));
-            }
-        }
-        Ok(agent)
+        let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
+        let servers = agent.mcp.iter().map(|(server, table)| {
+            let invalid =
+                |what: &str| place.invalid(&["mcp", server], &format!("MCP server `{server}`: {what}"));
+            table.within(&folded.network).map_err(|error| invalid(error.detail()))?;
+            let words = table.words(place.home()).map_err(|what| invalid(&what))?;
+            Ok((table.clone(), server.clone(), words))
+        });
+        let servers = servers.collect::<Result<_, Error>>()?;
+        let hook =
+            |table: &HookTable| table.hook(place.home()).map_err(|what| place.invalid(&["hooks"], &what));
+        let hooks = agent.hooks.iter().map(hook).collect::<Result<_, Error>>()?;
+        Ok(Self { name, folded, agent, commands, servers, hooks, pins: Pins::default() })
+    }
+
+    /// With what was accepted of its MCP servers.
+    pub(super) fn accepted(self, pins: Pins) -> Self {
+        Self { pins, ..self }
     }
 
     /// Its MCP servers, as they run in this directory.
@@ -288,23 +382,34 @@ impl AgentFile {
 
     /// The model that answers, if the agent has one of its own.
     pub(crate) fn model(&self) -> Option<&ModelName> {
-        self.agent.model.as_ref()
+        self.folded.model.as_ref()
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
-        let AgentTable { name, system, model_calls, builtin, files, fetch, shell, .. } = &self.agent;
-        let mut builder = builder
-            .agent(name)
-            .policy(self.policy.clone())
-            .budgets(self.budgets.clone())
-            .guard(self.agent.guard);
-        if let Some(system) = system {
-            builder = builder.system(system);
+        let AgentTable { builtin, files, fetch, shell, budget, guard, .. } = &self.agent;
+        let Overlay { system, model_calls, capabilities, documents, network, rules, .. } =
+            self.folded.clone();
+        let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard.unwrap_or_default());
+        if let Some(budget) = budget {
+            let budgets = budget.budgets().map_err(|what| Error::new(Kind::ConfigInvalid, what))?;
+            builder = builder.budgets(budgets);
+        }
+        if !system.is_empty() {
+            builder = builder.system(outlast_kernel::overlay::prompt(system));
         }
         if let Some(model_calls) = model_calls {
             builder = builder.limits(Limits { model_calls: model_calls.get(), ..Limits::default() });
         }
+        if !documents.is_empty() || !network.is_open() {
+            builder = builder.overlay(Overlay { documents, network, ..Overlay::default() });
+        }
+        builder = builder.capabilities(capabilities);
         for group in builtin {
             builder = match group {
                 Group::Clock => builder.builtin(Builtin::Clock),
@@ -318,12 +423,11 @@ impl AgentFile {
             };
         }
         if fetch.is_some() || builtin.contains(&Group::Fetch) {
-            let rules =
-                fetch.as_ref().map_or_else(|| Ok(Rules::public()), |fetch| fetch.get_ref().rules())?;
+            let rules = fetch.as_ref().map_or_else(|| Ok(Rules::public()), FetchTable::rules)?;
             builder = builder.fetch(Egress::new(rules)?);
         }
         if let Some(files) = files {
-            let root = dir.join(files.get_ref());
+            let root = dir.join(files);
             std::fs::create_dir_all(&root).map_err(|cause| {
                 let detail = format!("the directory {} for files cannot be made: {cause}", root.display());
                 Error::new(Kind::IoFailed, detail).because(cause)
@@ -331,7 +435,7 @@ impl AgentFile {
             let root = FileRoot::open(&root)?;
             #[cfg(target_os = "linux")]
             if let Some(shell) = shell {
-                builder = builder.shell(shell.get_ref().shell(&root))?;
+                builder = builder.shell(shell.shell(&root))?;
             }
             builder = builder.files(root);
         }
@@ -354,109 +458,41 @@ pub(crate) fn pins_of(agent: &Path) -> PathBuf {
     agent.with_extension("mcp.json")
 }
 
-/// A file while it is read: errors name the file and the line.
-struct Source<'a> {
-    path: &'a Path,
-    text: &'a str,
+/// What a fold says of the parts that are made here.
+fn table_of(folded: &Overlay) -> Result<AgentTable, serde_json::Error> {
+    let Overlay { builtin, tools, mcp, hooks, settings, .. } = folded;
+    let made = json!({ "builtin": builtin, "tools": tools, "mcp": mcp, "hooks": hooks });
+    let Value::Object(mut members) = made else { return Ok(AgentTable::default()) };
+    members.extend(settings.clone());
+    serde_json::from_value(Value::Object(members))
 }
 
-impl Source<'_> {
-    fn agent(&self, home: &Path) -> Result<AgentFile, Error> {
-        let agent: AgentTable = toml::from_str(self.text)
-            .map_err(|error| self.invalid(error.span().map_or(0, |span| span.start), error.message()))?;
-        if let Some(files) = &agent.files
-            && !files
-                .get_ref()
-                .components()
-                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-        {
-            let detail = format!(
-                "expected a directory below the one the agent works in, got `{}`",
-                files.get_ref().display()
-            );
-            return Err(self.invalid(files.span().start, &detail));
+impl McpTable {
+    /// Its program, if it has one and not an address.
+    pub(super) fn words(&self, home: &Path) -> Result<Option<Words>, String> {
+        if self.sandbox && self.command.is_none() {
+            return Err("only a `command` can have a `sandbox`".to_owned());
         }
-        if let Some(fetch) = &agent.fetch {
-            fetch.get_ref().rules().map_err(|error| self.invalid(fetch.span().start, error.detail()))?;
+        let opens = !self.read.is_empty() || !self.write.is_empty();
+        if opens && !self.sandbox {
+            return Err("`read` and `write` are for a server with `sandbox = true`".to_owned());
         }
-        if let (Some(shell), None) = (&agent.shell, &agent.files) {
-            let detail = "the shell works in the directory for files; add `files = \"…\"`";
-            return Err(self.invalid(shell.span().start, detail));
-        }
-        let command = |tool: &Spanned<ToolTable>| {
-            let words = Words::find(&tool.get_ref().command, home)
-                .and_then(|words| words.passing_on(&tool.get_ref().env))
-                .map_err(|detail| {
-                    self.invalid(tool.span().start, &format!("tool `{}`: {detail}", tool.get_ref().name))
-                })?;
-            Ok((tool.get_ref().contract(), words))
-        };
-        let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
-        let servers = agent.mcp.iter().map(|(name, table)| self.server(name, table, home));
-        let servers = servers.collect::<Result<_, Error>>()?;
-        let rule = |table: &Spanned<RuleTable>| {
-            table.get_ref().rule().map_err(|what| self.invalid(table.span().start, &what))
-        };
-        let rules: Vec<Rule> = agent.rules.iter().map(rule).collect::<Result<_, Error>>()?;
-        if let Some(twice) = rules
-            .iter()
-            .enumerate()
-            .position(|(at, rule)| rules[..at].iter().any(|other| other.id == rule.id))
-        {
-            let what = format!("two rules are called `{}`; names must be unique", rules[twice].id);
-            return Err(self.invalid(agent.rules[twice].span().start, &what));
-        }
-        let policy = Policy { rules };
-        let budgets = agent
-            .budget
-            .as_ref()
-            .map(|table| table.get_ref().budgets().map_err(|what| self.invalid(table.span().start, &what)));
-        let budgets = budgets.transpose()?.unwrap_or_default();
-        let hook = |table: &Spanned<HookTable>| {
-            table.get_ref().hook(home).map_err(|what| self.invalid(table.span().start, &what))
-        };
-        let hooks = agent.hooks.iter().map(hook).collect::<Result<_, Error>>()?;
-        Ok(AgentFile { agent, commands, servers, policy, budgets, hooks, pins: Pins::default() })
-    }
-
-    fn server(
-        &self,
-        name: &str,
-        table: &Spanned<McpTable>,
-        home: &Path,
-    ) -> Result<(McpTable, String, Option<Words>), Error> {
-        let invalid = |what: &str| self.invalid(table.span().start, &format!("MCP server `{name}`: {what}"));
-        let told = table.get_ref();
-        if told.sandbox && told.command.is_none() {
-            return Err(invalid("only a `command` can have a `sandbox`"));
-        }
-        let opens = !told.read.is_empty() || !told.write.is_empty();
-        if opens && !told.sandbox {
-            return Err(invalid("`read` and `write` are for a server with `sandbox = true`"));
-        }
-        let words = match (&told.command, &told.url) {
+        match (&self.command, &self.url) {
             (Some(words), None) => {
-                let words = Words::find(words, home).and_then(|words| words.passing_on(&told.env));
-                Some(words.map_err(|what| invalid(&what))?)
+                Words::find(words, home).and_then(|words| words.passing_on(&self.env)).map(Some)
             }
-            (None, Some(_)) => {
-                told.rules().map_err(|error| invalid(error.detail()))?;
-                None
-            }
-            _ => return Err(invalid("expected either a `command` or a `url`")),
-        };
-        Ok((told.clone(), name.to_owned(), words))
-    }
-
-    fn invalid(&self, at: usize, what: &str) -> Error {
-        let line = self.text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
-        // One line: what a parser says may have several.
-        let what = what.trim().replace('\n', ", ");
-        Error::new(Kind::ConfigInvalid, format!("{}:{line}: {what}", self.path.display()))
+            (None, Some(_)) => self.rules().map(|_| None).map_err(|error| error.detail().to_owned()),
+            _ => Err("expected either a `command` or a `url`".to_owned()),
+        }
     }
 }
 
 impl ToolTable {
+    /// Its program.
+    pub(super) fn words(&self, home: &Path) -> Result<Words, String> {
+        Words::find(&self.command, home).and_then(|words| words.passing_on(&self.env))
+    }
+
     fn contract(&self) -> Contract {
         let attempts = self.attempts.map_or(1, NonZeroU32::get);
         Contract {

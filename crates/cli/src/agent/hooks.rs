@@ -5,21 +5,33 @@ use outlast::hook::HookAt;
 use outlast::tools::command::hook;
 use outlast::vocab::hook::{HookPoint, HookUse, OnFailure};
 use outlast::vocab::message::HookName;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
 /// A program that runs at a point of every turn.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[agents.NAME.hooks]]")]
 pub(crate) struct HookTable {
+    /// What it is called.
+    #[schemars(with = "String")]
     name: HookName,
+    /// Where it runs.
+    #[schemars(with = "String")]
     point: HookPoint,
-    command: Vec<String>,
+    /// The program and what it is passed.
+    pub(super) command: Vec<String>,
+    /// Seconds that it may take.
     deadline_s: Option<NonZeroU32>,
+    /// Whether it only looks.
     observe: Option<bool>,
+    /// What happens when it fails.
+    #[schemars(with = "Option<String>")]
     on_failure: Option<OnFailure>,
+    /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
 }

@@ -63,8 +63,17 @@ impl Words {
     }
 }
 
+/// The words of a command with every path made whole, so that they mean the same from anywhere.
+pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
+    let made = |(at, word): (usize, &String)| {
+        let is_path = word.starts_with("./") || word.starts_with("../") || (at == 0 && word.contains('/'));
+        if is_path { home.join(word).display().to_string() } else { word.clone() }
+    };
+    words.iter().enumerate().map(made).collect()
+}
+
 /// Whether a program can be run: at its path, or somewhere on the path that programs are looked for on.
-fn is_there(program: &Path) -> bool {
+pub(crate) fn is_there(program: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let runs = |place: &Path| {
         std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

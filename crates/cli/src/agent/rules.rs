@@ -1,6 +1,7 @@
 //! The rules of an agent as tables of its file.
 use outlast::vocab::message::RuleId;
 use outlast::vocab::policy::{Ask, Comparison, Decision, Rule, Test};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
@@ -8,23 +9,35 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// One rule. What belongs to another decision is an error.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[agents.NAME.rules]]")]
 pub(super) struct RuleTable {
+    /// What it is called in records and messages.
+    #[schemars(with = "String")]
     name: RuleId,
+    /// Which tools it is for, `*` stands for anything; every tool without it.
     tool: Option<String>,
+    /// What must be true of the arguments, all of it.
     #[serde(default, rename = "where")]
     tests: Vec<TestTable>,
+    /// Only calls that untrusted text may have asked for, or only others.
     untrusted: Option<bool>,
+    /// What it decides.
     then: Then,
+    /// Why, for `deny` and `interrupt`.
     reason: Option<String>,
+    /// Who may approve, for `ask`; anybody without it.
     who: Option<Vec<String>>,
+    /// Seconds after which silence is a no, for `ask`.
     expires_s: Option<NonZeroU32>,
+    /// Arguments that are set, by JSON pointer, for `modify`.
     set: Option<BTreeMap<String, Value>>,
+    /// Seconds that the call waits, for `defer`.
     pause_s: Option<NonZeroU32>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Then {
     Allow,
@@ -36,16 +49,25 @@ enum Then {
 }
 
 /// What must be true of an argument: one comparison.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[agents.NAME.rules.where]]")]
 struct TestTable {
+    /// JSON pointer to the argument, like `/euros`.
     path: String,
+    /// It is this.
     is: Option<Value>,
+    /// It is one of these.
     one_of: Option<Vec<Value>>,
+    /// It is none of these.
     none_of: Option<Vec<Value>>,
+    /// It is a larger number.
     over: Option<Number>,
+    /// It is a smaller number.
     under: Option<Number>,
+    /// It is a text like this, where `*` stands for anything.
     like: Option<String>,
+    /// It is a text unlike this.
     unlike: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! `outlast mcp`: the MCP servers of an agent, and what was accepted of them.
 use crate::agent::file::{AgentFile, pins_of};
 use crate::agent::here;
+use crate::agent::staff::Staff;
 use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
@@ -104,7 +105,7 @@ impl Mcp {
 impl Add {
     /// Puts the server at the end of the agent's file. What does not read afterwards is taken back.
     fn write(&self, path: &Path) -> Result<(), Error> {
-        let before = AgentFile::read(path)?;
+        let before = agent(path)?;
         if before.servers(&here()?)?.iter().any(|server| server.name == self.name) {
             let detail = format!("{} has a server `{}` already", path.display(), self.name);
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -122,15 +123,20 @@ impl Add {
         };
         let new = format!("{}\n\n[mcp.{}]\n{how}\n", old.trim_end(), quoted(&self.name));
         std::fs::write(path, new).map_err(unwritten)?;
-        AgentFile::read(path).map(drop).inspect_err(|_| {
+        agent(path).map(drop).inspect_err(|_| {
             // What was there read well.
             let _restored = std::fs::write(path, &old);
         })
     }
 }
 
+/// The agent of a file, without the harnesses and capabilities of a configuration.
+fn agent(path: &Path) -> Result<AgentFile, Error> {
+    Ok(Staff::of(None)?.in_file(path, None)?.agent)
+}
+
 fn list(path: &Path) -> Result<(), Error> {
-    let agent = AgentFile::read(path)?;
+    let agent = agent(path)?;
     let row = |server: &Server| {
         let accepted = words::count(agent.pins().of(&server.name).count(), "tool", "tools");
         vec![server.name.clone(), one_line(&server.way.to_string(), LETTERS), accepted]
@@ -146,7 +152,7 @@ fn list(path: &Path) -> Result<(), Error> {
 
 /// What was accepted of all servers, and a connection to this one.
 async fn connect(path: &Path, name: &str) -> Result<(Pins, Link), Error> {
-    let agent = AgentFile::read(path)?;
+    let agent = agent(path)?;
     let servers = agent.servers(&here()?)?;
     let server: &Server = servers.iter().find(|server| server.name == name).ok_or_else(|| {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();

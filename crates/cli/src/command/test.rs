@@ -1,8 +1,8 @@
 //! `outlast test`: plays a script with an agent, kills it at every effect, and says what did not hold.
 use super::complete_alone;
-use crate::agent::file::AgentFile;
 use crate::agent::here;
 use crate::agent::program::Words;
+use crate::agent::staff::Staff;
 use crate::terminal::{self, Ink, Line};
 use clap::Args;
 use outlast::providers::Script;
@@ -62,7 +62,7 @@ impl Test {
     }
 
     fn trial(&self) -> Result<Trial<PathBuf>, Error> {
-        let agent = AgentFile::read(&self.agent)?;
+        let agent = Staff::of(None)?.in_file(&self.agent, None)?.agent;
         // Parsed here for its errors, which name the file; every process of the trial parses it anew.
         Script::read(&self.script)?;
         let script = std::fs::read_to_string(&self.script).map_err(|cause| {

@@ -235,7 +235,7 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
     refused(
         &agents.map(str::to_owned),
         &expect![[r#"
-            [config.invalid]: agent.toml:2: unknown field `sistem`, expected one of `name`, `system`, `model`, `model_calls`, `builtin`, `files`, `fetch`, `shell`, `mcp`, `tools`, `rules`, `guard`, `budget`, `hooks`
+            [config.invalid]: agent.toml:2: unknown key `sistem`; did you mean `system`?
             [config.invalid]: agent.toml:1: missing field `name`
             [config.invalid]: agent.toml:1: invalid type: integer `7`, expected a string
             [config.invalid]: agent.toml:2: duplicate key
@@ -279,7 +279,7 @@ fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
             [config.invalid]: agent.toml:3: tool `pay`: expected a command of one word at least, got an empty one
             [config.invalid]: agent.toml:6: invalid type: string "true", expected a sequence
             [config.invalid]: agent.toml:7: unknown variant `transactional`, expected one of `at_most_once`, `idempotent`, `pure`
-            [config.invalid]: agent.toml:7: unknown field `clas`, expected one of `name`, `description`, `class`, `command`, `input`, `deadline_s`, `attempts`, `undo`, `price`, `trusted`, `sinks`, `env`
+            [config.invalid]: agent.toml:7: unknown key `clas` in `tools`; did you mean `class`?
             [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
             [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
             [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
@@ -299,9 +299,9 @@ fn an_agent_that_is_not_there_is_refused() {
             |   read on with: outlast explain io.failed
             exit 1
             $ run hi --agent nobody.toml --files .
-            | error: the argument '--agent <FILE>' cannot be used with '--files <DIR>'
+            | error: the argument '--agent <NAME|FILE>' cannot be used with '--files <DIR>'
             | 
-            | Usage: outlast run --agent <FILE> <TEXT>
+            | Usage: outlast run --agent <NAME|FILE> <TEXT>
             | 
             | For more information, try '--help'.
             exit 2

@@ -189,7 +189,7 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
             | error[config.invalid]: agent.toml:2: rule `r`: `/euros` takes exactly one of `is`, `one_of`, `none_of`, `over`, `under`, `like`, `unlike`
             | error[config.invalid]: agent.toml:2: rule `r`: `/euros` takes exactly one of `is`, `one_of`, `none_of`, `over`, `under`, `like`, `unlike`
             | error[config.invalid]: agent.toml:5: two rules are called `r`; names must be unique
-            | error[config.invalid]: agent.toml:4: unknown field `thn`, expected one of `name`, `tool`, `where`, `then`, `reason`, `who`, `expires_s`, `set`, `pause_s`
+            | error[config.invalid]: agent.toml:4: unknown key `thn` in `rules`; did you mean `then`?
         "#]],
     );
 }

@@ -233,7 +233,7 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         | error[config.invalid]: outlast.toml:5: unknown variant `yesterday`, expected `now` or `beginning`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:5: unknown field `colour`, expected one of `name`, `webhook`, `secret`, `private`, `file`, `command`, `env`, `ends`, `from`
+        | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, name, private, secret, webhook
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:2: sink `a`: expected a program that can be run, but `./nothing` is none or not executable

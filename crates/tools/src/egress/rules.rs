@@ -315,6 +315,12 @@ impl fmt::Display for HostRule {
     }
 }
 
+impl serde::Serialize for HostRule {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 impl<'de> serde::Deserialize<'de> for HostRule {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map_err(|error: Error| serde::de::Error::custom(error.detail()))

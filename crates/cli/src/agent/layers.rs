@@ -1,0 +1,257 @@
+//! Tables as layers: what is written in a file becomes data that can be folded, kept and compared. Paths are made whole here,
+//! because a layer is used elsewhere than it is written.
+use super::file::{
+    AgentFile, AgentTable, DocumentFile, DocumentTable, FetchTable, Group, McpTable, ToolTable,
+};
+use super::hooks::HookTable;
+use super::program::whole;
+use super::rules::RuleTable;
+use crate::config::document::{Document, read_text};
+use outlast::tools::egress::HostRule;
+use outlast::vocab::overlay::{Capability, Layer, Overlay, Requires};
+use outlast::vocab::policy::Rule;
+use outlast::{Error, Kind};
+use outlast_kernel::overlay::{Placed, Registry, fold};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// Where something is written: in a table of a file.
+pub(crate) struct Place<'a> {
+    document: &'a Document,
+    at: Vec<&'a str>,
+    /// What it is, as a person is told it: `agent shop`.
+    pub(super) what: String,
+    home: PathBuf,
+}
+
+impl<'a> Place<'a> {
+    /// A table of a file.
+    pub(super) fn within(document: &'a Document, at: &[&'a str], what: String) -> Result<Self, Error> {
+        Ok(Self { document, at: at.to_vec(), what, home: document.home()? })
+    }
+
+    /// From where paths count.
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Says what is wrong with something in it.
+    pub(super) fn invalid(&self, steps: &[&str], what: &str) -> Error {
+        self.document.invalid(&[&self.at, steps].concat(), what)
+    }
+
+    /// Says what is wrong with a tool of this name.
+    pub(super) fn of_tool(&self, name: &str, what: &str) -> Error {
+        let tools = self.document.value::<Vec<Value>>(&[&self.at[..], &["tools"]].concat()).ok().flatten();
+        let is = |tool: &Value| tool["name"] == name;
+        let index = tools.and_then(|tools| tools.iter().position(is)).map(|index| index.to_string());
+        let steps: Vec<&str> = ["tools"].into_iter().chain(index.as_deref()).collect();
+        self.invalid(&steps, &format!("tool `{name}`: {what}"))
+    }
+}
+
+/// A bundle that agents switch on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[capabilities.NAME]")]
+pub(crate) struct CapabilityTable {
+    /// What it is for, in a sentence.
+    #[serde(default)]
+    description: String,
+    /// What must be there for it.
+    #[serde(default)]
+    needs: NeedsTable,
+    /// What the model is told of it.
+    system: Option<String>,
+    /// Groups of built-in tools.
+    #[serde(default)]
+    builtin: Vec<Group>,
+    /// Hosts that may be reached; it can only let less be reached.
+    #[schemars(with = "Option<Vec<String>>")]
+    network: Option<Vec<HostRule>>,
+    /// What `fetch` may reach; the table alone switches it on.
+    fetch: Option<FetchTable>,
+    /// MCP servers, by name.
+    #[serde(default)]
+    mcp: BTreeMap<String, McpTable>,
+    /// Texts that the model can open with `open_document`, by path.
+    #[serde(default)]
+    documents: BTreeMap<String, DocumentTable>,
+    /// Tools that are programs.
+    #[serde(default)]
+    tools: Vec<ToolTable>,
+    /// What calls may do.
+    #[serde(default, skip_serializing)]
+    rules: Vec<RuleTable>,
+    /// Programs that run at points of turns.
+    #[serde(default)]
+    hooks: Vec<HookTable>,
+}
+
+/// What must be there for a capability; what is missing is an error at the start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[capabilities.NAME.needs]")]
+struct NeedsTable {
+    /// Other capabilities, which are switched on with it.
+    #[serde(default)]
+    capabilities: Vec<String>,
+    /// Settings that the agent has to have, like `files`.
+    #[serde(default)]
+    settings: Vec<String>,
+    /// Variables of the environment.
+    #[serde(default)]
+    env: Vec<String>,
+    /// Programs that can be run.
+    #[serde(default)]
+    programs: Vec<String>,
+}
+
+impl AgentTable {
+    /// Whether the programs of its own tools and servers are there.
+    pub(super) fn check_programs(&self, place: &Place<'_>) -> Result<(), Error> {
+        for tool in &self.tools {
+            tool.words(place.home()).map_err(|what| place.of_tool(tool.name.as_str(), &what))?;
+        }
+        for (server, table) in &self.mcp {
+            let invalid =
+                |what: String| place.invalid(&["mcp", server], &format!("MCP server `{server}`: {what}"));
+            table.words(place.home()).map_err(invalid)?;
+        }
+        for (index, hook) in self.hooks.iter().enumerate() {
+            let invalid = |what: String| place.invalid(&["hooks", &index.to_string()], &what);
+            hook.hook(place.home()).map_err(invalid)?;
+        }
+        Ok(())
+    }
+
+    /// The table as a layer.
+    pub(super) fn layer(mut self, place: &Place<'_>) -> Result<Layer, Error> {
+        let parent = self.parent.take();
+        self.name = None;
+        let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        if let Some(files) = self.files.as_ref().filter(|files| !files.components().all(below)) {
+            let what =
+                format!("expected a directory below the one the agent works in, got `{}`", files.display());
+            return Err(place.invalid(&["files"], &what));
+        }
+        if let Some(fetch) = &self.fetch {
+            fetch.rules().map_err(|error| place.invalid(&["fetch"], error.detail()))?;
+        }
+        if let Some(budget) = &self.budget {
+            budget.budgets().map_err(|what| place.invalid(&["budget"], &what))?;
+        }
+        let rules = rules(&self.rules, place)?;
+        make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
+        hooks_whole(&mut self.hooks, place);
+        Ok(Layer { parent, overlay: overlay(&self, rules, place)? })
+    }
+}
+
+impl CapabilityTable {
+    /// The table as a capability.
+    pub(super) fn capability(mut self, place: &Place<'_>) -> Result<Capability, Error> {
+        let NeedsTable { capabilities, settings, env, programs } = std::mem::take(&mut self.needs);
+        let description = std::mem::take(&mut self.description);
+        let rules = rules(&self.rules, place)?;
+        make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
+        hooks_whole(&mut self.hooks, place);
+        let mut overlay = overlay(&self, rules, place)?;
+        overlay.settings.retain(|name, _| name != "needs" && name != "description");
+        Ok(Capability { description, needs: Requires { capabilities, settings, env, programs }, overlay })
+    }
+}
+
+fn rules(tables: &[RuleTable], place: &Place<'_>) -> Result<Vec<Rule>, Error> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for (index, table) in tables.iter().enumerate() {
+        let steps = ["rules", &index.to_string()];
+        let rule = table.rule().map_err(|what| place.invalid(&steps, &what))?;
+        if rules.iter().any(|other| other.id == rule.id) {
+            let what = format!("two rules are called `{}`; names must be unique", rule.id);
+            return Err(place.invalid(&steps, &what));
+        }
+        rules.push(rule);
+    }
+    Ok(rules)
+}
+
+/// Makes paths whole and reads documents, so that what is said means the same wherever it is used.
+fn make_whole(
+    tools: &mut [ToolTable],
+    mcp: &mut BTreeMap<String, McpTable>,
+    documents: &mut BTreeMap<String, DocumentTable>,
+    place: &Place<'_>,
+) -> Result<(), Error> {
+    for at in 0..tools.len() {
+        let name = &tools[at].name;
+        if tools[..at].iter().any(|other| other.name == *name) {
+            let detail = format!("two tools are called `{name}`; names must be unique");
+            return Err(Error::new(Kind::ToolDuplicate, detail));
+        }
+        let command = &mut tools[at].command;
+        *command = whole(command, place.home());
+    }
+    for command in mcp.values_mut().filter_map(|server| server.command.as_mut()) {
+        *command = whole(command, place.home());
+    }
+    for (path, document) in documents {
+        if let DocumentTable::File(DocumentFile { file }) = document {
+            let text = read_text(&place.home().join(&*file), "document");
+            let text = text.map_err(|error| place.invalid(&["documents", path], error.detail()))?;
+            *document = DocumentTable::Text(text);
+        }
+    }
+    Ok(())
+}
+
+fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) {
+    for hook in hooks {
+        hook.command = whole(&hook.command, place.home());
+    }
+}
+
+fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Result<Overlay, Error> {
+    let invalid = |cause: serde_json::Error| place.invalid(&[], &cause.to_string());
+    let mut value = serde_json::to_value(table).map_err(invalid)?;
+    if let Some(members) = value.as_object_mut() {
+        // Nothing said is not the same as nothing allowed.
+        members.retain(|name, value| {
+            !value.is_null() && (name == "network" || value.as_array().is_none_or(|list| !list.is_empty()))
+        });
+    }
+    Ok(Overlay { rules, ..Overlay::from_json(value).map_err(invalid)? })
+}
+
+/// An agent of these layers. What its capabilities need must be there.
+pub(super) fn folded(
+    name: String,
+    layers: Vec<Placed>,
+    registry: &Registry,
+    place: &Place<'_>,
+) -> Result<AgentFile, Error> {
+    let folded = fold(layers)?;
+    for capability in &folded.capabilities {
+        let needs = registry.capabilities.get(capability).map(|capability| &capability.needs);
+        if let Some(missing) = needs.and_then(|needs| missing(needs, &folded)) {
+            let what = format!("the capability `{capability}` needs {missing}");
+            return Err(Error::new(Kind::PortMissing, format!("{}: {what}", place.what)));
+        }
+    }
+    AgentFile::of(name, folded, place)
+}
+
+/// The first thing that is needed and not there.
+fn missing(needs: &Requires, folded: &Overlay) -> Option<String> {
+    let setting = needs.settings.iter().find(|setting| !folded.settings.contains_key(*setting));
+    let variable =
+        needs.env.iter().find(|variable| std::env::var_os(variable).is_none_or(|value| value.is_empty()));
+    let program = needs.programs.iter().find(|program| !super::program::is_there(Path::new(program)));
+    setting
+        .map(|setting| format!("the setting `{setting}`, which no layer of the agent has"))
+        .or_else(|| variable.map(|variable| format!("the variable {variable} of the environment; set it")))
+        .or_else(|| program.map(|program| format!("the program `{program}`, which cannot be run here")))
+}

@@ -1,0 +1,175 @@
+//! The agents there are: those of `outlast.toml`, and those in files of their own, on the harnesses and with the capabilities
+//! of `outlast.toml`.
+use super::file::{AgentFile, AgentTable, pins_of};
+use super::layers::{CapabilityTable, Place, folded};
+use crate::config::document::Document;
+use crate::config::{keys, schema};
+use crate::providers::Configuration;
+use outlast::vocab::overlay::Layer;
+use outlast::{Error, Kind};
+use outlast_kernel::overlay::{Placed, Registry};
+use outlast_mcp::Pins;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a configuration says of agents.
+pub(crate) struct Staff {
+    document: Option<Document>,
+    /// Harnesses and capabilities.
+    pub(crate) registry: Registry,
+    agents: BTreeMap<String, AgentTable>,
+    pins: Pins,
+}
+
+/// An agent with the layers it is made of, the root first.
+pub(crate) struct Member {
+    /// The agent.
+    pub(crate) agent: AgentFile,
+    /// Its layers.
+    pub(crate) layers: Vec<Placed>,
+}
+
+impl Staff {
+    /// The agents, harnesses and capabilities of a configuration.
+    pub(crate) fn read(configuration: &Configuration) -> Result<Self, Error> {
+        Self::of(configuration.document()?)
+    }
+
+    /// Those of a file.
+    pub(crate) fn of(document: Option<Document>) -> Result<Self, Error> {
+        let (mut registry, mut agents, mut pins) = (Registry::default(), BTreeMap::new(), Pins::default());
+        if let Some(document) = &document {
+            pins = read_pins(&pins_of(document.path()))?;
+            for name in document.names(&["harnesses"])? {
+                let at = ["harnesses", name.as_str()];
+                let place = Place::within(document, &at, format!("harness {name}"))?;
+                let layer = table(document, at)?.layer(&place)?;
+                registry.harnesses.insert(name, layer);
+            }
+            for name in document.names(&["agents"])? {
+                let table = table(document, ["agents", &name])?;
+                agents.insert(name, table);
+            }
+            for name in document.names(&["capabilities"])? {
+                let at = ["capabilities", name.as_str()];
+                let table: CapabilityTable = document.value(&at)?.unwrap_or_default();
+                let place = Place::within(document, &at, format!("capability {name}"))?;
+                let capability = table.capability(&place)?;
+                registry.capabilities.insert(name, capability);
+            }
+        }
+        Ok(Self { document, registry, agents, pins })
+    }
+
+    /// Every table of agents, harnesses and capabilities that cannot be read, with what is wrong with it.
+    pub(crate) fn misread(document: &Document) -> Result<Vec<Error>, Error> {
+        let mut wrong = Vec::new();
+        for kind in ["harnesses", "agents"] {
+            for name in document.names(&[kind])? {
+                let at = [kind, name.as_str()];
+                let place = Place::within(document, &at, name.clone())?;
+                wrong.extend(table(document, at).and_then(|table| table.layer(&place)).err());
+            }
+        }
+        for name in document.names(&["capabilities"])? {
+            let at = ["capabilities", name.as_str()];
+            let place = Place::within(document, &at, name.clone())?;
+            let table = document.value::<CapabilityTable>(&at);
+            wrong.extend(table.and_then(|table| table.unwrap_or_default().capability(&place)).err());
+        }
+        Ok(wrong)
+    }
+
+    /// The names of the agents of the configuration.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.agents.keys().map(String::as_str)
+    }
+
+    /// An agent of the configuration, with a layer over it.
+    pub(crate) fn named(&self, name: &str, over: Option<&Path>) -> Result<Member, Error> {
+        let (Some(document), Some(table)) = (&self.document, self.agents.get(name)) else {
+            return Err(self.unknown(name));
+        };
+        let place = Place::within(document, &["agents", name], format!("agent {name}"))?;
+        table.check_programs(&place)?;
+        self.member(name.to_owned(), table.clone().layer(&place)?, over, &place)
+    }
+
+    /// An agent in a file of its own, with a layer over it.
+    pub(crate) fn in_file(&self, path: &Path, over: Option<&Path>) -> Result<Member, Error> {
+        let document = Document::read(path, "agent")?;
+        keys::check(&document, &schema::agent())?;
+        let table: AgentTable = document.value(&[])?.unwrap_or_default();
+        let name = table.name.clone().ok_or_else(|| document.invalid(&[], "missing field `name`"))?;
+        let place = Place::within(&document, &[], format!("agent {name}"))?;
+        table.check_programs(&place)?;
+        let layer = table.layer(&place)?;
+        let mut pins = read_pins(&pins_of(path))?;
+        let Member { agent, layers } = self.member(name, layer, over, &place)?;
+        for server in layers.iter().flat_map(|placed| placed.overlay.mcp.keys()) {
+            if pins.of(server).next().is_none() {
+                pins.accept(server, self.pins.of(server).cloned().collect())?;
+            }
+        }
+        Ok(Member { agent: agent.accepted(pins), layers })
+    }
+
+    /// An agent of this layer, with a layer over it.
+    pub(super) fn member(
+        &self,
+        name: String,
+        layer: Layer,
+        over: Option<&Path>,
+        place: &Place<'_>,
+    ) -> Result<Member, Error> {
+        let over = over
+            .map(|path| Ok::<_, Error>(Placed::new(format!("overlay {}", path.display()), overlay(path)?)));
+        let layers = self.registry.layers(place.what.clone(), layer, over.transpose()?)?;
+        let agent = folded(name, layers.clone(), &self.registry, place)?;
+        Ok(Member { agent: agent.accepted(self.pins.clone()), layers })
+    }
+
+    /// Says that there is no agent of this name.
+    pub(crate) fn unknown(&self, name: &str) -> Error {
+        let names: Vec<&str> = self.names().collect();
+        let meant = keys::nearest(name, &names).map(|meant| format!("; did you mean `{meant}`?"));
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let hint = meant.unwrap_or_else(|| format!("; there are: {there}"));
+        Error::new(Kind::AgentNotFound, format!("no agent is called `{name}`{hint}"))
+    }
+}
+
+/// A layer in a file of its own.
+fn overlay(path: &Path) -> Result<outlast::vocab::overlay::Overlay, Error> {
+    let document = Document::read(path, "overlay")?;
+    keys::check(&document, &schema::agent())?;
+    let table: AgentTable = document.value(&[])?.unwrap_or_default();
+    for (field, there) in [("name", table.name.is_some()), ("parent", table.parent.is_some())] {
+        if there {
+            return Err(document.invalid(&[field], &format!("a layer over an agent has no `{field}`")));
+        }
+    }
+    let place = Place::within(&document, &[], format!("overlay {}", path.display()))?;
+    table.check_programs(&place)?;
+    Ok(table.layer(&place)?.overlay)
+}
+
+fn table(document: &Document, at: [&str; 2]) -> Result<AgentTable, Error> {
+    let table: AgentTable = document.value(&at)?.unwrap_or_default();
+    if table.name.is_some() {
+        let what = format!("the name is `{}`, which the table has already; take `name` away", at[1]);
+        return Err(document.invalid(&[at[0], at[1], "name"], &what));
+    }
+    Ok(table)
+}
+
+fn read_pins(path: &Path) -> Result<Pins, Error> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Pins::parse(&text),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Pins::default()),
+        Err(cause) => {
+            let detail = format!("{} cannot be read: {cause}", path.display());
+            Err(Error::new(Kind::IoFailed, detail).because(cause))
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `outlast agents`: which agents there are, what each comes to, and how two differ.
+mod difference;
+
+use crate::agent::staff::{Member, Staff};
+use crate::agent::{here, is_file};
+use crate::data::Data;
+use crate::providers::Configuration;
+use crate::terminal::{self, one_line};
+use clap::{Args, Subcommand};
+use outlast::runtime::outfits;
+use outlast::vocab::Hash;
+use outlast::vocab::package::Pinned;
+use outlast::{Error, Kind, Outlast, TurnId};
+use outlast_kernel::overlay::{fold, origins};
+use serde_json::Value;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Letters of a value in a line.
+const LETTERS: usize = 100;
+
+/// The model of an agent that names none.
+const RULES: &str = "rehearsal/agent";
+
+/// Lists and shows agents, compares two, and finds mistakes.
+#[derive(Args)]
+pub(crate) struct Agents {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    configuration: Configuration,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List the agents of the configuration
+    List,
+    /// Show what an agent comes to, and where each value comes from
+    Show {
+        /// The agent: its name, or a file
+        agent: String,
+        /// Print its package as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say how two agents differ; each is a name, a file, a turn, or the fingerprint of a package that turns ran under
+    Diff {
+        /// The one
+        a: String,
+        /// The other
+        b: String,
+    },
+    /// Make every agent, and say what is wrong with those that cannot be made
+    Validate,
+}
+
+impl Agents {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        let staff = Staff::read(&self.configuration)?;
+        match &self.what {
+            What::List => list(&staff)?,
+            What::Show { agent, json } => show(&member(&staff, agent)?, *json)?,
+            What::Diff { a, b } => {
+                let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
+                let lines = difference::between(&json_of(&a)?, &json_of(&b)?);
+                for line in &lines {
+                    terminal::say(line);
+                }
+                if lines.is_empty() {
+                    terminal::note("· they are the same");
+                }
+            }
+            What::Validate => return Ok(validate(&staff)),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn member(staff: &Staff, agent: &str) -> Result<Member, Error> {
+    if is_file(agent) { staff.in_file(Path::new(agent), None) } else { staff.named(agent, None) }
+}
+
+/// What turns of an agent are pinned to.
+fn package(member: &Member) -> Result<Pinned, Error> {
+    let model = member.agent.model().map_or(RULES, |model| model.as_str());
+    member.agent.build(Outlast::ephemeral().model(model), &here()?)?.pinned()
+}
+
+/// The package of an agent, or one that turns ran under.
+async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error> {
+    if let Ok(turn) = which.parse::<TurnId>() {
+        let json = data.open().await?.package(turn).await?;
+        return serde_json::from_slice(&json).map_err(|cause| {
+            Error::new(Kind::RecordCorrupt, format!("the package of {turn} does not decode")).because(cause)
+        });
+    }
+    match which.parse::<Hash>() {
+        Ok(fingerprint) => outfits::read(data.open_widely().await?.as_ref(), fingerprint).await,
+        Err(_) => package(&member(staff, which)?),
+    }
+}
+
+fn json_of(pinned: &Pinned) -> Result<Value, Error> {
+    serde_json::to_value(pinned).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
+}
+
+fn list(staff: &Staff) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    for name in staff.names() {
+        let member = staff.named(name, None)?;
+        let pinned = package(&member)?;
+        let layers: Vec<&str> = member.layers.iter().map(|layer| layer.from.as_str()).collect();
+        let fingerprint = pinned.fingerprint().to_string();
+        rows.push(vec![name.to_owned(), pinned.package.model.to_string(), layers.join(" → "), fingerprint]);
+    }
+    if rows.is_empty() {
+        terminal::note("· there are no agents; `[agents.NAME]` in `outlast.toml` is one");
+        return Ok(());
+    }
+    terminal::table(&["AGENT", "MODEL", "LAYERS", "PACKAGE"], &rows);
+    Ok(())
+}
+
+fn show(member: &Member, json: bool) -> Result<(), Error> {
+    let pinned = package(member)?;
+    if json {
+        terminal::json(&pinned);
+        return Ok(());
+    }
+    terminal::say(&format!("agent {}", member.agent.name()));
+    terminal::say(&format!("package {}", pinned.fingerprint()));
+    let layers: Vec<&str> = member.layers.iter().map(|layer| layer.from.as_str()).collect();
+    terminal::say(&format!("layers {}", layers.join(" → ")));
+    let folded = fold(member.layers.clone())?;
+    let folded =
+        serde_json::to_value(folded).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))?;
+    for (name, from) in origins(&member.layers) {
+        let value = difference::at(&folded, &name).map_or_else(String::new, difference::shown);
+        terminal::say(&format!("{name} = {} ({})", one_line(&value, LETTERS), from.join(" → ")));
+    }
+    Ok(())
+}
+
+fn validate(staff: &Staff) -> ExitCode {
+    let mut all = ExitCode::SUCCESS;
+    for name in staff.names() {
+        match staff.named(name, None).and_then(|member| package(&member)) {
+            Ok(pinned) => terminal::say(&format!("{name} {}", pinned.fingerprint())),
+            Err(error) => {
+                terminal::say(&format!("{name} cannot be made: {error}"));
+                all = ExitCode::FAILURE;
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,132 @@
+//! How two packages differ, for people: what is gone has a minus, what is new a plus.
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Texts with more lines than this are shown whole.
+const LINES: usize = 1_000;
+
+/// The lines that say how `b` differs from `a`.
+pub(super) fn between(a: &Value, b: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    compare("", a, b, &mut lines);
+    lines
+}
+
+fn compare(name: &str, a: &Value, b: &Value, lines: &mut Vec<String>) {
+    if a == b {
+        return;
+    }
+    if let (Some(a), Some(b)) = (named(a), named(b)) {
+        let names: BTreeSet<&str> = a.keys().chain(b.keys()).copied().collect();
+        for member in names {
+            let below = if name.is_empty() { member.to_owned() } else { format!("{name}.{member}") };
+            match (a.get(member), b.get(member)) {
+                (Some(was), Some(is)) => compare(&below, was, is, lines),
+                (Some(gone), None) => lines.push(format!("- {below}: {}", summary(gone))),
+                (None, new) => lines.extend(new.map(|new| format!("+ {below}: {}", summary(new)))),
+            }
+        }
+        return;
+    }
+    match (a, b) {
+        (Value::String(was), Value::String(is)) if was.contains('\n') || is.contains('\n') => {
+            lines.push(format!("  {name}:"));
+            lines.extend(changed(was, is));
+        }
+        (was, is) => lines.extend([format!("- {name}: {}", shown(was)), format!("+ {name}: {}", shown(is))]),
+    }
+}
+
+/// The members of an object, or the items of a list by what they are called, wherever they stand.
+fn named(value: &Value) -> Option<BTreeMap<&str, &Value>> {
+    match value {
+        Value::Object(members) => Some(members.iter().map(|(name, value)| (name.as_str(), value)).collect()),
+        Value::Array(items) => items.iter().map(|item| Some((called(item)?, item))).collect(),
+        _ => None,
+    }
+}
+
+/// What something is that only one of them has: what it says of itself, or all of it.
+fn summary(value: &Value) -> String {
+    value.get("description").and_then(Value::as_str).map_or_else(|| shown(value), str::to_owned)
+}
+
+/// A value as one reads it: a text without quotes.
+pub(super) fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The value with a name like `tools.pay`: a member, the item of a list that is called so, or the list itself.
+pub(super) fn at<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let found = value.get(first)?;
+    let Some(rest) = rest else { return Some(found) };
+    match found {
+        Value::Array(items) => items.iter().find(|item| called(item).or(item.as_str()) == Some(rest)),
+        _ => found.get(rest),
+    }
+}
+
+/// What an item of a list is called, if it has a name.
+fn called(item: &Value) -> Option<&str> {
+    ["name", "id"].iter().find_map(|key| item.get(key)?.as_str())
+}
+
+/// The lines that were taken away and added, with those that stayed left out.
+fn changed(was: &str, is: &str) -> Vec<String> {
+    let (a, b): (Vec<&str>, Vec<&str>) = (was.lines().collect(), is.lines().collect());
+    let minus = |line: &&str| format!("- {line}");
+    let plus = |line: &&str| format!("+ {line}");
+    if a.len() > LINES || b.len() > LINES {
+        return a.iter().map(minus).chain(b.iter().map(plus)).collect();
+    }
+    // The longest run of lines that both have, counted from each place to the end.
+    let mut common = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            common[i][j] =
+                if a[i] == b[j] { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
+        }
+    }
+    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && common[i + 1][j] >= common[i][j + 1]) {
+            lines.push(minus(&a[i]));
+            i += 1;
+        } else {
+            lines.push(plus(&b[j]));
+            j += 1;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn what_differs_is_named_by_its_place_and_lines_of_a_text_one_by_one() {
+        let a = json!({"agent": "a", "system": "one\ntwo\nthree", "tools": ["x"], "gone": {"x": 1},
+            "contracts": [{"name": "x", "class": "pure"}, {"name": "y", "class": "pure"}]});
+        let b = json!({"agent": "a", "system": "one\ntwo and a half\nthree\nfour", "tools": ["x", "y"], "model": "m",
+            "contracts": [{"name": "y", "class": "idempotent"}, {"name": "x", "class": "pure"}]});
+        expect![[r#"
+            - contracts.y.class: pure
+            + contracts.y.class: idempotent
+            - gone: {"x":1}
+            + model: m
+              system:
+            - two
+            + two and a half
+            + four
+            - tools: ["x"]
+            + tools: ["x","y"]"#]]
+        .assert_eq(&between(&a, &b).join("\n"));
+        assert!(between(&a, &a).is_empty());
+    }
+}

@@ -1,0 +1,70 @@
+//! The keys of `outlast.toml` and of an agent's file, as JSON Schema. It is made of the types that are read, so a new field
+//! is in it by itself; `docs/outlast.schema.json` and the guide are held against it.
+use crate::agent::file::AgentTable;
+use crate::agent::layers::CapabilityTable;
+use crate::sinks::SinkTable;
+use outlast::providers::ProviderTable;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+fn generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12().into_generator()
+}
+
+/// The schema of `outlast.toml`.
+pub(crate) fn configuration() -> Value {
+    let mut generator = generator();
+    let tables = [
+        ("providers", "Where models come from, by name.", by_name::<ProviderTable>(&mut generator)),
+        ("agents", "Agents, by name.", by_name::<AgentTable>(&mut generator)),
+        (
+            "harnesses",
+            "Layers that agents and other harnesses stand on, by name.",
+            by_name::<AgentTable>(&mut generator),
+        ),
+        (
+            "capabilities",
+            "Bundles that agents switch on, by name.",
+            by_name::<CapabilityTable>(&mut generator),
+        ),
+        (
+            "attachments",
+            "Where the contents of attachments lie.",
+            described::<crate::providers::AttachmentsTable>(&mut generator),
+        ),
+        ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
+    ];
+    let mut properties = serde_json::Map::new();
+    for (name, description, mut schema) in tables {
+        schema["description"] = description.into();
+        properties.insert(name.to_owned(), schema);
+    }
+    let mut schema = json_schema!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "outlast.toml",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+    .to_value();
+    schema["$defs"] = Value::Object(generator.take_definitions(true));
+    schema
+}
+
+/// The schema of an agent's file.
+pub(crate) fn agent() -> Value {
+    generator().into_root_schema_for::<AgentTable>().to_value()
+}
+
+fn described<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
+}
+
+fn by_name<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    serde_json::json!({ "type": "object", "additionalProperties": described::<T>(generator) })
+}
+
+fn list<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    serde_json::json!({ "type": "array", "items": described::<T>(generator) })
+}
