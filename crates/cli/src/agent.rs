@@ -5,6 +5,7 @@ mod hooks;
 pub(crate) mod layers;
 pub(crate) mod program;
 mod rules;
+pub(crate) mod skills;
 pub(crate) mod staff;
 
 use crate::data::Data;
@@ -29,7 +30,7 @@ const RULES: &str = "rehearsal/agent";
 /// The agent of a command that drives turns.
 #[derive(Args)]
 pub(crate) struct Agent {
-    /// The agent: its name in the configuration, or a TOML file; an assistant with the built-in tools without it
+    /// The agent: its name in the configuration or in the database, or a TOML file; an assistant with the built-in tools without it
     #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
     who: Option<String>,
     /// A layer over the agent, as a TOML file with the fields of an agent
@@ -51,14 +52,19 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
-        self.build(data.configured(&self.configuration)?)?.start().await
+        let staff = self.staff(data).await?;
+        self.build(data.configured(&self.configuration)?, &staff)?.start().await
     }
 
-    /// Adds this agent to a builder.
-    pub(crate) fn build(&self, builder: Builder) -> Result<Builder, Error> {
+    /// The agents there are, in the configuration and in the database.
+    pub(crate) async fn staff(&self, data: &Data) -> Result<Staff, Error> {
+        Staff::read(&self.configuration)?.and_stored(data).await
+    }
+
+    /// Adds this agent to a builder, and the others there are.
+    pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
         let providers = self.configuration.providers()?;
-        let staff = Staff::read(&self.configuration)?;
-        let member = self.who.as_deref().map(|name| self.member(&staff, name)).transpose()?;
+        let member = self.who.as_deref().map(|name| self.member(staff, name)).transpose()?;
         let file = member.map(|member| member.agent);
         let clock = Arc::new(SystemClock);
         let (played, rehearsal) = match &self.script {
@@ -86,7 +92,7 @@ impl Agent {
             Some(file) => file.build(builder, &here()?)?,
             None => builder.builtin_tools().files(FileRoot::open(&self.files)?),
         };
-        others(builder, &staff, file.as_ref().map(AgentFile::name))
+        others(builder, staff, file.as_ref().map(AgentFile::name))
     }
 
     fn member(&self, staff: &Staff, name: &str) -> Result<Member, Error> {

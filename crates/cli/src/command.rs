@@ -129,7 +129,7 @@ impl Command {
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),
             Self::Models(models) => complete(models.run()),
-            Self::Tools(tools) => done(tools.run()),
+            Self::Tools(tools) => done(tools.run(data)),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
             #[cfg(unix)]

@@ -107,6 +107,15 @@ impl Data {
         if self.org.is_some() { self.open().await } else { self.operator() }
     }
 
+    /// The same, but it is made if it is not there.
+    pub(crate) async fn made(&self) -> Result<Arc<dyn Store>, Error> {
+        if !self.path.exists() {
+            let options = Options { unsafe_durability: self.unsafe_durability, ..Options::default() };
+            drop(Sqlite::open_with(&self.path, options)?);
+        }
+        self.open().await
+    }
+
     /// The file for a worker, whose life is shown to others, or for whoever only looks at it.
     pub(crate) fn open_as(&self, worker: Option<WorkerId>) -> Result<Sqlite, Error> {
         if !self.path.exists() {

@@ -30,6 +30,7 @@
 mod calls;
 mod cancels;
 mod clock;
+mod configs;
 mod content;
 mod contents;
 mod differential;
@@ -392,6 +393,11 @@ suite! { $
             what_kills_its_workers_is_given_up,
             a_delivery_goes_with_its_session,
         }
+        configs {
+            every_version_of_an_agent_is_kept_and_the_last_counts,
+            agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself,
+            what_is_no_agent_is_not_kept,
+        }
         views {
             a_session_shows_how_it_stands,
             sessions_are_listed_newest_first_page_by_page,
@@ -421,6 +427,7 @@ suite! { $
         orgs {
             a_session_belongs_to_the_organisation_of_the_handle_that_opened_it,
             every_organisation_has_keys_of_sessions_of_its_own,
+            every_organisation_has_agents_of_its_own_and_who_may_only_read_keeps_none,
             what_belongs_to_another_organisation_answers_as_what_was_never_there,
             every_method_of_a_store_is_asked_for_what_belongs_to_others,
             lists_and_the_feed_show_one_organisation,

@@ -5,6 +5,7 @@
 //! only rows of their organisation ([`crate::scoped`]); what they may do with them, and that it is noted, is decided
 //! here. Nothing here knows SQL, threads or time; `now` is an argument.
 mod budget;
+mod configs;
 mod lookup;
 mod orgs;
 mod outbox;
@@ -13,6 +14,7 @@ mod tree;
 mod turn;
 
 pub use budget::{budgets, set_budget};
+pub use configs::{config, config_versions, configs, put_config};
 pub use lookup::{
     attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, package,
     records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names,

@@ -8,6 +8,7 @@
 
 pub mod budget;
 pub mod clock;
+pub mod configs;
 pub mod conformance;
 pub mod contents;
 pub mod filed;

@@ -2,13 +2,14 @@
 //!
 //! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
 use crate::BoxFuture;
+use crate::configs::ConfigKind;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PINNED,
-    PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
-    SinkRow, TurnNo, TurnRow, taken,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
+    PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
+    SessionRow, SinkRow, TurnNo, TurnRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::access::Reach;
@@ -119,6 +120,7 @@ struct Tables {
     purses: BTreeMap<(OrgId, String), PurseRow>,
     holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
     sinks: BTreeMap<String, SinkRow>,
+    configs: BTreeMap<ConfigAt, ConfigRow>,
     deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
     orgs: Organisations,
     keys: BTreeMap<KeyId, KeyRow>,
@@ -163,6 +165,9 @@ impl Default for Secret {
     }
 }
 
+/// Where a version of an agent, a harness or a capability stands.
+type ConfigAt = (OrgId, ConfigKind, String, u32);
+
 /// What a unit replaced: the old row, or that there was none.
 enum Undo {
     Session(SessionNo, Option<SessionRow>),
@@ -181,6 +186,7 @@ enum Undo {
     Purse((OrgId, String), Option<PurseRow>),
     Hold((TurnNo, ReplayKey), Option<HoldRow>),
     Sink(String, Option<SinkRow>),
+    Config(ConfigAt, Option<ConfigRow>),
     Delivery((String, TurnNo), Option<DeliveryRow>),
     Org(OrgId, Option<Org>),
     Key(KeyId, Option<KeyRow>),
@@ -215,6 +221,7 @@ impl Tables {
                 Undo::Purse(key, row) => self.set_purse(key, row),
                 Undo::Hold(key, row) => self.set_hold(key, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
+                Undo::Config(at, row) => self.set_config(at, row),
                 Undo::Delivery(key, row) => self.set_delivery(key, row),
                 Undo::Org(id, org) => self.set_org(id, org),
                 Undo::Key(id, row) => self.set_key(id, row),
@@ -328,6 +335,11 @@ impl Tables {
     fn set_sink(&mut self, name: String, row: Option<SinkRow>) {
         let old = swap(&mut self.sinks, &name, row);
         self.undo.push(Undo::Sink(name, old));
+    }
+
+    fn set_config(&mut self, at: ConfigAt, row: Option<ConfigRow>) {
+        let old = swap(&mut self.configs, &at, row);
+        self.undo.push(Undo::Config(at, old));
     }
 
     fn set_delivery(&mut self, key: (String, TurnNo), row: Option<DeliveryRow>) {
@@ -570,6 +582,27 @@ impl ReadRows for Tables {
 
     fn sweeps(&self) -> Result<Sweeps, Error> {
         Ok(self.sweeps)
+    }
+
+    fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
+        Ok(self.config_versions(org, kind, name, 1)?.pop())
+    }
+
+    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error> {
+        let of_kind = self.configs.values().filter(|row| row.org == org && row.kind == kind);
+        let last: BTreeMap<&str, &ConfigRow> = of_kind.map(|row| (row.name.as_str(), row)).collect();
+        Ok(page(last.into_values(), limit))
+    }
+
+    fn config_versions(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        name: &str,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        let at = |version| (org, kind, name.to_owned(), version);
+        Ok(page(self.configs.range(at(0)..=at(u32::MAX)).rev().map(|(_, row)| row), limit))
     }
 
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
@@ -830,6 +863,15 @@ impl Rows for Tables {
 
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.set_hold((turn, key.clone()), None);
+        Ok(())
+    }
+
+    fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error> {
+        let at = (row.org, row.kind, row.name.clone(), row.version);
+        if self.configs.contains_key(&at) {
+            return Err(taken(format!("version {} of `{}`", row.version, row.name)));
+        }
+        self.set_config(at, Some(row.clone()));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Reading and writing single rows is all that an engine does. What a write means (fences, sequence, chain, claims,
 //! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
 //! an index over random ids halves the rate of a journal.
+use crate::configs::ConfigKind;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
 use crate::store::{Fence, SessionState, TurnState};
@@ -342,6 +343,25 @@ pub struct AuditRow {
     pub detail: String,
 }
 
+/// One version of an agent, a harness or a capability.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigRow {
+    /// Whose it is.
+    pub org: OrgId,
+    /// What it is.
+    pub kind: ConfigKind,
+    /// What it is called.
+    pub name: String,
+    /// Which version, counted from 1.
+    pub version: u32,
+    /// The fingerprint of the body.
+    pub fingerprint: Hash,
+    /// What it says, as JSON.
+    pub body: String,
+    /// Since when.
+    pub at: Millis,
+}
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
@@ -489,6 +509,18 @@ pub trait ReadRows {
     fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error>;
     /// What was done, by rising number.
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
+    /// The last version of an agent, a harness or a capability.
+    fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error>;
+    /// The last version of each of this kind, by rising name.
+    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error>;
+    /// The versions of one by falling number.
+    fn config_versions(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        name: &str,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// The completion key of a wait. Whoever asks was shown the turn.
@@ -562,6 +594,8 @@ pub trait Rows: ReadRows {
     fn put_key(&mut self, row: &KeyRow) -> Result<(), Error>;
     /// Notes what was done; its number is given out here, whatever the row says.
     fn note(&mut self, row: &AuditRow) -> Result<(), Error>;
+    /// Adds a version, which must not be there yet.
+    fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

@@ -3,6 +3,7 @@
 //! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
 //! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
 use crate::budget::{Books, FirstCall, Held, Metering, PurseView};
+use crate::configs::{ConfigKind, Configs, StoredConfig};
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
@@ -683,7 +684,9 @@ impl Durability {
 }
 
 /// All facets.
-pub trait Store: Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books {
+pub trait Store:
+    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Configs
+{
     /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
     /// either.
     fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store>;
@@ -988,5 +991,29 @@ impl<B: Backend> Outbox for B {
 
     fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64> {
         self.write(move |rows| ledger::redeliver(rows, &sink, only, now))
+    }
+}
+
+impl<B: Backend> Configs for B {
+    fn put_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        body: Value,
+        now: Millis,
+    ) -> Answer<'_, StoredConfig> {
+        self.write(move |rows| ledger::put_config(rows, kind, &name, &body, now))
+    }
+
+    fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>> {
+        self.read(move |rows| ledger::config(rows, kind, &name))
+    }
+
+    fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
+        self.read(move |rows| ledger::configs(rows, kind, limit))
+    }
+
+    fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
+        self.read(move |rows| ledger::config_versions(rows, kind, &name, limit))
     }
 }

@@ -271,6 +271,17 @@ CREATE TABLE holds (
 ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 UPDATE waits SET kind = json_extract(wait, '$.kind');
 CREATE INDEX waits_kind ON waits (kind, turn);
+
+CREATE TABLE configs (
+    org BLOB NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    fingerprint BLOB NOT NULL,
+    body TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (org, kind, name, version)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

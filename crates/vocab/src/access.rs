@@ -88,7 +88,7 @@ pub enum Scope {
     Run,
     /// Answer questions for approval. Above `read`.
     Approve,
-    /// Settle calls of unknown outcome, let stuck turns try again, set budgets, delete sessions. Above `run`.
+    /// Settle calls of unknown outcome, let stuck turns try again, set budgets, keep agents, delete sessions. Above `run`.
     Operate,
     /// Make and revoke API keys, read the audit. Above everything.
     Admin,
@@ -339,6 +339,8 @@ pub enum Act {
     Redeliver,
     /// Set a budget, or went back to what its agent says.
     SetBudget,
+    /// Kept a version of an agent, a harness or a capability.
+    PutConfig,
     /// Made an organisation.
     CreateOrg,
     /// Made an API key.
@@ -364,6 +366,7 @@ impl Act {
             Self::Delete => "session.delete",
             Self::Redeliver => "sink.retry",
             Self::SetBudget => "budget.set",
+            Self::PutConfig => "config.put",
             Self::CreateOrg => "org.create",
             Self::CreateKey => "key.create",
             Self::RevokeKey => "key.revoke",
@@ -375,7 +378,12 @@ impl Act {
         match self {
             Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind => Scope::Run,
             Self::Approve | Self::Deny | Self::Edit => Scope::Approve,
-            Self::Settle | Self::Retry | Self::Delete | Self::Redeliver | Self::SetBudget => Scope::Operate,
+            Self::Settle
+            | Self::Retry
+            | Self::Delete
+            | Self::Redeliver
+            | Self::SetBudget
+            | Self::PutConfig => Scope::Operate,
             Self::CreateOrg | Self::CreateKey | Self::RevokeKey => Scope::Admin,
         }
     }

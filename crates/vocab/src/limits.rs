@@ -6,6 +6,9 @@ use std::time::Duration;
 /// on one database must agree on it.
 pub const INLINE_BYTES: usize = 16 << 10;
 
+/// Bytes of an agent, a harness or a capability that is kept in the database, as JSON.
+pub const CONFIG_BYTES: usize = 4 << 20;
+
 /// Bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES: usize = 8 << 20;
 

@@ -18,9 +18,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Where something is written: in a table of a file.
+/// Where something is written: in a table of a file, or in the database.
 pub(crate) struct Place<'a> {
-    document: &'a Document,
+    document: Option<&'a Document>,
     at: Vec<&'a str>,
     /// What it is, as a person is told it: `agent shop`.
     pub(super) what: String,
@@ -30,7 +30,12 @@ pub(crate) struct Place<'a> {
 impl<'a> Place<'a> {
     /// A table of a file.
     pub(super) fn within(document: &'a Document, at: &[&'a str], what: String) -> Result<Self, Error> {
-        Ok(Self { document, at: at.to_vec(), what, home: document.home()? })
+        Ok(Self { document: Some(document), at: at.to_vec(), what, home: document.home()? })
+    }
+
+    /// In no file. Paths there are whole.
+    pub(super) fn elsewhere(what: String) -> Self {
+        Self { document: None, at: Vec::new(), what, home: PathBuf::from("/") }
     }
 
     /// From where paths count.
@@ -40,12 +45,17 @@ impl<'a> Place<'a> {
 
     /// Says what is wrong with something in it.
     pub(super) fn invalid(&self, steps: &[&str], what: &str) -> Error {
-        self.document.invalid(&[&self.at, steps].concat(), what)
+        match self.document {
+            Some(document) => document.invalid(&[&self.at, steps].concat(), what),
+            None => Error::new(Kind::ConfigInvalid, format!("{}: {what}", self.what)),
+        }
     }
 
     /// Says what is wrong with a tool of this name.
     pub(super) fn of_tool(&self, name: &str, what: &str) -> Error {
-        let tools = self.document.value::<Vec<Value>>(&[&self.at[..], &["tools"]].concat()).ok().flatten();
+        let tools = self
+            .document
+            .and_then(|document| document.value::<Vec<Value>>(&[&self.at[..], &["tools"]].concat()).ok()?);
         let is = |tool: &Value| tool["name"] == name;
         let index = tools.and_then(|tools| tools.iter().position(is)).map(|index| index.to_string());
         let steps: Vec<&str> = ["tools"].into_iter().chain(index.as_deref()).collect();

@@ -1,14 +1,17 @@
-//! The agents there are: those of `outlast.toml`, and those in files of their own, on the harnesses and with the capabilities
-//! of `outlast.toml`.
+//! The agents there are: those of `outlast.toml`, those in the database, and those in files of their own. All stand on the
+//! same harnesses and switch on the same capabilities; what `outlast.toml` names counts before what the database has.
 use super::file::{AgentFile, AgentTable, pins_of};
 use super::layers::{CapabilityTable, Place, folded};
 use crate::config::document::Document;
 use crate::config::{keys, schema};
+use crate::data::Data;
 use crate::providers::Configuration;
+use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::vocab::overlay::Layer;
-use outlast::{Error, Kind};
+use outlast::{Error, Kind, Limits};
 use outlast_kernel::overlay::{Placed, Registry};
 use outlast_mcp::Pins;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -17,8 +20,75 @@ pub(crate) struct Staff {
     document: Option<Document>,
     /// Harnesses and capabilities.
     pub(crate) registry: Registry,
-    agents: BTreeMap<String, AgentTable>,
+    agents: BTreeMap<String, Written>,
     pins: Pins,
+}
+
+/// An agent as it is found.
+enum Written {
+    /// In the configuration.
+    Here(Box<AgentTable>),
+    /// In the database.
+    Stored(StoredConfig),
+}
+
+/// What can be kept in a database.
+pub(crate) struct Kept {
+    /// What it is.
+    pub(crate) kind: ConfigKind,
+    /// What it is called.
+    pub(crate) name: String,
+    /// What it says.
+    pub(crate) body: Value,
+}
+
+/// What a file says of agents, harnesses and capabilities, as it can be kept. Paths in it are whole.
+pub(crate) fn kept_of(path: &Path) -> Result<Vec<Kept>, Error> {
+    let document = Document::read(path, "agent")?;
+    let named = |table| Ok::<_, Error>(!document.names(&[table])?.is_empty());
+    if !(named("agents")? || named("harnesses")? || named("capabilities")?) {
+        let Agent { name, layer, .. } = Agent::read(&document)?;
+        return Ok(vec![Kept { kind: ConfigKind::Agent, name, body: json(&layer)? }]);
+    }
+    keys::check(&document, &schema::configuration())?;
+    let staff = Staff::of(Some(document.clone()))?;
+    let Registry { harnesses, capabilities } = staff.registry;
+    let mut kept = Vec::new();
+    for (name, harness) in harnesses {
+        kept.push(Kept { kind: ConfigKind::Harness, body: json(&harness)?, name });
+    }
+    for (name, capability) in capabilities {
+        kept.push(Kept { kind: ConfigKind::Capability, body: json(&capability)?, name });
+    }
+    for name in document.names(&["agents"])? {
+        let at = ["agents", name.as_str()];
+        let place = Place::within(&document, &at, format!("agent {name}"))?;
+        let layer = table(&document, at)?.layer(&place)?;
+        kept.push(Kept { kind: ConfigKind::Agent, body: json(&layer)?, name });
+    }
+    Ok(kept)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
+}
+
+/// An agent in a file of its own.
+struct Agent<'a> {
+    name: String,
+    layer: Layer,
+    place: Place<'a>,
+}
+
+impl<'a> Agent<'a> {
+    fn read(document: &'a Document) -> Result<Self, Error> {
+        keys::check(document, &schema::agent())?;
+        let table: AgentTable = document.value(&[])?.unwrap_or_default();
+        let name = table.name.clone().ok_or_else(|| document.invalid(&[], "missing field `name`"))?;
+        let place = Place::within(document, &[], format!("agent {name}"))?;
+        table.check_programs(&place)?;
+        Ok(Self { name, layer: table.layer(&place)?, place })
+    }
 }
 
 /// An agent with the layers it is made of, the root first.
@@ -48,7 +118,7 @@ impl Staff {
             }
             for name in document.names(&["agents"])? {
                 let table = table(document, ["agents", &name])?;
-                agents.insert(name, table);
+                agents.insert(name, Written::Here(Box::new(table)));
             }
             for name in document.names(&["capabilities"])? {
                 let at = ["capabilities", name.as_str()];
@@ -59,6 +129,35 @@ impl Staff {
             }
         }
         Ok(Self { document, registry, agents, pins })
+    }
+
+    /// With what the database has, if there is one. A name that the configuration has too is the configuration's.
+    pub(crate) async fn and_stored(mut self, data: &Data) -> Result<Self, Error> {
+        if !data.path.exists() {
+            return Ok(self);
+        }
+        let (store, most) = (data.open().await?, Limits::default().page_rows);
+        for stored in store.configs(ConfigKind::Harness, most).await? {
+            let layer = stored.parse()?;
+            self.registry.harnesses.entry(stored.name).or_insert(layer);
+        }
+        for stored in store.configs(ConfigKind::Capability, most).await? {
+            let capability = stored.parse()?;
+            self.registry.capabilities.entry(stored.name).or_insert(capability);
+        }
+        for stored in store.configs(ConfigKind::Agent, most).await? {
+            self.agents.entry(stored.name.clone()).or_insert(Written::Stored(stored));
+        }
+        Ok(self)
+    }
+
+    /// Where an agent is found, as a person is told it.
+    pub(crate) fn source(&self, name: &str) -> String {
+        match (self.agents.get(name), &self.document) {
+            (Some(Written::Stored(stored)), _) => format!("database, version {}", stored.version),
+            (_, Some(document)) => document.path().display().to_string(),
+            (_, None) => String::new(),
+        }
     }
 
     /// Every table of agents, harnesses and capabilities that cannot be read, with what is wrong with it.
@@ -80,30 +179,33 @@ impl Staff {
         Ok(wrong)
     }
 
-    /// The names of the agents of the configuration.
+    /// The names of the agents there are.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.agents.keys().map(String::as_str)
     }
 
-    /// An agent of the configuration, with a layer over it.
+    /// An agent of the configuration or the database, with a layer over it.
     pub(crate) fn named(&self, name: &str, over: Option<&Path>) -> Result<Member, Error> {
-        let (Some(document), Some(table)) = (&self.document, self.agents.get(name)) else {
-            return Err(self.unknown(name));
+        let (document, table) = match (self.agents.get(name), &self.document) {
+            (Some(Written::Here(table)), Some(document)) => (document, table.as_ref()),
+            (Some(Written::Stored(stored)), _) => return self.stored(stored, over),
+            _ => return Err(self.unknown(name)),
         };
         let place = Place::within(document, &["agents", name], format!("agent {name}"))?;
         table.check_programs(&place)?;
         self.member(name.to_owned(), table.clone().layer(&place)?, over, &place)
     }
 
+    /// A version of an agent that the database has, with a layer over it.
+    pub(crate) fn stored(&self, stored: &StoredConfig, over: Option<&Path>) -> Result<Member, Error> {
+        let place = Place::elsewhere(format!("agent {}", stored.name));
+        self.member(stored.name.clone(), stored.parse()?, over, &place)
+    }
+
     /// An agent in a file of its own, with a layer over it.
     pub(crate) fn in_file(&self, path: &Path, over: Option<&Path>) -> Result<Member, Error> {
         let document = Document::read(path, "agent")?;
-        keys::check(&document, &schema::agent())?;
-        let table: AgentTable = document.value(&[])?.unwrap_or_default();
-        let name = table.name.clone().ok_or_else(|| document.invalid(&[], "missing field `name`"))?;
-        let place = Place::within(&document, &[], format!("agent {name}"))?;
-        table.check_programs(&place)?;
-        let layer = table.layer(&place)?;
+        let Agent { name, layer, place } = Agent::read(&document)?;
         let mut pins = read_pins(&pins_of(path))?;
         let Member { agent, layers } = self.member(name, layer, over, &place)?;
         for server in layers.iter().flat_map(|placed| placed.overlay.mcp.keys()) {

@@ -1,12 +1,15 @@
 //! `outlast agents`: which agents there are, what each comes to, and how two differ.
 mod difference;
+mod import;
 
 use crate::agent::staff::{Member, Staff};
 use crate::agent::{here, is_file};
 use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal::{self, one_line};
+use crate::words;
 use clap::{Args, Subcommand};
+use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::runtime::outfits;
 use outlast::vocab::Hash;
 use outlast::vocab::package::Pinned;
@@ -18,6 +21,9 @@ use std::process::ExitCode;
 
 /// Letters of a value in a line.
 const LETTERS: usize = 100;
+
+/// Versions that are listed and looked among.
+const VERSIONS: usize = 1_000;
 
 /// The model of an agent that names none.
 const RULES: &str = "rehearsal/agent";
@@ -33,7 +39,7 @@ pub(crate) struct Agents {
 
 #[derive(Subcommand)]
 enum What {
-    /// List the agents of the configuration
+    /// List the agents of the configuration and of the database
     List,
     /// Show what an agent comes to, and where each value comes from
     Show {
@@ -43,7 +49,8 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Say how two agents differ; each is a name, a file, a turn, or the fingerprint of a package that turns ran under
+    /// Say how two agents differ; each is a name, a version in the database (`NAME@2`), a file, a turn, or the fingerprint of
+    /// a package that turns ran under
     Diff {
         /// The one
         a: String,
@@ -52,12 +59,22 @@ enum What {
     },
     /// Make every agent, and say what is wrong with those that cannot be made
     Validate,
+    /// List the versions of an agent in the database
+    History {
+        /// The agent
+        name: String,
+    },
+    /// Take agents and capabilities from AGENTS.md, Agent Skills or TOML, into the database or a file
+    Import(import::Import),
 }
 
 impl Agents {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
-        let staff = Staff::read(&self.configuration)?;
+        if let What::Import(import) = &self.what {
+            return import.run(data).await.map(|()| ExitCode::SUCCESS);
+        }
+        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
         match &self.what {
             What::List => list(&staff)?,
             What::Show { agent, json } => show(&member(&staff, agent)?, *json)?,
@@ -72,6 +89,8 @@ impl Agents {
                 }
             }
             What::Validate => return Ok(validate(&staff)),
+            What::History { name } => history(name, data).await?,
+            What::Import(_) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -89,6 +108,9 @@ fn package(member: &Member) -> Result<Pinned, Error> {
 
 /// The package of an agent, or one that turns ran under.
 async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error> {
+    if let Some((name, version)) = which.rsplit_once('@') {
+        return package(&version_of(staff, name, version, data).await?);
+    }
     if let Ok(turn) = which.parse::<TurnId>() {
         let json = data.open().await?.package(turn).await?;
         return serde_json::from_slice(&json).map_err(|cause| {
@@ -99,6 +121,31 @@ async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error
         Ok(fingerprint) => outfits::read(data.open_widely().await?.as_ref(), fingerprint).await,
         Err(_) => package(&member(staff, which)?),
     }
+}
+
+/// A version of an agent in the database.
+async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Result<Member, Error> {
+    let versions = data.open().await?.config_versions(ConfigKind::Agent, name.to_owned(), VERSIONS).await?;
+    let found = versions.iter().find(|stored| stored.version.to_string() == version).ok_or_else(|| {
+        let newest = versions.first().map_or(0, |stored| stored.version);
+        let detail =
+            format!("the database has no version `{version}` of the agent `{name}`; the newest is {newest}");
+        Error::new(Kind::AgentNotFound, detail)
+    })?;
+    staff.stored(found, None)
+}
+
+async fn history(name: &str, data: &Data) -> Result<(), Error> {
+    let versions = data.open().await?.config_versions(ConfigKind::Agent, name.to_owned(), VERSIONS).await?;
+    if versions.is_empty() {
+        let detail = format!("the database has no agent `{name}`; `outlast agents list` shows where each is");
+        return Err(Error::new(Kind::AgentNotFound, detail));
+    }
+    let row = |stored: &StoredConfig| {
+        vec![stored.version.to_string(), words::when(stored.at), stored.fingerprint.to_string()]
+    };
+    terminal::table(&["VERSION", "SINCE", "FINGERPRINT"], &versions.iter().map(row).collect::<Vec<_>>());
+    Ok(())
 }
 
 fn json_of(pinned: &Pinned) -> Result<Value, Error> {
@@ -112,13 +159,14 @@ fn list(staff: &Staff) -> Result<(), Error> {
         let pinned = package(&member)?;
         let layers: Vec<&str> = member.layers.iter().map(|layer| layer.from.as_str()).collect();
         let fingerprint = pinned.fingerprint().to_string();
-        rows.push(vec![name.to_owned(), pinned.package.model.to_string(), layers.join(" → "), fingerprint]);
+        let model = pinned.package.model.to_string();
+        rows.push(vec![name.to_owned(), staff.source(name), model, layers.join(" → "), fingerprint]);
     }
     if rows.is_empty() {
         terminal::note("· there are no agents; `[agents.NAME]` in `outlast.toml` is one");
         return Ok(());
     }
-    terminal::table(&["AGENT", "MODEL", "LAYERS", "PACKAGE"], &rows);
+    terminal::table(&["AGENT", "IN", "MODEL", "LAYERS", "PACKAGE"], &rows);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `outlast tools`: what an agent can do, and what a call would do.
 use crate::agent::Agent;
+use crate::data::Data;
 use crate::input;
 use crate::terminal;
 use clap::Args;
@@ -24,9 +25,9 @@ pub(crate) struct Tools {
 
 impl Tools {
     /// Does it. Nothing is kept: no turn is driven.
-    pub(crate) async fn run(self) -> Result<(), Error> {
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let arguments = self.preview.as_deref().map(|json| input::json("--preview", json)).transpose()?;
-        let outlast = self.agent.build(Outlast::ephemeral())?.start().await?;
+        let outlast = self.agent.build(Outlast::ephemeral(), &self.agent.staff(data).await?)?.start().await?;
         let tools = &outlast.runtime().world().tools;
         match (&self.name, arguments) {
             (Some(name), Some(arguments)) => match tools.preview(name, &arguments).await? {

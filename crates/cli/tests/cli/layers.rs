@@ -69,9 +69,9 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
             | · open_document → 1 euro is 100 cents
             | · pay → {"to":"ann"}
             $ agents list
-            AGENT  MODEL            LAYERS                                                           PACKAGE
-            clerk  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785
-            judge  rehearsal/agent  agent judge                                                      9379fe718841aae2fe8a2c8e39dda4baaf8276a1ef4dd067bf69fb7a6e460c9c
+            AGENT  IN            MODEL            LAYERS                                                           PACKAGE
+            clerk  outlast.toml  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785
+            judge  outlast.toml  rehearsal/agent  agent judge                                                      9379fe718841aae2fe8a2c8e39dda4baaf8276a1ef4dd067bf69fb7a6e460c9c
             $ agents show clerk
             agent clerk
             package d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785

@@ -13,6 +13,7 @@ mod demo;
 mod explain;
 mod full;
 mod hooks;
+mod import;
 mod layers;
 mod mcp;
 mod models;

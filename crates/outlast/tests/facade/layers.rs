@@ -1,11 +1,9 @@
 //! Agents in code: several of them, capabilities, and what sessions and turns say over them.
 use crate::stage::scripted;
 use outlast::prelude::*;
-use outlast::runtime::outfits;
 use outlast::tools::Builtin;
 use outlast::vocab::overlay::Overlay;
-use outlast::vocab::package::Package;
-use outlast::vocab::record::{Fact, Seq};
+use outlast::vocab::package::{Package, Pinned};
 use outlast::{Capability, Kind};
 use serde_json::{Value, json};
 
@@ -13,14 +11,10 @@ fn said(value: Value) -> Overlay {
     Overlay::from_json(value).unwrap()
 }
 
-/// The package of the session's last turn.
+/// The package of a turn.
 async fn package(outlast: &Outlast, turn: &Turn) -> Package {
-    let records = outlast.store().records(turn.session(), Seq(0), 1_000).await.unwrap();
-    let started = records.into_iter().rev().find_map(|record| match record.fact {
-        Fact::Started(started) => Some(started.package),
-        _ => None,
-    });
-    outfits::read(outlast.store().as_ref(), started.unwrap()).await.unwrap().package
+    let json = outlast.store().package(turn.id()).await.unwrap();
+    serde_json::from_slice::<Pinned>(&json).unwrap().package
 }
 
 fn sums() -> Capability {

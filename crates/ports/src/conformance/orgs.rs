@@ -7,6 +7,7 @@ use super::scene::{
     started, wait, yes,
 };
 use super::{Fixture, Rule, SharedFixture, fresh};
+use crate::configs::ConfigKind;
 use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Begins, Collect, Subscription};
 use crate::store::{Accept, Commit, Fork, ForkTo, Lease, MAIN, Store, Target, Then, Upload, ValueWrite};
@@ -208,6 +209,28 @@ pub(super) async fn what_belongs_to_another_organisation_answers_as_what_was_nev
     assert_eq!(matrix::answers(&s.within(bolt), &Ids::absent()).await, before);
     assert_eq!(s.picture().await?, picture, "nothing has changed");
     assert_eq!(s.acts(bolt).await?, ["service:outlast org.create bolt"]);
+    Ok(())
+}
+
+pub(super) async fn every_organisation_has_agents_of_its_own_and_who_may_only_read_keeps_none(
+    s: &Houses<'_>,
+) -> Rule {
+    let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
+    let (clerk, body) = ("clerk".to_owned(), |text: &str| serde_json::json!({ "system": text }));
+    for (org, text) in [(acme, "for acme"), (bolt, "for bolt")] {
+        let kept = s.within(org).put_config(ConfigKind::Agent, clerk.clone(), body(text), NOW).await?;
+        assert_eq!(kept.version, 1);
+    }
+    for (org, text) in [(acme, "for acme"), (bolt, "for bolt")] {
+        let handle = s.within(org);
+        let found = handle.config(ConfigKind::Agent, clerk.clone()).await?.expect("it was kept");
+        assert_eq!(found.body, body(text));
+        assert_eq!(handle.configs(ConfigKind::Agent, ALL).await?, std::slice::from_ref(&found));
+        assert_eq!(handle.config_versions(ConfigKind::Agent, clerk.clone(), ALL).await?, [found]);
+    }
+    assert_eq!(s.configs(ConfigKind::Agent, ALL).await?, []);
+    let reader = s.limited(acme, Scope::Read);
+    refused(reader.put_config(ConfigKind::Agent, clerk, body("mine"), NOW).await, Kind::AccessDenied);
     Ok(())
 }
 

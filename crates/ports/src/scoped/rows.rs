@@ -4,12 +4,13 @@
 //! sessions are is remembered for the unit: a unit reads no row twice because of this. What belongs to no session is
 //! decided here, row by row: content by hash is shown once a row was that refers to it, books of workers and sinks are
 //! empty.
+use crate::configs::ConfigKind;
 use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow,
-    PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
-    TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
+    PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
+    SinkRow, TurnNo, TurnRow,
 };
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
@@ -295,6 +296,24 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         if self.covers(org) { self.rows.purse(org, name) } else { Ok(None) }
     }
 
+    fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
+        if self.covers(org) { self.rows.config(org, kind, name) } else { Ok(None) }
+    }
+
+    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error> {
+        if self.covers(org) { self.rows.configs(org, kind, limit) } else { Ok(Vec::new()) }
+    }
+
+    fn config_versions(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        name: &str,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        if self.covers(org) { self.rows.config_versions(org, kind, name, limit) } else { Ok(Vec::new()) }
+    }
+
     fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error> {
         self.rows.purses(self.narrowed(of), limit)
     }
@@ -544,6 +563,10 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
             return Err(foreign());
         }
         self.rows.note(row)
+    }
+
+    fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error> {
+        if self.covers(row.org) { self.rows.insert_config(row) } else { Err(foreign()) }
     }
 
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {

@@ -2,8 +2,8 @@
 use outlast_ports::filed::Lies;
 use outlast_ports::orgs::Org;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
-    PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node,
+    OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
@@ -114,6 +114,13 @@ macro_rules! sink {
     };
 }
 
+/// The columns of a version of an agent, a harness or a capability, in the order that [`read_config`] takes them.
+macro_rules! config {
+    ($rest:literal) => {
+        concat!("SELECT org, kind, name, version, fingerprint, body, at FROM configs AS c ", $rest)
+    };
+}
+
 /// The columns of a delivery of an output, in the order that [`read_outgoing`] takes them.
 macro_rules! outgoing {
     ($rest:literal) => {
@@ -142,7 +149,7 @@ macro_rules! act {
     };
 }
 
-pub(super) use {act, attachment, claim, key, org, outgoing, record, session, sink, turn};
+pub(super) use {act, attachment, claim, config, key, org, outgoing, record, session, sink, turn};
 
 pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
     Ok(SessionRow {
@@ -246,6 +253,21 @@ pub(super) fn read_sink(row: &Row<'_>) -> Result<SinkRow> {
         since: Millis(read_whole(row, 1)?),
         cursor: read_whole(row, 2)?,
         delivered: read_whole(row, 3)?,
+    })
+}
+
+pub(super) fn read_config(row: &Row<'_>) -> Result<ConfigRow> {
+    let kind: String = row.get(1)?;
+    Ok(ConfigRow {
+        org: OrgId::from_u128(read_id(row, 0)?),
+        kind: kind
+            .parse()
+            .map_err(|error: Error| rusqlite::Error::FromSqlConversionFailure(1, Type::Text, error.into()))?,
+        name: row.get(2)?,
+        version: row.get(3)?,
+        fingerprint: read_hash(row, 4)?,
+        body: row.get(5)?,
+        at: Millis(read_whole(row, 6)?),
     })
 }
 

@@ -2,11 +2,12 @@
 use super::column::{self, id, limit, whole};
 use super::{Held, Tables};
 use crate::error::failure;
+use outlast_ports::configs::ConfigKind;
 use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow, PurseRow,
-    ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow,
+    PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
 };
 use outlast_ports::store::SessionState;
 use outlast_vocab::access::Reach;
@@ -315,6 +316,30 @@ impl ReadRows for Tables<'_> {
 
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
         self.one(column::sink!("WHERE name = ?1"), [name], column::read_sink)
+    }
+
+    fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
+        Ok(self.config_versions(org, kind, name, 1)?.pop())
+    }
+
+    fn configs(&self, org: OrgId, kind: ConfigKind, most: usize) -> Result<Vec<ConfigRow>, Error> {
+        let sql = column::config!(
+            "WHERE org = ?1 AND kind = ?2 AND version = (SELECT max(version) FROM configs AS l
+             WHERE l.org = c.org AND l.kind = c.kind AND l.name = c.name) ORDER BY name LIMIT ?3"
+        );
+        self.all(sql, params![id(org.to_u128()), kind.name(), limit(most)], column::read_config)
+    }
+
+    fn config_versions(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        name: &str,
+        most: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        let sql =
+            column::config!("WHERE org = ?1 AND kind = ?2 AND name = ?3 ORDER BY version DESC LIMIT ?4");
+        self.all(sql, params![id(org.to_u128()), kind.name(), name, limit(most)], column::read_config)
     }
 
     fn sinks(&self) -> Result<Vec<SinkRow>, Error> {

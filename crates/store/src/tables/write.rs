@@ -4,8 +4,9 @@ use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::orgs::Org;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PINNED,
-    PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
+    PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
+    TurnRow,
 };
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{OrgId, SessionId, WorkerId};
@@ -351,6 +352,15 @@ impl Rows for Tables<'_> {
 
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.run("DELETE FROM holds WHERE turn = ?1 AND key = ?2", params![turn.0, json(key)?])?;
+        Ok(())
+    }
+
+    fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error> {
+        let ConfigRow { org, kind, name, version, fingerprint, body, at } = row;
+        self.run(
+            "INSERT INTO configs (org, kind, name, version, fingerprint, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![id(org.to_u128()), kind.name(), name, version, fingerprint.as_bytes(), body, whole(at.0)],
+        )?;
         Ok(())
     }
 

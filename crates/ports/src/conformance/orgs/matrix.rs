@@ -1,5 +1,6 @@
 //! Every method of a store, asked for one set of ids.
 use crate::BoxFuture;
+use crate::configs::ConfigKind;
 use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
 use crate::orgs::{AuditRange, NewKey, Org};
@@ -11,6 +12,7 @@ use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, KeyId, OrgId, SessionI
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,6 +151,10 @@ asks! {
     budgets => |s, _ids| s.budgets(ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
+    put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
+    config => |s, ids| s.config(ConfigKind::Agent, ids.key);
+    configs => |s, _ids| s.configs(ConfigKind::Harness, ALL);
+    config_versions => |s, ids| s.config_versions(ConfigKind::Agent, ids.key, ALL);
     create_org => |s, ids| s.create_org(Org { id: ids.org, name: "new".parse()?, created: NOW });
     org => |s, ids| s.org(ids.org);
     org_by_name => |s, ids| s.org_by_name(ids.org_name);
@@ -187,6 +193,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../outbox.rs"),
         include_str!("../../orgs.rs"),
         include_str!("../../budget.rs"),
+        include_str!("../../configs.rs"),
     ];
     sources.into_iter().flat_map(facets).collect()
 }

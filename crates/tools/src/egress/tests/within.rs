@@ -31,7 +31,7 @@ fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
             writeln!(log, "{name}: {said}").unwrap();
         }
     }
-    expect![[r#"
+    expect![[r"
         wide: https://a.example.com/x is reached
         narrowed: https://a.example.com/x is reached
         nothing: `https://a.example.com/x` is not reached: the network of the agent is narrowed to: none
@@ -47,7 +47,7 @@ fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
         wide: `https://b.example.com:8443/` is not reached: only these hosts may be reached: *.example.com
         narrowed: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: *.example.com, other.com
         nothing: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: none
-    "#]]
+    "]]
     .assert_eq(&log);
     assert!(rules.within(&Reach::only(["no host"])).is_err());
 }

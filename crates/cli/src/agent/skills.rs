@@ -1,0 +1,229 @@
+//! Agent Skills and AGENTS.md as layers. A skill becomes a capability: its name and description are in the prompt, its text and
+//! the files beside it are documents that the model opens when it needs them.
+use crate::config::document::read_text;
+use outlast::vocab::overlay::{Capability, Layer, Overlay};
+use outlast::{Error, Kind};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The file that makes a folder a skill.
+const SKILL: &str = "SKILL.md";
+
+/// Files of one skill.
+const FILES: usize = 200;
+
+/// The longest name and the longest description that the specification allows.
+const NAME: usize = 64;
+const DESCRIPTION: usize = 1_024;
+
+/// A skill with the files that are its documents.
+pub(crate) struct Skill {
+    /// What it is called.
+    pub(crate) name: String,
+    /// What it does, and when to use it.
+    pub(crate) description: String,
+    /// Its texts: the path by which the model opens each, and the file.
+    pub(crate) files: BTreeMap<String, PathBuf>,
+    /// Files that are no text.
+    pub(crate) left_out: Vec<PathBuf>,
+}
+
+impl Skill {
+    /// What the model is told of it before it is used.
+    pub(crate) fn told(&self) -> String {
+        let Self { name, description, files, .. } = self;
+        let main = format!("{name}/{SKILL}");
+        let others: Vec<&str> = files.keys().map(String::as_str).filter(|path| *path != main).collect();
+        let more =
+            if others.is_empty() { String::new() } else { format!(" It comes with: {}.", others.join(", ")) };
+        format!("Skill `{name}`: {description}\nBefore you use it, open `{main}` with `open_document`.{more}")
+    }
+
+    /// The skill as a capability.
+    pub(crate) fn capability(&self) -> Result<Capability, Error> {
+        let mut documents = BTreeMap::new();
+        for (path, file) in &self.files {
+            documents.insert(path.clone(), read_text(file, "file of a skill")?);
+        }
+        let overlay = Overlay { system: vec![self.told()], documents, ..Overlay::default() };
+        Ok(Capability { description: self.description.clone(), overlay, ..Capability::default() })
+    }
+}
+
+/// The skills of a folder: itself, or its folders that are one.
+pub(crate) fn read(folder: &Path) -> Result<Vec<Skill>, Error> {
+    if folder.join(SKILL).is_file() {
+        return Ok(vec![skill(folder)?]);
+    }
+    let mut skills = Vec::new();
+    for entry in entries(folder)? {
+        if entry.join(SKILL).is_file() {
+            skills.push(skill(&entry)?);
+        }
+    }
+    if skills.is_empty() {
+        let detail = format!("{}: expected `{SKILL}` in it or in its folders", folder.display());
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    Ok(skills)
+}
+
+/// Instructions like AGENTS.md as an agent.
+pub(crate) fn instructions(path: &Path) -> Result<Layer, Error> {
+    let system = read_text(path, "instructions")?;
+    if system.trim().is_empty() {
+        return Err(Error::new(Kind::InputInvalid, format!("{}: it says nothing", path.display())));
+    }
+    Ok(Layer {
+        parent: None,
+        overlay: Overlay { system: vec![system.trim().to_owned()], ..Overlay::default() },
+    })
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unread = |cause: std::io::Error| {
+        Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", folder.display())).because(cause)
+    };
+    let listed = std::fs::read_dir(folder).map_err(unread)?;
+    let mut entries =
+        listed.map(|entry| Ok(entry.map_err(unread)?.path())).collect::<Result<Vec<_>, Error>>()?;
+    entries.sort();
+    Ok(entries)
+}
+
+fn skill(folder: &Path) -> Result<Skill, Error> {
+    let path = folder.join(SKILL);
+    let text = read_text(&path, "skill")?;
+    let invalid = |line: usize, what: &str| {
+        Error::new(Kind::ConfigInvalid, format!("{}:{line}: {what}", path.display()))
+    };
+    let fields = front_matter(&text).map_err(|(line, what)| invalid(line, what))?;
+    let field = |name: &str, most: usize| {
+        let (line, value) =
+            fields.get(name).ok_or_else(|| invalid(1, &format!("expected `{name}` in the front matter")))?;
+        if value.is_empty() || value.chars().count() > most {
+            let what = format!("expected a {name} of 1 to {most} letters, got {}", value.chars().count());
+            return Err(invalid(*line, &what));
+        }
+        Ok((*line, value.clone()))
+    };
+    let (line, name) = field("name", NAME)?;
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.chars().all(fits) || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
+        let what = format!("expected a name of small letters, digits and single hyphens, got `{name}`");
+        return Err(invalid(line, &what));
+    }
+    let of_folder = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_owned()));
+    if of_folder.as_ref().is_some_and(|of_folder| *of_folder != *name) {
+        let what = format!("the skill is called `{name}`, but its folder is not; they must be the same");
+        return Err(invalid(line, &what));
+    }
+    let (_, description) = field("description", DESCRIPTION)?;
+    let mut skill = Skill { name, description, files: BTreeMap::new(), left_out: Vec::new() };
+    gather(folder, &skill.name.clone(), &mut skill)?;
+    Ok(skill)
+}
+
+/// Adds the files of a folder and of those in it. Links are passed over: they may lead anywhere.
+fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
+    for entry in entries(folder)? {
+        let Some(name) = entry.file_name().and_then(|name| name.to_str()) else { continue };
+        let Ok(found) = entry.symlink_metadata() else { continue };
+        if name.starts_with('.') || found.is_symlink() {
+            continue;
+        }
+        let path = format!("{at}/{name}");
+        if found.is_dir() {
+            gather(&entry, &path, skill)?;
+        } else if read_text(&entry, "file of a skill").is_ok() {
+            skill.files.insert(path, entry);
+        } else {
+            skill.left_out.push(entry);
+        }
+        outlast::vocab::limits::check("files_per_skill", skill.files.len(), FILES)?;
+    }
+    Ok(())
+}
+
+type Fields = BTreeMap<String, (usize, String)>;
+
+/// The fields of the front matter with their lines: texts, plain, quoted or in blocks. What is nested is passed over.
+fn front_matter(text: &str) -> Result<Fields, (usize, &'static str)> {
+    let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end())).peekable();
+    if lines.next().is_none_or(|(_, line)| line.trim_start_matches('\u{feff}') != "---") {
+        return Err((1, "expected front matter: a line `---`, the fields, and another line `---`"));
+    }
+    let mut fields = Fields::new();
+    while let Some((at, line)) = lines.next() {
+        if line == "---" {
+            return Ok(fields);
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some((name, rest)) = line.split_once(':').filter(|_| !line.starts_with([' ', '\t', '-'])) else {
+            return Err((at, "expected a field like `name: pdf`"));
+        };
+        let mut block = Vec::new();
+        while let Some((_, line)) =
+            lines.next_if(|(_, line)| line.is_empty() || line.starts_with([' ', '\t']))
+        {
+            block.push(line.trim());
+        }
+        fields.insert(name.trim().to_owned(), (at, scalar(rest.trim(), &block)));
+    }
+    Err((1, "expected a line `---` that ends the front matter"))
+}
+
+fn scalar(rest: &str, block: &[&str]) -> String {
+    let joined = |between: &str| block.join(between).trim().to_owned();
+    match rest.chars().next() {
+        Some('|') => joined("\n"),
+        Some('>') => joined(" "),
+        Some('"') => {
+            let whole = format!("{rest} {}", joined(" "));
+            serde_json::from_str(whole.trim()).unwrap_or_else(|_| whole.trim().trim_matches('"').to_owned())
+        }
+        Some('\'') => format!("{rest} {}", joined(" ")).trim().trim_matches('\'').replace("''", "'"),
+        _ => {
+            let plain = rest.split(" #").next().unwrap_or_default();
+            format!("{plain} {}", joined(" ")).trim().to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Vec<(String, String)> {
+        let fields = front_matter(text).unwrap();
+        fields.into_iter().map(|(name, (_, value))| (name, value)).collect()
+    }
+
+    #[test]
+    fn front_matter_is_read_plain_quoted_folded_and_as_it_stands() {
+        let read = fields(
+            "---\nname: pdf # short\ndescription: >\n  Reads\n  PDFs.\n\nlicense: \"MIT: all of it\"\nquoted: 'it''s'\n\
+             text: |\n  one\n  two\nplain: goes\n  on\nmetadata:\n  author: ann\n---\nbody: no field\n",
+        );
+        let want = [
+            ("description", "Reads PDFs."),
+            ("license", "MIT: all of it"),
+            ("metadata", "author: ann"),
+            ("name", "pdf"),
+            ("plain", "goes on"),
+            ("quoted", "it's"),
+            ("text", "one\ntwo"),
+        ];
+        assert_eq!(read, want.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn front_matter_that_is_none_is_refused_with_its_line() {
+        assert_eq!(front_matter("# Title\n").unwrap_err().0, 1);
+        assert_eq!(front_matter("---\nname: x\n").unwrap_err().0, 1);
+        assert_eq!(front_matter("---\n\nno field\n---\n").unwrap_err().0, 3);
+        assert_eq!(front_matter("").unwrap_err().0, 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! `outlast agents import`: takes agents from elsewhere into the database, or writes them into a file.
+use crate::agent::skills::{self, Skill};
+use crate::agent::staff::{Kept, kept_of};
+use crate::data::Data;
+use crate::terminal;
+use clap::Args;
+use outlast::configs::{ConfigKind, StoredConfig};
+use outlast::runtime::system::SystemClock;
+use outlast::store::Store;
+use outlast::{Error, Kind, clock::Clock as _};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What is taken, and where it goes.
+#[derive(Args)]
+pub(super) struct Import {
+    /// AGENTS.md or another text of instructions, a folder of Agent Skills or one of them, an agent's file, or an `outlast.toml`
+    from: PathBuf,
+    /// What an agent made of instructions is called; the name of its folder without it
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Write it into this file as tables of `outlast.toml`, instead of keeping it in the database
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+/// What was found.
+enum Found {
+    /// Instructions, as an agent of this name.
+    Instructions(String, Kept),
+    Skills(Vec<Skill>),
+    /// Tables that are layers already.
+    Tables(Vec<Kept>),
+}
+
+impl Import {
+    /// Does it.
+    pub(super) async fn run(&self, data: &Data) -> Result<(), Error> {
+        let found = self.found()?;
+        for path in found.left_out() {
+            terminal::note(&format!("· {} is no text and is left out", path.display()));
+        }
+        if let Some(file) = &self.to {
+            return self.write(file, &found);
+        }
+        let kept = found.kept()?;
+        keep(data.made().await?.as_ref(), kept).await
+    }
+
+    fn found(&self) -> Result<Found, Error> {
+        let path = &self.from;
+        if let Err(cause) = std::fs::metadata(path) {
+            let detail = format!("{} cannot be read: {cause}", path.display());
+            return Err(Error::new(Kind::IoFailed, detail).because(cause));
+        }
+        if path.is_dir() {
+            return skills::read(path).map(Found::Skills);
+        }
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if ending == "toml" {
+            return kept_of(path).map(Found::Tables);
+        }
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => folder_of(path)?,
+        };
+        let body = json(&skills::instructions(path)?)?;
+        Ok(Found::Instructions(name.clone(), Kept { kind: ConfigKind::Agent, name, body }))
+    }
+
+    /// Puts tables at the end of a file. Texts stay in their files; the tables name them.
+    fn write(&self, file: &Path, found: &Found) -> Result<(), Error> {
+        let failed = |cause: std::io::Error| {
+            Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", file.display()))
+                .because(cause)
+        };
+        let mut tables = String::new();
+        match found {
+            Found::Instructions(name, Kept { body, .. }) => {
+                let _ = write!(tables, "\n[agents.{}]\nsystem = {}\n", quoted(name), body["system"]);
+            }
+            Found::Skills(skills) => {
+                for skill in skills {
+                    tables += &table_of(skill);
+                }
+            }
+            Found::Tables(_) => {
+                let detail = format!(
+                    "{} is TOML already; copy its tables into {}",
+                    self.from.display(),
+                    file.display()
+                );
+                return Err(Error::new(Kind::InputInvalid, detail));
+            }
+        }
+        let before = match std::fs::read_to_string(file) {
+            Ok(text) => format!("{}\n", text.trim_end()),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(cause) => return Err(failed(cause)),
+        };
+        std::fs::write(file, format!("{before}{tables}").trim_start()).map_err(failed)?;
+        let read = crate::config::document::Document::read(file, "configuration")
+            .and_then(|document| crate::agent::staff::Staff::of(Some(document)));
+        if let Err(error) = read {
+            // What was there read well, or was not there.
+            let restored =
+                if before.is_empty() { std::fs::remove_file(file) } else { std::fs::write(file, before) };
+            restored.map_err(failed)?;
+            return Err(error);
+        }
+        terminal::note(&format!("· written into {}", file.display()));
+        Ok(())
+    }
+}
+
+impl Found {
+    fn left_out(&self) -> Vec<&PathBuf> {
+        match self {
+            Self::Skills(skills) => skills.iter().flat_map(|skill| &skill.left_out).collect(),
+            Self::Instructions(..) | Self::Tables(_) => Vec::new(),
+        }
+    }
+
+    fn kept(self) -> Result<Vec<Kept>, Error> {
+        let of_skill = |skill: &Skill| {
+            let body = json(&skill.capability()?)?;
+            Ok(Kept { kind: ConfigKind::Capability, name: skill.name.clone(), body })
+        };
+        match self {
+            Self::Instructions(_, kept) => Ok(vec![kept]),
+            Self::Skills(skills) => skills.iter().map(of_skill).collect(),
+            Self::Tables(kept) => Ok(kept),
+        }
+    }
+}
+
+async fn keep(store: &dyn Store, kept: Vec<Kept>) -> Result<(), Error> {
+    for Kept { kind, name, body } in kept {
+        let StoredConfig { version, .. } =
+            store.put_config(kind, name.clone(), body, SystemClock.now()).await?;
+        terminal::say(&format!("{kind} {name}, version {version}, in the database"));
+    }
+    Ok(())
+}
+
+fn table_of(skill: &Skill) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    let mut table = format!(
+        "\n[capabilities.{}]\ndescription = {}\nsystem = {}\n\n[capabilities.{}.documents]\n",
+        quoted(&skill.name),
+        text(&skill.description),
+        text(&skill.told()),
+        quoted(&skill.name),
+    );
+    for (path, file) in &skill.files {
+        let file = file.canonicalize().unwrap_or_else(|_| file.clone());
+        let _ = writeln!(table, "{} = {{ file = {} }}", text(path), text(&file.display().to_string()));
+    }
+    table
+}
+
+fn quoted(name: &str) -> String {
+    Value::from(name).to_string()
+}
+
+fn folder_of(path: &Path) -> Result<String, Error> {
+    let folder =
+        path.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
+    folder.ok_or_else(|| {
+        let detail =
+            format!("{} has no folder whose name could be the agent's; pass `--name NAME`", path.display());
+        Error::new(Kind::InputInvalid, detail)
+    })
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
+}

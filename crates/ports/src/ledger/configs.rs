@@ -1,0 +1,75 @@
+//! Versions of agents, harnesses and capabilities. A version is never changed.
+use super::orgs::{Deed, note};
+use crate::configs::{ConfigKind, StoredConfig};
+use crate::rows::{ConfigRow, ReadRows, Rows};
+use outlast_vocab::access::{Act, Scope};
+use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
+use outlast_vocab::{Error, Kind, Millis, canon};
+use serde_json::Value;
+
+/// Keeps a new version, unless the last one says the same.
+pub fn put_config(
+    rows: &mut dyn Rows,
+    kind: ConfigKind,
+    name: &str,
+    body: &Value,
+    now: Millis,
+) -> Result<StoredConfig, Error> {
+    if name.is_empty() || name.chars().any(|c| c.is_control() || c == '/') {
+        let detail = format!("expected the name of an {kind} without slashes, got `{name}`");
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    limits::check("key_bytes", name.len(), Limits::default().key_bytes)?;
+    kind.check(name, body)?;
+    let json = canon::to_string(body);
+    limits::check("config_bytes", json.len(), CONFIG_BYTES)?;
+    let (org, fingerprint) = (rows.access().reach.home(), canon::fingerprint(body));
+    let last = rows.config(org, kind, name)?;
+    if let Some(last) = last.as_ref().filter(|last| last.fingerprint == fingerprint) {
+        rows.access().need(Scope::Read)?;
+        return stored(last);
+    }
+    let version = last.map_or(1, |last| last.version + 1);
+    let subject = format!("{kind} {name}");
+    note(
+        rows,
+        Deed { act: Act::PutConfig, org, subject: &subject, detail: format!("version {version}") },
+        now,
+    )?;
+    let row = ConfigRow { org, kind, name: name.to_owned(), version, fingerprint, body: json, at: now };
+    rows.insert_config(&row)?;
+    stored(&row)
+}
+
+/// The last version.
+pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
+    rows.access().need(Scope::Read)?;
+    rows.config(rows.access().reach.home(), kind, name)?.as_ref().map(stored).transpose()
+}
+
+/// The last version of each, by name.
+pub fn configs(rows: &dyn ReadRows, kind: ConfigKind, limit: usize) -> Result<Vec<StoredConfig>, Error> {
+    rows.access().need(Scope::Read)?;
+    rows.configs(rows.access().reach.home(), kind, limit)?.iter().map(stored).collect()
+}
+
+/// Every version, the newest first.
+pub fn config_versions(
+    rows: &dyn ReadRows,
+    kind: ConfigKind,
+    name: &str,
+    limit: usize,
+) -> Result<Vec<StoredConfig>, Error> {
+    rows.access().need(Scope::Read)?;
+    rows.config_versions(rows.access().reach.home(), kind, name, limit)?.iter().map(stored).collect()
+}
+
+fn stored(row: &ConfigRow) -> Result<StoredConfig, Error> {
+    let ConfigRow { kind, name, version, fingerprint, body, at, .. } = row;
+    let body = serde_json::from_str(body).map_err(|cause| {
+        Error::new(Kind::RecordCorrupt, format!("version {version} of the {kind} `{name}` is no JSON"))
+            .because(cause)
+    })?;
+    let (name, fingerprint) = (name.clone(), *fingerprint);
+    Ok(StoredConfig { kind: *kind, name, version: *version, fingerprint, body, at: *at })
+}
