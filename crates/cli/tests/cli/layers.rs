@@ -70,11 +70,11 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
             | · pay → {"to":"ann"}
             $ agents list
             AGENT  IN            MODEL            LAYERS                                                           PACKAGE
-            clerk  outlast.toml  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785
-            judge  outlast.toml  rehearsal/agent  agent judge                                                      9379fe718841aae2fe8a2c8e39dda4baaf8276a1ef4dd067bf69fb7a6e460c9c
+            clerk  outlast.toml  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
+            judge  outlast.toml  rehearsal/agent  agent judge                                                      abf653cd65796ec8ff849c10de2a84fb3aa8885532b85e5c9176ba711b151f07
             $ agents show clerk
             agent clerk
-            package d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785
+            package 2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
             layers harness house → capability sums → harness counter → agent clerk
             builtin.calculator = calculator (capability sums)
             capabilities.sums = sums (capability sums → harness counter)
@@ -85,8 +85,8 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
             system = ["Be kind.","Use the calculator.","Sell cakes."] (harness house → capability sums → agent clerk)
             tools.pay = {"attempts":null,"class":"at_most_once","command":["DIR/./pay.sh"],"deadline_s":null,"de… (agent clerk)
             $ agents validate
-            clerk d229d2f2c0e13163eb72d1779afdf0e5502784417fc047a5d6e5bfc84417d785
-            judge 9379fe718841aae2fe8a2c8e39dda4baaf8276a1ef4dd067bf69fb7a6e460c9c
+            clerk 2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
+            judge abf653cd65796ec8ff849c10de2a84fb3aa8885532b85e5c9176ba711b151f07
         "#]],
     );
 }
