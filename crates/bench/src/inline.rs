@@ -94,7 +94,7 @@ impl Bench {
 }
 
 /// Nanoseconds this thread has run, as the kernel counts them.
-fn on_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
+pub(crate) fn on_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
     let line = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(line.split(' ').next().unwrap_or_default().parse()?)
 }

@@ -1,6 +1,7 @@
 //! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
 //!
 //! `cargo xtask bench [--quick] [--only turns|models] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+mod control;
 mod disk;
 mod growth;
 mod inline;
@@ -105,6 +106,7 @@ fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
     }
     if asked.only.is_none() {
         inline::measure(&mut report)?;
+        control::measure(&mut report)?;
     }
     if asked.store == Store::Sqlite {
         disk::measure(&mut report, dir.path(), asked.quick)?;

@@ -3,7 +3,7 @@
 //! Pure, and the same layers give the same fold. Who reads layers, and who makes tools of their definitions, is elsewhere.
 use outlast_vocab::overlay::{Capability, Defined, Layer, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
-use outlast_vocab::policy::Rule;
+use outlast_vocab::policy::{Decision, Rule};
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,7 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
         mcp,
         documents,
         network: under.network.narrowed(over.network),
+        guard: under.guard.max(over.guard),
         hooks,
         rules,
         settings,
@@ -195,7 +196,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
 /// What a session or a turn makes of the package of its agent. It can tell the model more, choose another model, and let
 /// less happen; what needs something made in this process (tools, servers, settings) is an error, because a turn cannot.
 pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
-    let Overlay { system, model, model_calls, documents, network, rules, .. } = overlay;
+    let Overlay { system, model, model_calls, documents, network, guard, rules, .. } = overlay;
     let mut others = [
         ("capabilities", overlay.capabilities.is_empty()),
         ("builtin", overlay.builtin.is_empty()),
@@ -208,7 +209,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     .chain(overlay.settings.keys().map(String::as_str));
     if let Some(field) = others.next() {
         let detail = format!(
-            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network` and `rules`, but this one \
+            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard` and `rules`, but this one \
              says `{field}`; say it of an agent"
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -226,12 +227,24 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
             format!("the agent `{}` has a rule `{}`, which cannot be replaced", package.agent, rule.id);
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
+    let opens_guard = |rule: &&Rule| {
+        let runs = matches!(rule.then, Decision::Allow | Decision::Modify { .. } | Decision::Defer { .. });
+        rule.untrusted == Some(true) && runs
+    };
+    if let Some(rule) = rules.iter().find(opens_guard) {
+        let detail = format!(
+            "the rule `{}` lets calls run that untrusted text may have asked for; only an agent may say that",
+            rule.id
+        );
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
     let mut package = package.clone();
     package.system = prompt(std::iter::once(package.system).chain(system));
     package.model = model.unwrap_or(package.model);
     package.model_calls = model_calls.map_or(package.model_calls, std::num::NonZeroU32::get);
     package.documents.extend(documents);
     package.network = package.network.narrowed(network);
+    package.guard = package.guard.max(guard);
     package.policy.rules.extend(rules);
     Ok(package)
 }
@@ -265,6 +278,7 @@ fn names(overlay: &Overlay) -> Vec<String> {
     said(overlay.model.is_some(), "model");
     said(overlay.model_calls.is_some(), "model_calls");
     said(!overlay.network.is_open(), "network");
+    said(!overlay.guard.is_open(), "guard");
     names.extend(overlay.capabilities.iter().map(|name| format!("capabilities.{name}")));
     names.extend(overlay.builtin.iter().map(|name| format!("builtin.{name}")));
     names.extend(overlay.tools.iter().map(|Defined { name, .. }| format!("tools.{name}")));

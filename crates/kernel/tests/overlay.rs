@@ -1,5 +1,6 @@
 //! How layers of configuration are folded (R10.1).
 use outlast_kernel::overlay::{Placed, Registry, fold, join, origins, over, prompt};
+use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::{Capability, Layer, Overlay, Reach, Requires};
 use outlast_vocab::package::Package;
 use outlast_vocab::{Error, Kind};
@@ -67,6 +68,24 @@ fn a_rule_of_a_lower_layer_cannot_be_replaced() {
             Kind::ConfigInvalid,
             "two rules are called `no`, in harness base and in agent shop; names must be unique, and a rule of a layer \
              below cannot be replaced"
+        )
+    );
+}
+
+#[test]
+fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
+    let guard = |guard: &str| json!({ "guard": guard });
+    let strict = folded(&[guard("strict"), guard("open"), guard("guarded")]);
+    assert_eq!(strict.guard, Guard::Strict);
+    let package = Package { guard: Guard::Guarded, ..Package::new("shop", "a/one".parse().unwrap(), "") };
+    assert_eq!(over(&package, overlay(guard("strict"))).unwrap().guard, Guard::Strict);
+    assert_eq!(over(&package, overlay(guard("open"))).unwrap().guard, Guard::Guarded);
+    let opens = overlay(json!({"rules": [{"id": "mine", "untrusted": true, "then": "allow"}]}));
+    assert_eq!(
+        said(&over(&package, opens).unwrap_err()),
+        (
+            Kind::ConfigInvalid,
+            "the rule `mine` lets calls run that untrusted text may have asked for; only an agent may say that"
         )
     );
 }
@@ -160,7 +179,7 @@ fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
     let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
     assert_eq!(
         refused.detail(),
-        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network` and `rules`, but this one \
+        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard` and `rules`, but this one \
          says `tools`; say it of an agent"
     );
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What an agent does with calls that untrusted text may have asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
     /// Nothing: labels are not kept.

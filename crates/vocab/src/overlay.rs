@@ -1,5 +1,6 @@
 //! One layer of configuration as data: what a harness, a capability, an agent, a session or a turn says of how turns are
 //! answered (R10.1). Where it says nothing, the layers under it count. The fold is `kernel::overlay`.
+use crate::label::Guard;
 use crate::message::ModelName;
 use crate::policy::Rule;
 use serde::de::Error as _;
@@ -38,6 +39,9 @@ pub struct Overlay {
     /// What may be reached; it can only get less.
     #[serde(default, skip_serializing_if = "Reach::is_open")]
     pub network: Reach,
+    /// What becomes of calls that untrusted text may have asked for; it can only get stricter.
+    #[serde(default, skip_serializing_if = "Guard::is_open")]
+    pub guard: Guard,
     /// Programs that run at points of turns; of one name at one point the last definition counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Defined>,

@@ -97,7 +97,7 @@ const FACADE_AND_BELOW: &[&str] = &[
     "outlast-macros",
 ];
 
-const BENCH: &[&str] = &["outlast", "outlast-playback"];
+const BENCH: &[&str] = &["outlast", "outlast-kernel", "outlast-playback"];
 
 const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
 

@@ -392,10 +392,10 @@ impl AgentFile {
 
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
-        let AgentTable { builtin, files, fetch, shell, budget, guard, .. } = &self.agent;
-        let Overlay { system, model_calls, capabilities, documents, network, rules, .. } =
+        let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
+        let Overlay { system, model_calls, capabilities, documents, network, guard, rules, .. } =
             self.folded.clone();
-        let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard.unwrap_or_default());
+        let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard);
         if let Some(budget) = budget {
             let budgets = budget.budgets().map_err(|what| Error::new(Kind::ConfigInvalid, what))?;
             builder = builder.budgets(budgets);
