@@ -1,5 +1,5 @@
 //! A tool that pays. Money is set aside before the act and paid after it; whatever is killed, nothing is paid twice.
-use outlast::payment::Purse;
+use outlast::payment::Cashbox;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -25,7 +25,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         "any\ncall order_cake {\"kind\": \"lemon\"}\n---\nsay {{result order_cake}}".parse()?;
     let outlast = Outlast::at(dir.join("payments.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
-        .payments(Purse::with(["100 EUR".parse()?]))
+        .payments(Cashbox::with(["100 EUR".parse()?]))
         .tool(order_cake)
         .start()
         .await?;

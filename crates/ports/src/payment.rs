@@ -2,7 +2,7 @@
 //! ([`Payments`]) (R11.6).
 //!
 //! A tool that does not name the service cannot pay. Every payment has an idempotency key that is derived from its place, so
-//! after a crash the same payment is found again. [`Purse`] is an authority in memory, for tests.
+//! after a crash the same payment is found again. [`Cashbox`] is an authority in memory, for tests.
 use crate::Answer;
 use crate::service::{CallScope, Needs, Services};
 use outlast_vocab::id::PaymentId;
@@ -94,7 +94,7 @@ impl Hold {
 
 /// An authority in memory, with some money of some currencies.
 #[derive(Default)]
-pub struct Purse {
+pub struct Cashbox {
     inside: Mutex<Inside>,
 }
 
@@ -104,7 +104,7 @@ struct Inside {
     payments: BTreeMap<PaymentId, (Order, Standing)>,
 }
 
-impl Purse {
+impl Cashbox {
     /// A purse with this in it.
     pub fn with(money: impl IntoIterator<Item = Money>) -> Self {
         let left = money.into_iter().map(|money| (money.currency, money)).collect();
@@ -169,7 +169,7 @@ fn refused(id: PaymentId, why: &str) -> Error {
     Error::new(Kind::PaymentRefused, format!("{id} {why}"))
 }
 
-impl PaymentAuthority for Purse {
+impl PaymentAuthority for Cashbox {
     fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing> {
         Box::pin(ready(self.inside().reserve(id, order)))
     }

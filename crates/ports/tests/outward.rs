@@ -7,7 +7,7 @@ use outlast_ports::conformance::{
 };
 use outlast_ports::contents::{Contents, MemoryContents};
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::payment::{PaymentAuthority, Purse};
+use outlast_ports::payment::{Cashbox, PaymentAuthority};
 use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
@@ -38,7 +38,7 @@ outlast_ports::contents_conformance!(|| {
     InMemory(MemoryContents::new(clock.clone()), clock)
 });
 
-struct OneHundred(Purse);
+struct OneHundred(Cashbox);
 
 impl PaymentsFixture for OneHundred {
     fn authority(&self) -> &dyn PaymentAuthority {
@@ -46,7 +46,7 @@ impl PaymentsFixture for OneHundred {
     }
 }
 
-outlast_ports::payments_conformance!(|| OneHundred(Purse::with(["100 EUR".parse().unwrap()])));
+outlast_ports::payments_conformance!(|| OneHundred(Cashbox::with(["100 EUR".parse().unwrap()])));
 
 struct StandsStill(VirtualClock);
 

@@ -2,7 +2,7 @@
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
-use outlast_ports::payment::{PaymentAuthority, PaymentDesk, Payments, Purse};
+use outlast_ports::payment::{Cashbox, PaymentAuthority, PaymentDesk, Payments};
 use outlast_ports::service::{Cancellation, Services, Tools};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
 use outlast_runtime::Config;
@@ -20,12 +20,12 @@ fn order(text: &str) -> Order {
     Order { payee: "baker".to_owned(), amount, purpose: text.to_owned() }
 }
 
-fn purse() -> Arc<Purse> {
-    Arc::new(Purse::with(["10 EUR".parse().unwrap()]))
+fn purse() -> Arc<Cashbox> {
+    Arc::new(Cashbox::with(["10 EUR".parse().unwrap()]))
 }
 
 /// How much is left and how the payments stand.
-fn look(purse: &Purse) -> (String, Vec<&'static str>) {
+fn look(purse: &Cashbox) -> (String, Vec<&'static str>) {
     let left = purse.left("EUR".parse().unwrap()).unwrap().to_string();
     let standing = |(_, standing): &(Order, Standing)| match standing {
         Standing::Reserved => "reserved",
@@ -197,7 +197,7 @@ async fn a_tool_that_another_tool_runs_pays_once_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_authority_refuses_is_told_to_the_tool_and_recorded() {
-    let poor = Arc::new(Purse::with(["1 EUR".parse().unwrap()]));
+    let poor = Arc::new(Cashbox::with(["1 EUR".parse().unwrap()]));
     let life = with(poor.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -248,7 +248,7 @@ async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
 }
 
 /// Plays a purchase to its end over as many lives as it takes; the first dies at `death`.
-async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Purse>, Arc<Shop>, u64) {
+async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Cashbox>, Arc<Shop>, u64) {
     let (memory, purse, shop) = (Memory::new(), purse(), Arc::<Shop>::default());
     let mortal = Mortal::new(memory.clone(), death);
     let heart = mortal.pulse();
