@@ -304,7 +304,7 @@ pub struct Hooked {
     /// What it changed.
     pub patch: Patch,
     /// What was there before, where no other record says it: the text of a reply, the result of a call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub was: Option<Value>,
 }
 
@@ -422,6 +422,11 @@ impl End {
     }
 }
 
+/// A value that is there, be it null: only one that is left away is none.
+fn even_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
 const VERSION: u8 = 1;
 
 impl Fact {
@@ -520,6 +525,16 @@ mod tests {
         assert_eq!(Fact::decode(&[9, b'{', b'}']).unwrap_err().kind(), Kind::RecordTooNew);
         for body in [&[][..], &[0], &[1], &[1, b'{', b'}'], b"\x01{\"accepted\":"] {
             assert_eq!(Fact::decode(body).unwrap_err().kind(), Kind::RecordCorrupt, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_hook_changed_is_read_back_even_if_it_was_null() {
+        let patch = Patch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
+        for was in [None, Some(Value::Null), Some(Value::from("ho"))] {
+            let (key, hook) = (ReplayKey::turn(0).model(0), "audit".parse().unwrap());
+            let fact = Fact::Hooked(Hooked { key, hook, patch: patch.clone(), was });
+            assert_eq!(Fact::decode(&fact.encode()).unwrap(), fact);
         }
     }
 
