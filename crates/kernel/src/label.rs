@@ -9,14 +9,12 @@ use serde_json::Value;
 
 /// The labels of what a model says after it has read these messages, besides those of earlier turns.
 pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
-    messages
-        .iter()
-        .flat_map(|message| match message {
-            Message::User { parts } => of_parts(parts).into_iter().collect::<Vec<_>>(),
-            Message::Tool { tool, .. } => of_tool(tool, tools).into_iter().collect(),
-            Message::Assistant { .. } => Vec::new(),
-        })
-        .collect()
+    let source = |message: &Message| match message {
+        Message::User { parts } => of_parts(parts),
+        Message::Tool { tool, .. } => of_tool(tool, tools),
+        Message::Assistant { .. } => None,
+    };
+    messages.iter().filter_map(source).collect()
 }
 
 /// The labels of what follows a turn: those that it inherited, and those of what it read. A turn that kept no labels may have

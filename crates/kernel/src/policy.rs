@@ -24,7 +24,7 @@ fn fits(rule: &Rule, tool: &ToolName, arguments: &Value) -> bool {
 
 /// Whether something is true of the arguments; nothing if it cannot be told.
 fn holds(test: &Test, arguments: &Value) -> Option<bool> {
-    let value = arguments.pointer(&test.path);
+    let value = at(arguments, &test.path);
     match &test.is {
         Comparison::OneOf(values) => Some(value.is_some_and(|value| values.contains(value))),
         Comparison::NoneOf(values) => Some(value.is_none_or(|value| !values.contains(value))),
@@ -33,6 +33,21 @@ fn holds(test: &Test, arguments: &Value) -> Option<bool> {
         Comparison::Like(pattern) => Some(like(pattern, value?.as_str()?)),
         Comparison::Unlike(pattern) => Some(!like(pattern, value?.as_str()?)),
     }
+}
+
+/// The value at a pointer. Most pointers name members alone and are followed without a copy.
+fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    if path.contains('~') || !path.starts_with('/') {
+        return value.pointer(path);
+    }
+    let mut found = value;
+    for name in path[1..].split('/') {
+        found = match found {
+            Value::Object(members) => members.get(name)?,
+            _ => return value.pointer(path),
+        };
+    }
+    Some(found)
 }
 
 fn compare(value: &Value, bound: &Number) -> Option<Ordering> {
@@ -123,6 +138,16 @@ mod tests {
         };
         assert_eq!(found(&Labels::default()).as_deref(), Some("clean"));
         assert_eq!(found(&Labels::from_iter([Source::Attachment])).as_deref(), Some("tainted"));
+    }
+
+    #[test]
+    fn a_pointer_is_followed_as_the_standard_says() {
+        let value = json!({ "a": { "b": [1, { "c": 2 }] }, "": 3, "a/b": 4, "m~n": 5 });
+        for path in
+            ["", "/", "/a", "/a/b/0", "/a/b/1/c", "/a/b/01", "/a~1b", "/m~0n", "/x", "/a/x", "a", "/a/"]
+        {
+            assert_eq!(at(&value, path), value.pointer(path), "{path}");
+        }
     }
 
     #[test]
