@@ -2,25 +2,20 @@
 use crate::approvals::Approvals;
 use crate::asking::backoff;
 use crate::attachments::{Attachments, Swept};
-use crate::cancel::{Canceller, cancel};
-use crate::catalogue::{Caller, Catalogue};
+use crate::cancel::{Cancel, Canceller, cancel};
+use crate::catalogue::Catalogue;
 use crate::deliver::Deliveries;
-use crate::drive::{Turn, TurnInput, drive};
 use crate::events::Events;
-use crate::hooks::{Hooking, Hooks};
-use crate::host::Driven;
-use crate::journaled::{Journaled, Opening};
+use crate::hooks::Hooks;
 use crate::keys::{Grant, issue};
 use crate::live::Listener;
 use crate::meter::Meter;
-use crate::outfit::{Outfit, World};
+use crate::outfit::World;
 use crate::outfits::{Agent, Outfits};
 use crate::output::check_schema;
 use crate::plugins::Plugins;
 use crate::recent::Recent;
 use crate::tasks::Tasks;
-use outlast_kernel::label::of_turn;
-use outlast_kernel::replay::History;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
@@ -37,15 +32,14 @@ use outlast_ports::tool::ToolProvider;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Name, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
-use outlast_vocab::record::{self, Delivery, End, NodeRef, Record, Seq};
-use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
 use outlast_vocab::{
-    Class, Error, Failure, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
+    Error, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -55,17 +49,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// How often an idle worker looks whether another process changed something.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// How often a worker looks after its sessions at most, however short its lease is.
-const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+mod keeper;
+mod leased;
 
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
-
-/// How often a turn is driven again under one lease after an error that may pass.
-const DRIVES_PER_LEASE: u32 = 5;
 
 /// How often contents are put for one input, if they may have been deleted each time.
 const PLACED_AT_MOST: u32 = 5;
@@ -220,10 +208,10 @@ impl Runtime {
             sweeping: tokio::sync::Mutex::default(),
             taking: AtomicUsize::new(0),
         });
-        inner.tasks.spawn(keep(inner.clone()));
+        inner.tasks.spawn(keeper::keep(inner.clone()));
         inner.deliveries.start(&inner.tasks, &inner.stopping);
         if inner.world.contents.is_some() {
-            inner.tasks.spawn(sweep(inner.clone()));
+            inner.tasks.spawn(keeper::sweep(inner.clone()));
         }
         Ok(Self::of_operator(inner))
     }
@@ -571,7 +559,7 @@ impl Inner {
     /// Drives a session in a task of its own.
     fn spawn(self: &Arc<Self>, work: Work) {
         let driven = self.begin(&work);
-        self.tasks.spawn(drive_session(self.clone(), work, driven));
+        self.tasks.spawn(leased::drive_session(self.clone(), work, driven));
     }
 
     /// Notes that a turn is driven here from now on.
@@ -604,387 +592,7 @@ impl Inner {
 /// The wish that a turn stops, from both ends.
 struct Wish {
     canceller: Arc<Canceller>,
-    wish: crate::cancel::Cancel,
-}
-
-/// Drives the turns of a session until there is none left or the lease is gone.
-async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
-    loop {
-        let lease = work.lease.clone();
-        let driven = Drive { inner: &inner, wish }.turn(work).await;
-        if inner.drives(&lease) {
-            inner.world.hub.leaves(lease.turn);
-        }
-        inner.deliveries.ring();
-        match driven {
-            Ok(Driven::Next(_, next)) => {
-                work = *next;
-                wish = inner.begin(&work);
-                continue;
-            }
-            // What it parked on may be the next thing to happen.
-            Ok(Driven::Parked) => inner.wake.notify_one(),
-            Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => {}
-            Err(error) if error.kind() == Kind::LeaseLost => {
-                tracing::info!(%error, "another worker took the session over");
-            }
-            Err(error) => {
-                tracing::error!(%error, "the turn cannot be driven now; the session is handed back");
-                hand_back(&inner, lease.clone()).await;
-            }
-        }
-        let full = inner.room() == 0;
-        inner.stop_driving(&lease);
-        if full {
-            // Sessions may wait for the room that is free now.
-            inner.wake.notify_one();
-        }
-        return;
-    }
-}
-
-async fn hand_back(inner: &Inner, lease: Lease) {
-    // If this fails too, the lease runs out by itself: leases without a driver are not renewed.
-    inner.world.clock.sleep(inner.world.limits.backoff_first).await;
-    if let Err(error) = inner.store.hand_back(lease, inner.world.clock.now()).await {
-        tracing::warn!(%error, "a session could not be handed back");
-    }
-}
-
-/// What hooks look at once a turn is out of hand.
-enum Observed {
-    /// It met an error that it cannot pass.
-    Error(Failure),
-    /// It is over.
-    End(End),
-}
-
-/// One turn under one lease.
-struct Drive<'a> {
-    inner: &'a Arc<Inner>,
-    wish: Wish,
-}
-
-impl Drive<'_> {
-    /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
-    /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
-    async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records, mut held, org: _ } = work;
-        let first = records.first().map_or(Seq(0), |record| record.seq);
-        let mut tries = 0;
-        loop {
-            let held = held.take();
-            let opening = |history, outfit: &Outfit| Opening {
-                world: self.inner.world.clone(),
-                store: self.inner.store.clone(),
-                secret: self.inner.secret,
-                lease: lease.clone(),
-                history,
-                canceller: self.wish.canceller.clone(),
-                stopping: self.inner.stopping.subscribe(),
-                head: head.clone(),
-                parent,
-                recent: self.inner.recent.clone(),
-                first,
-                meter: Meter::of(outfit, &self.inner.world, held.as_ref(), index),
-                labels: None,
-            };
-            let driven = self.once(records, index, claims, &lease, &opening).await;
-            let error = match driven {
-                Ok(Driven::Again) => {
-                    records = self.inner.store.turn_records(lease.turn).await?;
-                    continue;
-                }
-                Ok(driven) => return Ok(driven),
-                Err(error) if error.kind() == Kind::LeaseLost => return Err(error),
-                Err(error) => error,
-            };
-            tries += 1;
-            let enough = tries >= DRIVES_PER_LEASE || *self.inner.stopping.borrow();
-            if error.class() == Class::Retry && enough {
-                return Err(error);
-            }
-            records = self.inner.store.turn_records(lease.turn).await?;
-            if error.class() == Class::Retry {
-                tracing::warn!(%error, tries, "the turn is driven again from its journal");
-                let Limits { backoff_first, backoff_most, .. } = self.inner.world.limits;
-                self.inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
-                continue;
-            }
-            match self.give_up(&error, records, index, &lease, &opening).await? {
-                Driven::Again => records = self.inner.store.turn_records(lease.turn).await?,
-                driven => return Ok(driven),
-            }
-        }
-    }
-
-    async fn once(
-        &self,
-        records: Vec<Record>,
-        index: u32,
-        claims: u32,
-        lease: &Lease,
-        opening: &impl Fn(History, &Outfit) -> Opening,
-    ) -> Result<Driven, Error> {
-        let history = History::of(records)?;
-        if let Some(reason) = history.cancelled() {
-            self.wish.canceller.cancel(reason);
-        }
-        let accepted = history.accepted();
-        let given = |record::Accepted { parts, output, .. }: &record::Accepted| TurnInput {
-            parts: parts.clone(),
-            output: output.clone(),
-        };
-        let input = accepted.map(given).ok_or_else(|| {
-            Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
-        })?;
-        if claims > self.inner.world.limits.claims_without_progress {
-            let outfit = self.inner.outfits.first();
-            let end = End::Sealed { claims: claims - 1 };
-            let driven = Journaled::open(opening(history, &outfit), &outfit).close(end).await?;
-            return Ok(self.observed(&outfit, lease, index, driven));
-        }
-        let pinned = history.started().map(|started| started.package);
-        let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
-        let outfit = self.outfit(pinned).await?;
-        let opening = opening(history, &outfit);
-        let labels = match opening.history.started() {
-            Some(started) => started.labels.clone(),
-            None => self.labels(&outfit, opening.parent).await?,
-        };
-        let inherited = labels.clone().unwrap_or_default();
-        let mut host = Journaled::open(Opening { labels, ..opening }, &outfit);
-        let turn = Turn {
-            world: &self.inner.world,
-            outfit: &outfit,
-            labels: &inherited,
-            caller: Caller { session: lease.session, turn: lease.turn },
-            index,
-            lease: lease.fence.0,
-            cancel: self.wish.wish.clone(),
-            stopping: self.inner.stopping.subscribe(),
-        };
-        let driven = drive(&turn, input, &mut host).await?;
-        Ok(self.observed(&outfit, lease, index, driven))
-    }
-
-    /// The untrusted sources of what was said up to a message; nothing where no labels are kept.
-    async fn labels(&self, outfit: &Outfit, parent: Option<NodeRef>) -> Result<Option<Labels>, Error> {
-        if outfit.package.guard.is_open() {
-            return Ok(None);
-        }
-        let Some(parent) = parent else { return Ok(Some(Labels::default())) };
-        // The turn of the message has those of all turns before it in its first record.
-        let before = self.inner.store.history(parent, 1).await?;
-        let Some(turn) = before.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn)
-        else {
-            return Ok(Some(Labels::from_iter([Source::Before])));
-        };
-        let records = self.inner.store.turn_records(turn).await?;
-        Ok(Some(of_turn(&records, &outfit.contracts)))
-    }
-
-    /// Lets hooks look at a turn that is over.
-    fn observed(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, driven: Driven) -> Driven {
-        if let Driven::Ended(end) | Driven::Next(end, _) = &driven {
-            self.observe(outfit, lease, index, Observed::End(end.clone()));
-        }
-        driven
-    }
-
-    /// Lets hooks look at what became of a turn. They hold nothing up.
-    fn observe(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, what: Observed) {
-        if outfit.package.hooks.is_empty() {
-            return;
-        }
-        let (world, outfit, store) = (self.inner.world.clone(), outfit.clone(), self.inner.store.clone());
-        let caller = Caller { session: lease.session, turn: lease.turn };
-        self.inner.tasks.spawn(async move {
-            let (key, history) = (ReplayKey::turn(index), History::default());
-            let (history, key, store) = (&history, &key, Some(&store));
-            let hooks = Hooking { world: &world, outfit: &outfit, caller, history, key, store };
-            match what {
-                Observed::Error(failure) => hooks.on_error(&failure).await,
-                Observed::End(end) => hooks.after_end(&end).await,
-            }
-        });
-    }
-
-    /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
-    async fn outfit(&self, pinned: Option<Hash>) -> Result<Arc<Outfit>, Error> {
-        let Inner { outfits, store, world, .. } = &**self.inner;
-        match pinned {
-            Some(fingerprint) => outfits.pinned(fingerprint, store.as_ref(), world).await,
-            None => Ok(outfits.first()),
-        }
-    }
-
-    /// Ends or parks a turn that met an error it cannot pass.
-    async fn give_up(
-        &self,
-        error: &Error,
-        records: Vec<Record>,
-        index: u32,
-        lease: &Lease,
-        opening: &impl Fn(History, &Outfit) -> Opening,
-    ) -> Result<Driven, Error> {
-        tracing::error!(%error, "the turn cannot go on as it is");
-        let history = History::of(records)?;
-        let times = history.times_stuck();
-        let key = ReplayKey::turn(index).stuck(times);
-        let aborted = history.aborted();
-        let stop = history.cancelled().map(ToOwned::to_owned);
-        let end =
-            |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
-        let stop = stop.map(end);
-        let outfit = &self.inner.outfits.first();
-        let mut host = Journaled::open(opening(history, outfit), outfit);
-        let failure = Failure::from(error);
-        self.observe(outfit, lease, index, Observed::Error(failure.clone()));
-        let driven = match (error.class(), stop) {
-            (_, Some(end)) => host.close(end).await?,
-            (Class::Reject, None) => host.close(End::Failed { failure }).await?,
-            (Class::Retry | Class::Park | Class::Bug, None) => {
-                let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;
-                let pause = backoff(stuck_first, stuck_most, times + 1);
-                let deadline = Some(self.inner.world.clock.now().after(pause));
-                let wait = Wait { key, kind: WaitKind::Event, deadline };
-                host.get_stuck(failure, wait).await?
-            }
-        };
-        Ok(self.observed(outfit, lease, index, driven))
-    }
-}
-
-/// Renews leases, takes work that is ready or due, and passes on cancels that came through other processes.
-async fn keep(inner: Arc<Inner>) {
-    let mut stopping = inner.stopping.subscribe();
-    let mut keeper =
-        Keeper { changes: None, renewed: inner.world.clock.now(), looked: None, next_wake: None };
-    loop {
-        if let Err(error) = keeper.tend(&inner).await {
-            tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
-        }
-        let now = inner.world.clock.now();
-        // A short lease is renewed more often than anything else is looked at.
-        let mut pause = (inner.world.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
-        if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
-            pause = pause.min(now.until(wake));
-        }
-        tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = inner.wake.notified() => keeper.looked = None,
-            () = inner.world.clock.sleep(pause) => {}
-        }
-    }
-}
-
-/// Deletes contents that nothing refers to, now and then.
-async fn sweep(inner: Arc<Inner>) {
-    let mut stopping = inner.stopping.subscribe();
-    let runtime = Runtime::of_operator(inner);
-    loop {
-        let Inner { world, .. } = &*runtime.inner;
-        tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = world.clock.sleep(world.limits.sweep_every) => {}
-        }
-        match runtime.sweep().await {
-            Ok(Swept { looked_at, deleted }) => {
-                tracing::info!(looked_at, deleted, "unused contents were deleted");
-            }
-            Err(error) => tracing::warn!(%error, "unused contents could not be deleted; it is tried again"),
-        }
-    }
-}
-
-/// Whether so much time has passed. A clock that was set back cannot tell, so it counts as passed.
-fn has_passed(since: Millis, time: Duration, now: Millis) -> bool {
-    now < since || since.after(time) <= now
-}
-
-struct Keeper {
-    /// The store's change number when it was last asked for.
-    changes: Option<u64>,
-    renewed: Millis,
-    /// When work was last looked for; never looks at once.
-    looked: Option<Millis>,
-    next_wake: Option<Millis>,
-}
-
-impl Keeper {
-    async fn tend(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
-        let now = inner.world.clock.now();
-        let third = inner.world.limits.lease / 3;
-        if has_passed(self.renewed, third, now) {
-            // Where leases cannot be renewed, nothing is taken: it might be a session that is driven here.
-            self.renew(inner, now).await?;
-            self.renewed = now;
-        }
-        if !self.must_look(inner, now, third).await? {
-            return Ok(());
-        }
-        self.looked = Some(now);
-        loop {
-            let agenda = inner.store.agenda(inner.worker, now).await?;
-            self.next_wake = agenda.next_wake;
-            if !agenda.has_work || !take_work(inner, now).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Whether there may be something to do. An idle worker finds out with one cheap look at the store.
-    async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
-        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
-        let long_ago = self.looked.is_none_or(|looked| has_passed(looked, third, now));
-        if long_ago || self.next_wake.is_some_and(|wake| wake <= now) {
-            return Ok(true);
-        }
-        let changes = inner.store.changes().await?;
-        if self.changes.replace(changes) == Some(changes) {
-            return Ok(false);
-        }
-        inner.deliveries.ring();
-        inner.world.look_at_budgets(inner.store.as_ref()).await?;
-        pass_on_cancels(inner).await?;
-        Ok(true)
-    }
-
-    /// Extends the leases of sessions that are driven. One that is gone is found by its next write.
-    async fn renew(&self, inner: &Inner, now: Millis) -> Result<(), Error> {
-        if lock(&inner.driving).is_empty() {
-            return Ok(());
-        }
-        let until = now.after(inner.world.limits.lease);
-        inner.store.renew(Taker { worker: inner.worker, until }).await.map(drop)
-    }
-}
-
-async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
-    let driving: Vec<(TurnId, Arc<Canceller>)> =
-        lock(&inner.driving).values().map(|driving| (driving.turn, driving.canceller.clone())).collect();
-    for (turn, canceller) in driving {
-        if let Some(reason) = inner.store.cancel_reason(turn).await? {
-            canceller.cancel(&reason);
-        }
-    }
-    Ok(())
-}
-
-/// Takes what this worker has room for; says whether it took anything.
-async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
-    const AT_ONCE: usize = 64;
-    let Some(taker) = inner.taker(now) else { return Ok(false) };
-    let _taking = Taking::new(&inner.taking);
-    let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
-    let took = !work.is_empty();
-    for work in work {
-        inner.spawn(work);
-    }
-    Ok(took)
+    wish: Cancel,
 }
 
 /// Counts while somebody takes sessions.

@@ -1,0 +1,145 @@
+//! Keeps a worker going: renews leases, takes work, passes on cancels, sweeps contents.
+use super::{Inner, Runtime, Taking, lock};
+use crate::attachments::Swept;
+use crate::cancel::Canceller;
+use outlast_ports::store::Taker;
+use outlast_vocab::{Error, Millis, TurnId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often an idle worker looks whether another process changed something.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a worker looks after its sessions at most, however short its lease is.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+/// Renews leases, takes work that is ready or due, and passes on cancels that came through other processes.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let mut stopping = inner.stopping.subscribe();
+    let mut keeper =
+        Keeper { changes: None, renewed: inner.world.clock.now(), looked: None, next_wake: None };
+    loop {
+        if let Err(error) = keeper.tend(&inner).await {
+            tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
+        }
+        let now = inner.world.clock.now();
+        // A short lease is renewed more often than anything else is looked at.
+        let mut pause = (inner.world.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
+        if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
+            pause = pause.min(now.until(wake));
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = inner.wake.notified() => keeper.looked = None,
+            () = inner.world.clock.sleep(pause) => {}
+        }
+    }
+}
+
+/// Deletes contents that nothing refers to, now and then.
+pub(super) async fn sweep(inner: Arc<Inner>) {
+    let mut stopping = inner.stopping.subscribe();
+    let runtime = Runtime::of_operator(inner);
+    loop {
+        let Inner { world, .. } = &*runtime.inner;
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = world.clock.sleep(world.limits.sweep_every) => {}
+        }
+        match runtime.sweep().await {
+            Ok(Swept { looked_at, deleted }) => {
+                tracing::info!(looked_at, deleted, "unused contents were deleted");
+            }
+            Err(error) => tracing::warn!(%error, "unused contents could not be deleted; it is tried again"),
+        }
+    }
+}
+
+/// Whether so much time has passed. A clock that was set back cannot tell, so it counts as passed.
+fn has_passed(since: Millis, time: Duration, now: Millis) -> bool {
+    now < since || since.after(time) <= now
+}
+
+struct Keeper {
+    /// The store's change number when it was last asked for.
+    changes: Option<u64>,
+    renewed: Millis,
+    /// When work was last looked for; never looks at once.
+    looked: Option<Millis>,
+    next_wake: Option<Millis>,
+}
+
+impl Keeper {
+    async fn tend(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
+        let now = inner.world.clock.now();
+        let third = inner.world.limits.lease / 3;
+        if has_passed(self.renewed, third, now) {
+            // Where leases cannot be renewed, nothing is taken: it might be a session that is driven here.
+            self.renew(inner, now).await?;
+            self.renewed = now;
+        }
+        if !self.must_look(inner, now, third).await? {
+            return Ok(());
+        }
+        self.looked = Some(now);
+        loop {
+            let agenda = inner.store.agenda(inner.worker, now).await?;
+            self.next_wake = agenda.next_wake;
+            if !agenda.has_work || !take_work(inner, now).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether there may be something to do. An idle worker finds out with one cheap look at the store.
+    async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
+        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
+        let long_ago = self.looked.is_none_or(|looked| has_passed(looked, third, now));
+        if long_ago || self.next_wake.is_some_and(|wake| wake <= now) {
+            return Ok(true);
+        }
+        let changes = inner.store.changes().await?;
+        if self.changes.replace(changes) == Some(changes) {
+            return Ok(false);
+        }
+        inner.deliveries.ring();
+        inner.world.look_at_budgets(inner.store.as_ref()).await?;
+        pass_on_cancels(inner).await?;
+        Ok(true)
+    }
+
+    /// Extends the leases of sessions that are driven. One that is gone is found by its next write.
+    async fn renew(&self, inner: &Inner, now: Millis) -> Result<(), Error> {
+        if lock(&inner.driving).is_empty() {
+            return Ok(());
+        }
+        let until = now.after(inner.world.limits.lease);
+        inner.store.renew(Taker { worker: inner.worker, until }).await.map(drop)
+    }
+}
+
+async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
+    let driving: Vec<(TurnId, Arc<Canceller>)> =
+        lock(&inner.driving).values().map(|driving| (driving.turn, driving.canceller.clone())).collect();
+    for (turn, canceller) in driving {
+        if let Some(reason) = inner.store.cancel_reason(turn).await? {
+            canceller.cancel(&reason);
+        }
+    }
+    Ok(())
+}
+
+/// Takes what this worker has room for; says whether it took anything.
+async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
+    const AT_ONCE: usize = 64;
+    let Some(taker) = inner.taker(now) else { return Ok(false) };
+    let _taking = Taking::new(&inner.taking);
+    let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
+    let took = !work.is_empty();
+    for work in work {
+        inner.spawn(work);
+    }
+    Ok(took)
+}
