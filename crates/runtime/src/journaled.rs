@@ -90,35 +90,25 @@ pub struct Opening {
 }
 
 impl Journaled {
-    /// Opens the journal of a turn. A turn that was begun before keeps what was pinned then.
+    /// Opens the journal of a turn that goes on. One that was begun before keeps what was pinned then.
     pub fn open(opening: Opening, outfit: &Arc<Outfit>) -> Self {
-        let Opening {
-            world,
-            store,
-            secret,
-            lease,
-            history,
-            canceller,
-            stopping,
-            head,
-            parent,
-            recent,
-            first,
-            meter,
-            labels,
-        } = opening;
+        let (head, labels) = (opening.head.clone(), opening.labels.clone());
+        let mut journal = Self::aside(opening);
+        if journal.history.started().is_none() {
+            let (kernel, package, parent) = (outlast_kernel::VERSION, outfit.fingerprint, journal.parent);
+            let started = Started { kernel, package, head, parent, labels };
+            journal.begin = Some(Begin { started, outfit: outfit.clone() });
+        }
+        journal
+    }
+
+    /// Opens the journal of a turn to end it or to hold it still. One that has not begun does not begin here, so nothing is
+    /// pinned that it was not accepted with.
+    pub fn aside(opening: Opening) -> Self {
+        let Opening { world, store, secret, lease, history, canceller, stopping, .. } = opening;
+        let Opening { parent, recent, first, meter, .. } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
-        let begin = (!resumed).then(|| Begin {
-            started: Started {
-                kernel: outlast_kernel::VERSION,
-                package: outfit.fingerprint,
-                head,
-                parent,
-                labels,
-            },
-            outfit: outfit.clone(),
-        });
         let place = history.last_node();
         let history = Arc::new(history);
         Self {
@@ -129,7 +119,7 @@ impl Journaled {
             history,
             canceller,
             stopping,
-            begin,
+            begin: None,
             parent,
             noted: Vec::new(),
             values: Vec::new(),
@@ -390,7 +380,7 @@ impl Host for Journaled {
     async fn reserve_ahead(&mut self, hold: Hold) -> Result<(), Error> {
         let Some(meter) = &mut self.meter else { return self.flush().await.map(drop) };
         if self.noted.is_empty() {
-            return Ok(());
+            return self.flush().await.map(drop);
         }
         meter.let_go();
         let metering = Metering { hold: Some(hold.clone()), ..meter.take(self.world.clock.now()) };

@@ -31,26 +31,34 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The books of a turn that this outfit answers, if anything is counted.
-    pub(crate) fn of(outfit: &Outfit, world: &World, held: Option<&Held>, index: u32) -> Option<Self> {
-        let counts = !outfit.budgets.is_empty() || world.budgets_are_set();
+    /// The books of a turn, if anything is counted or reserved. Where nobody knows the outfit that answers it, what is
+    /// reserved can still be given back.
+    pub(crate) fn of(
+        outfit: Option<&Outfit>,
+        world: &World,
+        held: Option<&Held>,
+        index: u32,
+    ) -> Option<Self> {
+        let brings = outfit.is_some_and(|outfit| !outfit.budgets.is_empty());
+        let ready = match held {
+            Some(Held::Yes { most, .. }) => Some(Hold::new(ReplayKey::turn(index).model(0), *most)),
+            Some(Held::No(_)) | None => None,
+        };
+        let counts = brings || world.budgets_are_set() || ready.is_some();
         counts.then(|| Self {
-            agent: outfit.package.agent.clone(),
-            budgets: outfit.budgets.clone(),
-            ready: match held {
-                Some(Held::Yes { most, .. }) => Some(Hold::new(ReplayKey::turn(index).model(0), *most)),
-                Some(Held::No(_)) | None => None,
-            },
+            agent: outfit.map(|outfit| outfit.package.agent.clone()).unwrap_or_default(),
+            budgets: outfit.map(|outfit| outfit.budgets.clone()).unwrap_or_default(),
+            ready,
             settled: Vec::new(),
             standing: None,
-            info: world.model(&outfit.package.model).ok().map(|(_, info)| info),
+            info: outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info),
             since: world.clock.now(),
         })
     }
 
     /// What is reserved when an input is taken in, for the model call that follows.
     pub(crate) fn first(outfit: &Outfit, world: &World, parts: &[Part], files: u64) -> Option<FirstCall> {
-        let mut meter = Self::of(outfit, world, None, 0)?;
+        let mut meter = Self::of(Some(outfit), world, None, 0)?;
         let info = meter.info?;
         let said = Message::User { parts: parts.to_vec() }.size();
         let bytes = outfit.told_bytes() + said + usize::try_from(files).unwrap_or(usize::MAX);

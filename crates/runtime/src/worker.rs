@@ -457,7 +457,7 @@ impl Runtime {
 
     /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
     pub async fn set_budget(&self, purse: Purse, budget: Option<Budget>) -> Result<(), Error> {
-        self.inner.store.set_budget(purse, budget, self.now()).await?;
+        self.store.set_budget(purse, budget, self.now()).await?;
         self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
         self.inner.wake.notify_one();
         Ok(())

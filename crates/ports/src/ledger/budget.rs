@@ -112,9 +112,18 @@ fn settle(rows: &mut dyn Rows, org: OrgId, hold: &HoldRow, used: Option<Amount>)
     rows.delete_hold(hold.turn, &hold.key)
 }
 
-/// The books of a turn that is over: what is not settled by now counts as used.
-pub(super) fn close(rows: &mut dyn Rows, session: &SessionRow, turn: &TurnRow) -> Result<(), Error> {
-    for hold in rows.holds(turn.no)? {
+/// The books of a turn that is over: what is not settled by now counts as used, also if nothing is counted any more.
+pub(super) fn close(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    metered: bool,
+) -> Result<(), Error> {
+    let holds = rows.holds(turn.no)?;
+    if holds.is_empty() && !metered {
+        return Ok(());
+    }
+    for hold in holds {
         settle(rows, session.org, &hold, None)?;
     }
     rows.delete_purse(session.org, &Purse::Turn(turn.id).to_string())

@@ -368,9 +368,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
         Then::EndUnlessJoined(end) | Then::End(end) => {
             finish(rows, &mut session, &mut turn, end, now)?;
-            if metering.is_some() {
-                close(rows, &session, &turn)?;
-            }
+            close(rows, &session, &turn, metering.is_some())?;
             next(rows, &mut session)?
         }
         Then::Park(waits) => park(rows, &mut session, &mut turn, waits, now)?,

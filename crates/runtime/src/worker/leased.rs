@@ -14,7 +14,7 @@ use outlast_ports::store::{Lease, Work};
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::record::{self, End, NodeRef, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Class, Error, Failure, Hash, Kind, Limits, ReplayKey};
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, ReplayKey};
 use std::sync::Arc;
 
 /// How often a turn is driven again under one lease after an error that may pass.
@@ -87,7 +87,7 @@ impl Drive<'_> {
         let mut tries = 0;
         loop {
             let held = held.take();
-            let opening = |history, outfit: &Outfit| Opening {
+            let opening = |history, outfit: Option<&Outfit>| Opening {
                 world: self.inner.world.clone(),
                 store: self.inner.store.clone(),
                 secret: self.inner.secret,
@@ -137,7 +137,7 @@ impl Drive<'_> {
         index: u32,
         claims: u32,
         lease: &Lease,
-        opening: &impl Fn(History, &Outfit) -> Opening,
+        opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
         let history = History::of(records)?;
         if let Some(reason) = history.cancelled() {
@@ -152,15 +152,13 @@ impl Drive<'_> {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if claims > self.inner.world.limits.claims_without_progress {
-            let outfit = self.inner.outfits.first();
+            let outfit = self.outfit(&history).await.ok();
             let end = End::Sealed { claims: claims - 1 };
-            let driven = Journaled::open(opening(history, &outfit), &outfit).close(end).await?;
-            return Ok(self.observed(&outfit, lease, index, driven));
+            let driven = Journaled::aside(opening(history, outfit.as_deref())).close(end).await?;
+            return Ok(self.observed(outfit.as_ref(), lease, index, driven));
         }
-        let pinned = history.started().map(|started| started.package);
-        let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
-        let outfit = self.outfit(pinned).await?;
-        let opening = opening(history, &outfit);
+        let outfit = self.outfit(&history).await?;
+        let opening = opening(history, Some(&outfit));
         let labels = match opening.history.started() {
             Some(started) => started.labels.clone(),
             None => self.labels(&outfit, opening.parent).await?,
@@ -178,7 +176,7 @@ impl Drive<'_> {
             stopping: self.inner.stopping.subscribe(),
         };
         let driven = drive(&turn, input, &mut host).await?;
-        Ok(self.observed(&outfit, lease, index, driven))
+        Ok(self.observed(Some(&outfit), lease, index, driven))
     }
 
     /// The untrusted sources of what was said up to a message; nothing where no labels are kept.
@@ -198,8 +196,8 @@ impl Drive<'_> {
     }
 
     /// Lets hooks look at a turn that is over.
-    fn observed(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, driven: Driven) -> Driven {
-        if let Driven::Ended(end) | Driven::Next(end, _) = &driven {
+    fn observed(&self, outfit: Option<&Arc<Outfit>>, lease: &Lease, index: u32, driven: Driven) -> Driven {
+        if let (Driven::Ended(end) | Driven::Next(end, _), Some(outfit)) = (&driven, outfit) {
             self.observe(outfit, lease, index, Observed::End(end.clone()));
         }
         driven
@@ -224,8 +222,10 @@ impl Drive<'_> {
     }
 
     /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
-    async fn outfit(&self, pinned: Option<Hash>) -> Result<Arc<Outfit>, Error> {
+    async fn outfit(&self, history: &History) -> Result<Arc<Outfit>, Error> {
         let Inner { outfits, store, world, .. } = &**self.inner;
+        let pinned = history.started().map(|started| started.package);
+        let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
         match pinned {
             Some(fingerprint) => outfits.pinned(fingerprint, store.as_ref(), world).await,
             None => Ok(outfits.first()),
@@ -239,7 +239,7 @@ impl Drive<'_> {
         records: Vec<Record>,
         index: u32,
         lease: &Lease,
-        opening: &impl Fn(History, &Outfit) -> Opening,
+        opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
         tracing::error!(%error, "the turn cannot go on as it is");
         let history = History::of(records)?;
@@ -250,10 +250,12 @@ impl Drive<'_> {
         let end =
             |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
         let stop = stop.map(end);
-        let outfit = &self.inner.outfits.first();
-        let mut host = Journaled::open(opening(history, outfit), outfit);
+        let outfit = self.outfit(&history).await.ok();
+        let mut host = Journaled::aside(opening(history, outfit.as_deref()));
         let failure = Failure::from(error);
-        self.observe(outfit, lease, index, Observed::Error(failure.clone()));
+        if let Some(outfit) = &outfit {
+            self.observe(outfit, lease, index, Observed::Error(failure.clone()));
+        }
         let driven = match (error.class(), stop) {
             (_, Some(end)) => host.close(end).await?,
             (Class::Reject, None) => host.close(End::Failed { failure }).await?,
@@ -265,6 +267,6 @@ impl Drive<'_> {
                 host.get_stuck(failure, wait).await?
             }
         };
-        Ok(self.observed(outfit, lease, index, driven))
+        Ok(self.observed(outfit.as_ref(), lease, index, driven))
     }
 }

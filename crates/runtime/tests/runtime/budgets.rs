@@ -4,12 +4,12 @@ use futures_util::stream;
 use outlast_ports::budget::PurseView;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::service::{Models, Services};
+use outlast_ports::service::Services;
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
 use outlast_runtime::{Config, Input};
+use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period, Purse};
-use outlast_vocab::cost::{PerMillion, Prices};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::{Message, ModelName};
@@ -256,22 +256,6 @@ impl Tool for Fax {
     }
 }
 
-/// Asks a model itself.
-struct Wonder;
-
-impl Tool for Wonder {
-    type Args = Note;
-    type Needs = Models;
-
-    fn about(&self) -> About {
-        About::new("wonder", "Wonders.").idempotent().durable()
-    }
-
-    async fn run(&self, models: Models, _: Call, _: Note) -> Result<Ran, Error> {
-        done(models.ask("why?").await?)
-    }
-}
-
 fn own_tools(config: &mut Config) {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Fax).unwrap();
@@ -349,11 +333,7 @@ struct Priced(Played);
 
 impl ModelProvider for Priced {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        let price = |dollars: &str| dollars.parse().unwrap();
-        let per_million =
-            PerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
-        let prices = Prices::try_from(per_million).ok();
-        (model.as_str() == "test/script").then(|| ModelInfo { prices, ..ModelInfo::of_window(1 << 20) })
+        priced(model)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -502,4 +482,49 @@ async fn a_turn_that_is_cancelled_gives_back_what_it_did_not_begin() {
     assert!(events.iter().any(|record| record.fact.name() == "turn.parked"));
     let used = books(life.runtime.store().as_ref()).await;
     assert!(used.iter().all(|purse| purse.held == Amount::ZERO && purse.spent == Amount::ZERO), "{used:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_another_organisation_cannot_be_set() {
+    let (_, life) = under(of_turn(tokens(10_000)), vec![Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let name = |name: &str| name.parse().unwrap();
+    let (acme, bolt) =
+        (life.runtime.create_org(name("acme")).await, life.runtime.create_org(name("bolt")).await);
+    let (acme, bolt) = (acme.unwrap().id, bolt.unwrap().id);
+    let handle = life.runtime.serving(Access::to(acme));
+    for (purse, expected) in [
+        (Purse::Session(SESSION), Kind::SessionNotFound),
+        (Purse::Turn(turn), Kind::TurnNotFound),
+        (Purse::Org(bolt), Kind::OrgNotFound),
+    ] {
+        let refused = handle.set_budget(purse, Some(tokens(1))).await.unwrap_err();
+        assert_eq!(refused.kind(), expected);
+    }
+    // An agent's name is its organisation's own.
+    handle.set_budget(Purse::Agent("tester".to_owned()), Some(tokens(1))).await.unwrap();
+    let next = life.send("more").await;
+    assert_eq!(life.end(next).await, answered("nothing more to say"));
+}
+
+/// Whoever ends it: what was reserved does not outlive the turn.
+#[tokio::test(start_paused = true)]
+async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_any_more() {
+    let (memory, first) =
+        under(of_agent(tokens(100_000)), vec![call("stepped", "x"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    // A worker that has neither the agent's package nor its budget.
+    let other = |config: &mut Config| {
+        config.package.tools.retain(|tool| tool.as_str() != "stepped");
+        config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
+    };
+    let second = live_with(Arc::new(memory.clone()), Vec::new(), witness, 2, other).await.unwrap();
+    second.until("turn.stuck").await;
+    second.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(second.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    let PurseView { held, .. } = agents(&memory).await;
+    assert_eq!(held, Amount::ZERO);
 }

@@ -5,11 +5,12 @@ use outlast_ports::clock::{Clock, Counted};
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 pub(crate) use outlast_ports::mortal::{Death, Mortal};
-use outlast_ports::service::{Completion, Events, Services, Steps, Timer, Values};
+use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer, Values};
 use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::{Config, Input, Runtime};
+use outlast_vocab::cost::{PerMillion, Prices};
 use outlast_vocab::effect::{Generation, StopReason, Usage};
 use outlast_vocab::event::Event;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
@@ -461,4 +462,29 @@ impl Life {
         memory.bury(self.worker);
         self.witness
     }
+}
+
+/// Asks a model itself.
+pub(crate) struct Wonder;
+
+impl Tool for Wonder {
+    type Args = Note;
+    type Needs = Models;
+
+    fn about(&self) -> About {
+        About::new("wonder", "Wonders.").idempotent().durable()
+    }
+
+    async fn run(&self, models: Models, _: Call, _: Note) -> Result<Ran, Error> {
+        done(models.ask("why?").await?)
+    }
+}
+
+/// What is known of the script's model where it has a price: a dollar for a million tokens read, two for a million said.
+pub(crate) fn priced(model: &ModelName) -> Option<ModelInfo> {
+    let price = |dollars: &str| dollars.parse().unwrap();
+    let per_million =
+        PerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
+    let prices = Prices::try_from(per_million).ok();
+    (model.as_str() == "test/script").then(|| ModelInfo { prices, ..ModelInfo::of_window(1 << 20) })
 }

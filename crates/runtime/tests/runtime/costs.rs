@@ -3,12 +3,10 @@ use crate::common::*;
 use futures_util::stream;
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::service::{Models, Services};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
+use outlast_ports::service::Services;
+use outlast_ports::tool::Toolbox;
 use outlast_runtime::Config;
 use outlast_runtime::costs::{By, spent};
-use outlast_vocab::Error;
-use outlast_vocab::cost::{PerMillion, Prices};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::message::{Arguments, ModelName, ToolUse};
 use outlast_vocab::record::End;
@@ -21,11 +19,7 @@ struct Priced;
 
 impl ModelProvider for Priced {
     fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        let price = |dollars: &str| dollars.parse().unwrap();
-        let per_million =
-            PerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
-        let prices = Prices::try_from(per_million).ok();
-        (model.as_str() == "test/script").then(|| ModelInfo { prices, ..ModelInfo::of_window(1 << 20) })
+        priced(model)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -38,22 +32,6 @@ impl ModelProvider for Priced {
         let usage = ModelEvent::Usage(Usage { input: 100, output: 10, ..Usage::default() });
         let stop = if calls { StopReason::ToolUse } else { StopReason::End };
         Box::pin(stream::iter([Ok(said), Ok(usage), Ok(ModelEvent::End(stop))]))
-    }
-}
-
-/// Asks a model itself.
-struct Wonder;
-
-impl Tool for Wonder {
-    type Args = Note;
-    type Needs = Models;
-
-    fn about(&self) -> About {
-        About::new("wonder", "Wonders.").idempotent().durable()
-    }
-
-    async fn run(&self, models: Models, _: Call, _: Note) -> Result<Ran, Error> {
-        done(models.ask("why?").await?)
     }
 }
 

@@ -3,7 +3,7 @@ use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::store::{Accept, Commit, Content, Inbox, MAIN, Taker, Target, Then, Turns};
 use outlast_vocab::message::Part;
-use outlast_vocab::package::Pinned;
+use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::record::{Delivery, End, Fact, Started};
 use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canon};
 use std::sync::Arc;
@@ -85,4 +85,27 @@ async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
         let pinned: Pinned = serde_json::from_slice(&pinned).unwrap();
         assert_eq!(pinned.contracts.is_some(), !begun);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_package_is_not_here_begins_under_no_other_one() {
+    let memory = Memory::new();
+    // Accepted with a package that only the second worker can run.
+    let package = Package { agent: "clerk".to_owned(), ..package(&toolbox(Arc::default(), true).unwrap()) };
+    let contracts = None;
+    let blob = canon::to_string(&Pinned { package, contracts }).into_bytes();
+    let turn = left_by_an_older_program(&memory, blob.clone(), false).await;
+    let lacks = |config: &mut outlast_runtime::Config| {
+        config.package.tools.retain(|tool| tool.as_str() != "stepped");
+        config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
+    };
+    let first = live_with(Arc::new(memory.clone()), Vec::new(), Arc::default(), 1, lacks).await.unwrap();
+    first.until("turn.stuck").await;
+    let begun = |facts: Vec<Fact>| facts.into_iter().filter(|fact| matches!(fact, Fact::Started(_))).count();
+    assert_eq!(begun(first.facts().await), 0);
+    first.die(&memory).await;
+    let second = live(Arc::new(memory), vec![Line::Say("done")], Arc::default(), 2).await;
+    second.runtime.retry(turn).await.unwrap();
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(begun(second.facts().await), 1);
 }
