@@ -55,15 +55,12 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let room = Room { provider, info, window };
     let mut at_once = false;
     let (effect, asked) = loop {
-        let shorter = tokio::select! {
-            biased;
-            made = room.make(turn, &ask, at_once, host) => made?,
-            reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
-        };
-        let (effect, asked) = tokio::select! {
-            biased;
-            asked = show(turn, &ask, (provider, info), &shaped, host) => asked?,
-            reason = turn.cancel.requested() => return Ok(ask.cancel(reason)),
+        let shorter = room.make(turn, &ask, at_once, host).await?;
+        if let Some(reason) = turn.cancel.reason() {
+            return Ok(ask.cancel(reason));
+        }
+        let Some((effect, asked)) = show(turn, &ask, (provider, info), &shaped, host).await? else {
+            return Ok(ask.cancel(turn.cancel.requested().await));
         };
         // What was too long for the model is made shorter and shown again, as long as that makes a difference.
         if at_once && !shorter || !asked.is_too_long() {
@@ -89,14 +86,14 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     Ok(ask.resume(outcome))
 }
 
-/// Shows the model the conversation as it stands and listens to what it says.
+/// Shows the model the conversation as it stands and listens to what it says, until it is done or the turn is cancelled.
 async fn show<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
     (provider, info): (&dyn ModelProvider, ModelInfo),
     shaped: &Shaped<'_>,
     host: &mut H,
-) -> Result<(ModelCall, Asked), Error> {
+) -> Result<Option<(ModelCall, Asked)>, Error> {
     let history = host.conversation().messages().clone();
     let mut now = host.conversation().shown(ask.messages());
     if !shaped.added.is_empty() {
@@ -119,7 +116,7 @@ async fn show<H: Host>(
     if host.is_metered()
         && let Some(short) = host.reserve(Hold::new(ask.key().clone(), most)).await?.short
     {
-        return Ok((draft, Asked::Short(short)));
+        return Ok(Some((draft, Asked::Short(short))));
     }
     let effect = shaped.effect(ask, host.place());
     let asking = Asking {
@@ -136,6 +133,10 @@ async fn show<H: Host>(
         most,
     };
     let request = ModelRequest { call: &effect, ..request };
-    let asked = asking.ask(request, said.unwrap_or_default(), host).await?;
-    Ok((effect, asked))
+    // Only listening is broken off: what was written before is written whole.
+    tokio::select! {
+        biased;
+        asked = asking.ask(request, said.unwrap_or_default(), host) => Ok(Some((effect, asked?))),
+        _ = turn.cancel.requested() => Ok(None),
+    }
 }

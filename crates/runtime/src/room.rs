@@ -10,7 +10,7 @@ use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::message::{Message, json_size, text_of};
 use outlast_vocab::record::{Compacted, Shorter};
-use outlast_vocab::{Error, Hash, ReplayKey};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use std::fmt::Write;
 
 /// What a model is told when it is to write a summary.
@@ -104,12 +104,17 @@ impl Room<'_> {
             audience: Audience::Nobody,
             most,
         };
-        Ok(match asking.ask(request, String::new(), host).await? {
+        let asked = tokio::select! {
+            biased;
+            asked = asking.ask(request, String::new(), host) => asked?,
+            reason = turn.cancel.requested() => return Ok(Err(Error::new(Kind::TurnCancelled, reason))),
+        };
+        Ok(match asked {
             Asked::Outcome(ModelOutcome::Reply(reply)) if !text_of(&reply.parts).trim().is_empty() => {
                 Ok(reply)
             }
             Asked::Outcome(ModelOutcome::Reply(_)) | Asked::Pause { .. } => {
-                Err(Error::new(outlast_vocab::Kind::ModelRejected, "the model gave no summary"))
+                Err(Error::new(Kind::ModelRejected, "the model gave no summary"))
             }
             Asked::Outcome(ModelOutcome::Failed(failed)) => Err(failed.failure.into()),
             Asked::Short(short) => Err(short_of(&short)),

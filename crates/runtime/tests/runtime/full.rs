@@ -4,6 +4,7 @@ use outlast_ports::BoxFuture;
 use outlast_ports::memory::Memory;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Backend, Status};
+use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::event::{Event, LiveKind};
 use outlast_vocab::record::{End, Seq};
 use outlast_vocab::{Error, Kind};
@@ -93,4 +94,28 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
         assert_eq!(life.script.calls.load(Ordering::SeqCst), 2, "the model is asked once for each reply");
         assert!(life.runtime.store().unknown(10).await.unwrap().is_empty());
     }
+}
+
+/// Who stops a turn that waits for room loses nothing of it: what it had noted is written first.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_its_end() {
+    // Two inputs and the end of the first turn: nothing is reserved yet for the second one.
+    let room = Arc::new(AtomicU64::new(3));
+    let store = Narrow { inner: Memory::new(), room: room.clone() };
+    let counted = |config: &mut outlast_runtime::Config| {
+        let most = Budget { tokens: Some(1_000_000), ..Budget::default() };
+        config.package.budgets = Budgets { agent: Some(most), ..Budgets::default() };
+    };
+    let lines = vec![Line::Say("one"), Line::Hang];
+    let life = live_with(Arc::new(store), lines, Arc::default(), 1, counted).await.unwrap();
+    life.send("go").await;
+    let turn = life.send("more").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    room.store(1, Ordering::SeqCst);
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    room.store(u64::MAX, Ordering::SeqCst);
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    let names = life.names().await;
+    assert_eq!(names.iter().filter(|name| **name == "turn.started").count(), 2, "{names:?}");
 }
