@@ -14,6 +14,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Words of a schema with which a value may have properties that are not listed beside them.
+const LEFT_OPEN: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
+
 /// How many errors of one value a model is told.
 const ERRORS_TOLD: usize = 8;
 
@@ -75,6 +78,7 @@ impl Catalogue {
                     let detail = format!("the input schema of tool `{name}` is no JSON Schema: {cause}");
                     Error::new(Kind::ConfigInvalid, detail)
                 })?;
+                check_sinks(contract)?;
                 if tools.contains_key(&name) {
                     let detail = format!("two tools are called `{name}`; names must be unique");
                     return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -206,6 +210,28 @@ fn fits(validator: &Validator, arguments: &Value) -> Result<(), Error> {
     }
     let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
     Err(Error::new(Kind::ToolArgsInvalid, detail))
+}
+
+/// Refuses a sink that no argument can be: it would never be found, and what it is to guard would run.
+fn check_sinks(contract: &Contract) -> Result<(), Error> {
+    let Contract { name, input, sinks, .. } = contract;
+    let Some(sink) = sinks.iter().flatten().find(|sink| !may_have(input, sink)) else { return Ok(()) };
+    let detail = format!(
+        "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`"
+    );
+    Err(Error::new(Kind::ConfigInvalid, detail))
+}
+
+/// Whether a value of a schema may have something at a pointer. What a schema leaves open may be there.
+fn may_have(schema: &Value, pointer: &str) -> bool {
+    let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
+    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    let name = first.replace("~1", "/").replace("~0", "~");
+    if let Some(property) = schema.get("properties").and_then(|properties| properties.get(&name)) {
+        return may_have(property, rest);
+    }
+    let adds = schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
+    adds || schema.get("properties").is_none() || LEFT_OPEN.iter().any(|word| schema.get(word).is_some())
 }
 
 fn unknown(tool: &ToolName, visible: &[Contract]) -> Error {

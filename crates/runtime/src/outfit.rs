@@ -166,6 +166,7 @@ impl Outfit {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
+        check_rules(&package)?;
         own.hooks.check(&package, &world.limits)?;
         let contracts = contracts(&package, &own.tools)?;
         Ok(Self::of(package, contracts, own))
@@ -255,8 +256,9 @@ impl Outfit {
         if labels.is_empty() || rule.is_some_and(|rule| rule.untrusted == Some(true)) {
             return None;
         }
-        let contract = self.contracts.iter().find(|contract| contract.name == *tool)?;
-        let sink = is_sink(contract, arguments);
+        let contract = self.contracts.iter().find(|contract| contract.name == *tool);
+        // A tool that nobody knows may do anything.
+        let sink = contract.is_none_or(|contract| is_sink(contract, arguments));
         sink.then(|| guard(self.package.guard, rule.map(|rule| &rule.then))).flatten()
     }
 
@@ -287,6 +289,18 @@ impl Outfit {
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
+}
+
+/// Refuses rules whose name stands for something else in records.
+fn check_rules(package: &Package) -> Result<(), Error> {
+    if package.policy.rules.iter().any(|rule| rule.id.as_str() == GUARD) {
+        let detail = format!(
+            "a rule of the agent `{}` is called `{GUARD}`, which is what decides of untrusted text; give it another name",
+            package.agent
+        );
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    Ok(())
 }
 
 /// The contracts of a package's tools, in its order. A tool that is not here, or that is taken back by one that its agent does

@@ -113,7 +113,7 @@ async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_i
     tokio::time::sleep(Duration::from_secs(5)).await;
     room.store(1, Ordering::SeqCst);
     life.runtime.cancel(turn, "enough").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     room.store(u64::MAX, Ordering::SeqCst);
     assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
     let names = life.names().await;

@@ -318,3 +318,48 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
     }
     assert!(deaths > 6, "died {deaths} times");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
+    let named = |config: &mut Config| {
+        let then = Decision::Deny { reason: "no".to_owned() };
+        let id = "guard".parse().unwrap();
+        config.package.policy.rules =
+            vec![Rule { id, tool: "pay".to_owned(), tests: Vec::new(), untrusted: None, then }];
+    };
+    let started = live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, named).await;
+    assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
+    for (sinks, starts) in [(["/text"], true), (["text"], false), (["/to"], false), (["/text/deep"], true)] {
+        let with = |config: &mut Config| {
+            let mut toolbox = Toolbox::new(Services::default());
+            toolbox.add(Sends(sinks.map(ToOwned::to_owned).to_vec())).unwrap();
+            config.package.tools = vec!["send".parse().unwrap()];
+            config.tools = vec![Arc::new(toolbox)];
+        };
+        let started = live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, with).await;
+        assert_eq!(
+            started.err().map(|error| error.kind()),
+            (!starts).then_some(Kind::ConfigInvalid),
+            "{sinks:?}"
+        );
+    }
+}
+
+struct Sends(Vec<String>);
+
+impl Tool for Sends {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("send", "Sends.").sinks(self.0.clone())
+    }
+
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+        Ok(Ran::Done(json!("sent")))
+    }
+}
