@@ -64,13 +64,18 @@ impl Document {
         value.map(Some).map_err(|error| self.parsed_wrong(&error, found.span().start))
     }
 
-    /// The names in the table there, in their order.
+    /// The names in the table there, in their order. Something else in its place is an error.
     pub(crate) fn names(&self, at: &[&str]) -> Result<Vec<String>, Error> {
         let root = self.root()?;
-        let table = find(&root, at).and_then(|found| found.get_ref().as_table());
-        Ok(table
-            .map(|table| table.keys().map(|name| name.get_ref().to_string()).collect())
-            .unwrap_or_default())
+        let Some(found) = find(&root, at) else { return Ok(Vec::new()) };
+        let Some(table) = found.get_ref().as_table() else {
+            let at = at.join(".");
+            let what = format!(
+                "expected a table for each name, like `[{at}.NAME]`, in place of what `{at}` is here"
+            );
+            return Err(self.wrong(found.span().start, &what));
+        };
+        Ok(table.keys().map(|name| name.get_ref().to_string()).collect())
     }
 
     /// All of it, with the place of everything.

@@ -88,12 +88,14 @@ stor = "file:///x"
     );
     place.write("good.toml", "[agents.a]\nsystem = \"x\"\n\n[harnesses.h]\n");
     place.write("broken.toml", "[agents\n");
+    place.write("list.toml", "[[agents]]\nname = \"clerk\"\n");
     place.write("gone.toml", "[agents.a]\n[[agents.a.tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./gone.sh\"]\n[agents.b]\nparent = \"c\"\n[[sinks]]\nname = \"crm\"\nwebhook = { env = \"OUTLAST_NO_SUCH\" }\nsecret = { env = \"OUTLAST_NO_SUCH\" }\n");
     place.check(
         "config check
          run hi
          config check good.toml
          config check broken.toml
+         config check list.toml
          config check gone.toml
          config check missing.toml",
         &expect![[r#"
@@ -115,6 +117,10 @@ stor = "file:///x"
             good.toml: 0 providers, 1 agent, 1 harness, 0 capabilities, no mistakes
             $ config check broken.toml
             broken.toml:1: unclosed table, expected `]`
+            exit 1
+            $ config check list.toml
+            | error[config.invalid]: list.toml:1: expected a table for each name, like `[agents.NAME]`, in place of what `agents` is here
+            |   read on with: outlast explain config.invalid
             exit 1
             $ config check gone.toml
             gone.toml:8: sink `crm`: set OUTLAST_NO_SUCH
