@@ -8,7 +8,7 @@ use outlast::runtime::{Outfit, World};
 use outlast::vocab::message::{Message, ToolResult};
 use outlast::vocab::overlay::Overlay;
 use outlast::vocab::package::Package;
-use outlast::vocab::policy::{Comparison, Decision, Policy, Rule, Test};
+use outlast::vocab::policy::{Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Test};
 use outlast::vocab::tool::{Contract, EffectClass};
 use outlast::{Error, Limits};
 use outlast_kernel::label::{guard, is_sink, of_messages};
@@ -53,14 +53,12 @@ fn rules() -> Result<Vec<Rule>, Error> {
         let test = |path: &str, is| Test { path: path.to_owned(), is };
         let fits = number + 1 == RULES;
         Ok(Rule {
-            id: format!("rule-{number}").parse()?,
             tool: if number.is_multiple_of(2) { "pay*".to_owned() } else { "*".to_owned() },
             tests: vec![
                 test("/euros", Comparison::Over(if fits { 1.into() } else { 1_000_000.into() })),
                 test("/to", Comparison::Like("*@example.com".to_owned())),
             ],
-            untrusted: None,
-            then: Decision::Allow,
+            ..Rule::new(format!("rule-{number}").parse()?, Decision::Allow)
         })
     };
     (0..RULES).map(rule).collect()
@@ -82,7 +80,15 @@ fn gate() -> Result<f64, Box<dyn std::error::Error>> {
     let arguments = json!({ "to": "ann@example.com", "euros": 5, "note": "lunch" });
     time(|| {
         let labels = of_messages(black_box(&read), &tools);
-        let rule = judge(black_box(&policy), &pay.name, &arguments, &labels);
+        let around = Circumstances { agent: "clerk".to_owned(), ..Circumstances::default() };
+        let facts = Facts {
+            at: Point::Tool,
+            tool: Some(&pay.name),
+            value: &arguments,
+            labels: &labels,
+            around: &around,
+        };
+        let rule = judge(black_box(&policy), &facts);
         let sink = is_sink(pay, &arguments);
         let decided = rule.map(|rule| &rule.then);
         black_box(sink.then(|| guard(outlast::vocab::label::Guard::Strict, decided)));

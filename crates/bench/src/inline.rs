@@ -61,6 +61,7 @@ impl Bench {
         let labels = Labels::default();
         let turn = Turn {
             labels: &labels,
+            org: None,
             world: &self.world,
             outfit: &self.outfit,
             caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },

@@ -146,6 +146,7 @@ pub(crate) async fn runtime_with(
         hooks: Vec::new(),
         plugins: outlast::runtime::plugins::Plugins::default(),
         payments: None,
+        policy_engine: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],

@@ -6,7 +6,7 @@ use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutc
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::vocab::policy::{self, Approval};
-use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Shorter, Undoable, Verdict};
+use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Ruled, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use std::borrow::Cow;
@@ -176,6 +176,9 @@ pub(crate) fn fact(fact: &Fact) -> String {
         Fact::Hooked(Hooked { key, hook, patch, .. }) => {
             let patch = serde_json::to_string(patch).unwrap_or_default();
             format!("{key}: by {hook} {}", one_line(&patch, TEXT_LETTERS))
+        }
+        Fact::Ruled(Ruled { key, at, ruling, .. }) => {
+            format!("{key}: {} at {at} by {}", ruling.decision.name(), ruling.rule)
         }
         Fact::Payment(Payment { id, order, state, .. }) => {
             let Order { payee, amount, purpose } = order;

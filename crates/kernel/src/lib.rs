@@ -11,6 +11,7 @@ pub mod overlay;
 pub mod policy;
 pub mod replay;
 pub mod reply;
+pub mod spending;
 pub mod step;
 pub mod transcript;
 pub mod tree;

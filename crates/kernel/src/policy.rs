@@ -1,30 +1,86 @@
-//! Finds the rule that decides a call. Pure: the same rules and the same call give the same decision.
-use outlast_vocab::label::Labels;
-use outlast_vocab::message::ToolName;
-use outlast_vocab::policy::{Comparison, Decision, Policy, Rule, Test};
+//! Finds the rule that decides, and what stands if two decide. Pure: the same rules and the same facts give the same decision.
+use outlast_vocab::policy::{Circumstances, Comparison, Decision, Facts, Policy, Rule, Ruling, Test};
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// The first rule that fits, if one does.
-pub fn judge<'p>(
-    policy: &'p Policy,
-    tool: &ToolName,
-    arguments: &Value,
-    labels: &Labels,
-) -> Option<&'p Rule> {
-    let meant = |rule: &&Rule| rule.untrusted.is_none_or(|untrusted| untrusted != labels.is_empty());
-    policy.rules.iter().filter(meant).find(|rule| fits(rule, tool, arguments))
+pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
+    policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| fits(rule, facts))
 }
 
-fn fits(rule: &Rule, tool: &ToolName, arguments: &Value) -> bool {
-    // What cannot be compared is taken for the worse: it does not open what a rule allows, and falls under what it forbids.
+fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
+    // What cannot be told is taken for the worse: it does not open what a rule allows, and falls under what it forbids.
     let unclear = !matches!(rule.then, Decision::Allow);
-    like(&rule.tool, tool.as_str()) && rule.tests.iter().all(|test| holds(test, arguments).unwrap_or(unclear))
+    let tool = facts.tool.map_or("", |tool| tool.as_str());
+    rule.untrusted.is_none_or(|untrusted| untrusted != facts.labels.is_empty())
+        && like(&rule.tool, tool)
+        && rule.tests.iter().all(|test| holds(test, facts.value).unwrap_or(unclear))
+        && suits(rule, facts.around).unwrap_or(unclear)
 }
 
-/// Whether something is true of the arguments; nothing if it cannot be told.
-fn holds(test: &Test, arguments: &Value) -> Option<bool> {
-    let value = at(arguments, &test.path);
+/// Whether the circumstances are those that a rule is for; nothing if it cannot be told.
+fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
+    let agent = rule.agent.as_ref().map(|pattern| Some(like(pattern, &around.agent)));
+    let org = rule.org.map(|org| around.org.map(|whose| whose == org));
+    let cost = rule.cost_over.map(|most| around.spent.map(|spent| spent > most));
+    let times = rule.times.as_ref();
+    let time = times.map(|times| around.times.get(&times.zone).map(|now| times.contain(*now)));
+    let all: Vec<Option<bool>> = [agent, org, cost, time].into_iter().flatten().collect();
+    // What is known not to be so decides, whatever else is unknown.
+    if all.contains(&Some(false)) {
+        return Some(false);
+    }
+    all.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
+}
+
+/// What stands if rules and an engine decide: the stricter of both. An engine cannot open what a rule closes, nor the other way
+/// round.
+pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling> {
+    let (first, second) = match (rules, engine) {
+        (Some(first), Some(second)) => (first, second),
+        (one, other) => return one.or(other),
+    };
+    Some(match (&first.decision, &second.decision) {
+        (Decision::Modify { .. }, Decision::Modify { .. }) => both(first, second),
+        (Decision::Defer { pause }, Decision::Defer { pause: longer }) if longer > pause => second,
+        _ if strictness(&second.decision) > strictness(&first.decision) => second,
+        _ => first,
+    })
+}
+
+/// How much a decision keeps from happening.
+fn strictness(decision: &Decision) -> u8 {
+    match decision {
+        Decision::Allow => 0,
+        Decision::Modify { .. } => 1,
+        Decision::Defer { .. } => 2,
+        Decision::Ask(_) => 3,
+        Decision::Deny { .. } => 4,
+        Decision::Interrupt { .. } => 5,
+    }
+}
+
+/// Both changes. If they contradict each other, nothing happens.
+fn both(first: Ruling, second: Ruling) -> Ruling {
+    let (Decision::Modify { set, redact }, Decision::Modify { set: more, redact: also }) =
+        (&first.decision, &second.decision)
+    else {
+        return first;
+    };
+    let contradicts = |path: &&String| set.get(*path).is_some_and(|value| more.get(*path) != Some(value));
+    if let Some(path) = more.keys().find(contradicts) {
+        let reason = format!("`{}` and `{}` set `{path}` to something else each", first.rule, second.rule);
+        return Ruling { decision: Decision::Deny { reason }, ..first };
+    }
+    let set: BTreeMap<String, Value> = set.clone().into_iter().chain(more.clone()).collect();
+    let redact = redact.iter().chain(also).cloned().collect();
+    Ruling { decision: Decision::Modify { set, redact }, ..first }
+}
+
+/// Whether something is true of the facts; nothing if it cannot be told.
+fn holds(test: &Test, facts: &Value) -> Option<bool> {
+    let value = at(facts, &test.path);
     match &test.is {
         Comparison::OneOf(values) => Some(value.is_some_and(|value| values.contains(value))),
         Comparison::NoneOf(values) => Some(value.is_none_or(|value| !values.contains(value))),
@@ -75,22 +131,38 @@ fn like(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outlast_vocab::label::Source;
+    use outlast_vocab::Hash;
+    use outlast_vocab::id::OrgId;
+    use outlast_vocab::label::{Labels, Source};
+    use outlast_vocab::message::ToolName;
+    use outlast_vocab::policy::{Ask, Day, LocalTime, Point, Times};
+    use proptest::prelude::*;
     use serde_json::json;
+    use std::time::Duration;
 
     fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: Decision) -> Rule {
         let tests = tests.into_iter().map(|(path, is)| Test { path: path.to_owned(), is }).collect();
-        Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests, untrusted: None, then }
+        Rule { tool: tool.to_owned(), tests, ..Rule::new(id.parse().unwrap(), then) }
     }
 
     fn deny() -> Decision {
         Decision::Deny { reason: "no".to_owned() }
     }
 
+    fn found<'p>(
+        policy: &'p Policy,
+        facts: (&str, &Value, &Labels),
+        around: &Circumstances,
+    ) -> Option<&'p str> {
+        let (tool, value, labels) = facts;
+        let tool: ToolName = tool.parse().unwrap();
+        let facts = Facts { at: Point::Tool, tool: Some(&tool), value, labels, around };
+        judge(policy, &facts).map(|rule| rule.id.as_str())
+    }
+
     #[track_caller]
     fn check(policy: &Policy, tool: &str, arguments: &Value, want: Option<&str>) {
-        let found =
-            judge(policy, &tool.parse().unwrap(), arguments, &Labels::default()).map(|rule| rule.id.as_str());
+        let found = found(policy, (tool, arguments, &Labels::default()), &Circumstances::default());
         assert_eq!(found, want, "{tool} {arguments}");
     }
 
@@ -133,11 +205,102 @@ mod tests {
     fn a_rule_can_be_for_what_untrusted_text_may_have_asked_for() {
         let only = |untrusted, id| Rule { untrusted: Some(untrusted), ..rule(id, "*", vec![], deny()) };
         let policy = Policy { rules: vec![only(true, "tainted"), only(false, "clean")] };
-        let found = |labels: &Labels| {
-            judge(&policy, &"pay".parse().unwrap(), &json!({}), labels).map(|rule| rule.id.to_string())
+        let around = Circumstances::default();
+        let found = |labels: &Labels| found(&policy, ("pay", &json!({}), labels), &around);
+        assert_eq!(found(&Labels::default()), Some("clean"));
+        assert_eq!(found(&Labels::from_iter([Source::Attachment])), Some("tainted"));
+    }
+
+    #[test]
+    fn a_rule_can_be_for_an_agent_an_organisation_a_cost_and_a_time_and_what_is_unknown_is_taken_for_the_worse()
+     {
+        let (ours, others) = (OrgId::from_u128(1), OrgId::from_u128(2));
+        let office = Times { zone: "UTC".to_owned(), days: vec![Day::Mon], hours: None };
+        let known = Circumstances {
+            agent: "clerk".to_owned(),
+            org: Some(ours),
+            spent: Some("0.5".parse().unwrap()),
+            times: [("UTC".to_owned(), LocalTime { day: Day::Mon, minute: 0 })].into(),
         };
-        assert_eq!(found(&Labels::default()).as_deref(), Some("clean"));
-        assert_eq!(found(&Labels::from_iter([Source::Attachment])).as_deref(), Some("tainted"));
+        let unknown = Circumstances { agent: "clerk".to_owned(), ..Circumstances::default() };
+        let base = |then| Rule::new("r".parse().unwrap(), then);
+        let narrowed = |then: Decision| {
+            let at = |day| Some(Times { days: vec![day], ..office.clone() });
+            [
+                (Rule { org: Some(ours), ..base(then.clone()) }, true),
+                (Rule { org: Some(others), ..base(then.clone()) }, false),
+                (Rule { cost_over: Some("0.499999999999".parse().unwrap()), ..base(then.clone()) }, true),
+                (Rule { cost_over: Some("0.5".parse().unwrap()), ..base(then.clone()) }, false),
+                (Rule { times: at(Day::Mon), ..base(then.clone()) }, true),
+                (Rule { times: at(Day::Tue), ..base(then) }, false),
+            ]
+        };
+        let fits = |rule: &Rule, around: &Circumstances| {
+            let policy = Policy { rules: vec![rule.clone()] };
+            found(&policy, ("pay", &json!({}), &Labels::default()), around).is_some()
+        };
+        for (rule, is_for) in narrowed(deny()) {
+            assert_eq!(fits(&rule, &known), is_for, "{rule:?}");
+            assert!(fits(&rule, &unknown), "{rule:?}");
+        }
+        for (rule, is_for) in narrowed(Decision::Allow) {
+            assert_eq!(fits(&rule, &known), is_for, "{rule:?}");
+            assert!(!fits(&rule, &unknown), "{rule:?}");
+        }
+        for (pattern, is_for) in [("cl*", true), ("clerk", true), ("boss", false)] {
+            let rule = Rule { agent: Some(pattern.to_owned()), ..base(deny()) };
+            assert_eq!(fits(&rule, &unknown), is_for, "{pattern}");
+        }
+        // That it is another agent is known, whatever else is not.
+        let boss =
+            Rule { agent: Some("boss".to_owned()), cost_over: Some("1".parse().unwrap()), ..base(deny()) };
+        assert!(!fits(&boss, &unknown));
+    }
+
+    #[test]
+    fn a_rule_decides_at_its_own_point_alone() {
+        let policy = Policy { rules: vec![Rule { at: Point::Egress, ..rule("out", "*", vec![], deny()) }] };
+        check(&policy, "pay", &json!({}), None);
+        assert!(policy.speaks_at(Point::Egress) && !policy.speaks_at(Point::Tool));
+    }
+
+    fn decision() -> impl Strategy<Value = Decision> {
+        prop_oneof![
+            Just(Decision::Allow),
+            Just(deny()),
+            Just(Decision::Ask(Ask::default())),
+            Just(Decision::Interrupt { reason: "stop".to_owned() }),
+            (1_u64..4).prop_map(|seconds| Decision::Defer { pause: Duration::from_secs(seconds) }),
+            (prop::sample::select(vec!["/a", "/b"]), 0..2).prop_map(|(path, value)| Decision::Modify {
+                set: [(path.to_owned(), json!(value))].into(),
+                redact: Vec::new()
+            }),
+        ]
+    }
+
+    fn ruling(rule: &str, decision: Option<Decision>) -> Option<Ruling> {
+        let rule = rule.parse().unwrap();
+        decision.map(|decision| Ruling { rule, policy: Hash::ZERO, decision, failed: false })
+    }
+
+    proptest! {
+        #[test]
+        fn the_stricter_of_two_decisions_stands_whoever_made_it(
+            one in prop::option::of(decision()),
+            other in prop::option::of(decision()),
+        ) {
+            let both = stricter(ruling("one", one.clone()), ruling("other", other.clone()));
+            let turned = stricter(ruling("one", other.clone()), ruling("other", one.clone()));
+            let how = |decision: Option<&Decision>| decision.map_or(0, strictness);
+            let stands = how(both.as_ref().map(|ruling| &ruling.decision));
+            prop_assert!(stands >= how(one.as_ref()) && stands >= how(other.as_ref()));
+            prop_assert_eq!(stands, how(turned.as_ref().map(|ruling| &ruling.decision)));
+            // Nothing is changed beyond what one of them wants, and no change is lost while it runs.
+            if let (Some(Decision::Modify { set, .. }), Some(Ruling { decision: Decision::Modify { set: all, .. }, .. })) = (&one, &both) {
+                prop_assert!(set.iter().all(|(path, value)| all.get(path) == Some(value)));
+            }
+            prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
+        }
     }
 
     #[test]

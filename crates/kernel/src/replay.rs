@@ -1,6 +1,7 @@
 //! Replays a turn's journal: answers an effect from its record or reports where history and code part.
 //!
 //! Pure: reading and writing records is the runtime's business (`runtime::journaled`).
+use crate::spending::Spending;
 use outlast_vocab::effect::{
     BatchCall, BatchOutcome, Command, Effect, Outcome, Place, StepOutcome, ToolBatch, ToolCall, ToolOutcome,
 };
@@ -8,7 +9,7 @@ use outlast_vocab::hook::{HookPoint, Patch};
 use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Seq, Started, Undoable,
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Ruled, Seq, Started, Undoable,
 };
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::wait::{Resolution, Wait};
@@ -30,6 +31,8 @@ pub struct History {
     undoable: Vec<Undoable>,
     hooked: Vec<Hooked>,
     payments: BTreeMap<ReplayKey, Payment>,
+    ruled: BTreeMap<ReplayKey, Ruled>,
+    spending: Spending,
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
@@ -68,6 +71,7 @@ impl History {
             if record.fact.is_node() {
                 history.last_node = Some(record.place());
             }
+            history.spending.take(&record.fact);
             match record.fact {
                 Fact::Accepted(accepted) => history.accepted = Some(accepted),
                 Fact::Started(started) => history.started = Some(started),
@@ -98,6 +102,7 @@ impl History {
                 Fact::Undoable(undoable) => history.can_undo(undoable),
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
                 Fact::Payment(payment) => history.pay(payment),
+                Fact::Ruled(ruled) => history.rule(ruled),
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
@@ -122,6 +127,21 @@ impl History {
     /// Adds how far a payment has come.
     pub fn pay(&mut self, payment: Payment) {
         self.payments.insert(payment.key.clone(), payment);
+    }
+
+    /// Adds what a policy decided. What it decided first of the same stands.
+    pub fn rule(&mut self, ruled: Ruled) {
+        self.ruled.entry(ruled.key.clone()).or_insert(ruled);
+    }
+
+    /// What a policy decided of what is at this place, if that is recorded: it is not asked again then.
+    pub fn ruled(&self, key: &ReplayKey) -> Option<&Ruled> {
+        self.ruled.get(key)
+    }
+
+    /// What the turn has cost so far.
+    pub fn spending(&self) -> Spending {
+        self.spending
     }
 
     /// All payments, as far as they have come.
@@ -155,7 +175,7 @@ impl History {
 
     /// How often the turn held still before it tried the model call at this place again.
     pub fn backoffs(&self, model_call: &ReplayKey) -> u32 {
-        let is_one = |wait: &&ReplayKey| !wait.is_in_line() && !wait.is_budget();
+        let is_one = |wait: &&ReplayKey| wait.is_backoff();
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call)).filter(is_one);
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }

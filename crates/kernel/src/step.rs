@@ -154,6 +154,11 @@ impl CallModel {
         }
     }
 
+    /// Which model call of the turn it is, counted from 0.
+    pub fn number(&self) -> u32 {
+        self.machine.model_calls - 1
+    }
+
     /// The messages of this turn so far, in the order the model reads them.
     pub fn messages(&self) -> &[Message] {
         &self.machine.messages
@@ -331,6 +336,11 @@ impl AtCheckpoint {
         self.machine.root.model(self.machine.model_calls)
     }
 
+    /// The model call that gave the last reply.
+    pub fn answered_by(&self) -> ReplayKey {
+        self.machine.root.model(self.machine.model_calls - 1)
+    }
+
     /// The answer that would complete the turn; none if the turn goes on anyway.
     pub fn answer(&self) -> Option<Cow<'_, str>> {
         (self.boundary == Boundary::BeforeCompletion).then(|| self.machine.answer())
@@ -346,6 +356,16 @@ impl AtCheckpoint {
     /// Ends the turn instead of completing it.
     pub fn fail(self, failure: Failure) -> Step {
         Step::Done(End::Failed { failure }.into())
+    }
+
+    /// Holds still before the turn is completed.
+    pub fn wait(self, wait: Wait) -> Step {
+        Step::Wait(Waiting { waits: vec![wait] })
+    }
+
+    /// Ends the turn because somebody wants it to stop.
+    pub fn cancel(self, reason: String) -> Step {
+        Step::Done(End::Cancelled { reason }.into())
     }
 
     /// Goes on with what joined.
@@ -370,6 +390,9 @@ impl AtCheckpoint {
 fn sends_back(boundary: Boundary, joined: &Joined) -> Option<Failure> {
     if let Some(correction) = &joined.correction {
         return Some(Failure::new(Kind::OutputInvalid, correction.clone()));
+    }
+    if let Some(failure) = &joined.refused {
+        return Some(failure.clone());
     }
     let told = joined.told.last().filter(|_| boundary == Boundary::BeforeCompletion)?;
     let detail = format!("`{}` sends every answer back; it said last: {}", told.by, told.text);

@@ -9,6 +9,7 @@ use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
+use outlast_vocab::policy::Deed;
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Undo};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
@@ -18,6 +19,7 @@ use rmcp::model::{
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -53,6 +55,37 @@ pub enum Way {
     Http(Http),
     /// Over streams within this program.
     Streams(Streams),
+}
+
+impl Way {
+    /// What a call over it means to a policy.
+    fn deeds(&self) -> Vec<Deed> {
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let secret = |name: &String| Deed::Secret { name: name.clone() };
+        match self {
+            Self::Process(Process { program, args, passed_on, launcher, .. }) => {
+                let (program, args) = (text(program), args.iter().map(text).collect());
+                let starts = Deed::Process { program, args, sandboxed: launcher.is_some() };
+                std::iter::once(starts).chain(passed_on.iter().map(secret)).collect()
+            }
+            Self::Http(Http { url, bearer, .. }) => {
+                request(url).into_iter().chain(bearer.iter().map(secret)).collect()
+            }
+            Self::Streams(_) => Vec::new(),
+        }
+    }
+}
+
+/// A request to a server as a policy sees it. A URL that is none reaches nothing.
+fn request(url: &str) -> Option<Deed> {
+    let url: reqwest::Url = url.parse().ok()?;
+    Some(Deed::Egress {
+        scheme: url.scheme().to_owned(),
+        host: url.host_str().unwrap_or_default().to_owned(),
+        port: url.port_or_known_default().unwrap_or_default(),
+        method: "POST".to_owned(),
+        path: url.path().to_owned(),
+    })
 }
 
 impl fmt::Display for Way {
@@ -297,6 +330,7 @@ impl Served {
         call: &Call,
         scope: &dyn CallScope,
     ) -> Result<Arc<Flight>, Error> {
+        self.permitted(scope).await?;
         let link = self.link().await?;
         link.check(tool)?;
         let Value::Object(arguments) = prepared.arguments.clone() else {
@@ -337,6 +371,7 @@ impl Served {
 
     /// Reads a resource, or lists what there is to read.
     async fn read(&self, arguments: &Value, scope: &dyn CallScope) -> Result<Value, Error> {
+        self.permitted(scope).await?;
         let link = self.link().await?;
         link.check(READ)?;
         match arguments.get("uri").and_then(Value::as_str) {
@@ -346,6 +381,15 @@ impl Served {
             }
             None => link.bounded_by_caller(link.directory()).await.map(Value::from),
         }
+    }
+
+    /// Asks the policy about what a call needs: the server's program or a request to it, and what proves who we are. A server that
+    /// runs for one agent is not open to another.
+    async fn permitted(&self, scope: &dyn CallScope) -> Result<(), Error> {
+        for deed in self.server.way.deeds() {
+            scope.permit(deed).await?;
+        }
+        Ok(())
     }
 
     /// The connection, made anew if the server is gone.

@@ -10,6 +10,7 @@ use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
 use outlast_ports::payment::{PaymentAuthority, PaymentDesk};
 use outlast_ports::plugin::{Installed, Plugin};
+use outlast_ports::policy::PolicyEngine;
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
@@ -58,6 +59,7 @@ pub struct Builder {
     plugins: Vec<Install>,
     capabilities: Vec<String>,
     payments: Option<Arc<dyn PaymentAuthority>>,
+    policy_engine: Option<Arc<dyn PolicyEngine>>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -189,6 +191,7 @@ impl Builder {
             plugins: Vec::new(),
             capabilities: Vec::new(),
             payments: None,
+            policy_engine: None,
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -299,6 +302,13 @@ impl Builder {
     pub fn payments(mut self, authority: impl PaymentAuthority + 'static) -> Self {
         self.payments = Some(Arc::new(authority));
         self.services = self.services.grant(PaymentDesk);
+        self
+    }
+
+    /// Decides beside the rules of every agent, at every point; the stricter of both stands. Whatever it fails at is forbidden.
+    #[must_use]
+    pub fn policy_engine(mut self, engine: impl PolicyEngine + 'static) -> Self {
+        self.policy_engine = Some(Arc::new(engine));
         self
     }
 
@@ -505,6 +515,7 @@ impl Builder {
             models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
         }
         let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
+        let policy_engine = self.policy_engine.take();
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
         let (Agent { package, tools, hooks }, mut plugins) = self.into_agent()?;
         let mut agents = Vec::new();
@@ -522,6 +533,7 @@ impl Builder {
             hooks,
             plugins,
             payments,
+            policy_engine,
             package,
             agents,
             clock,

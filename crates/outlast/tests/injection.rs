@@ -255,11 +255,9 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
 #[tokio::test]
 async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
     let rule = |id: &str, untrusted, then| Rule {
-        id: id.parse().unwrap(),
         tool: "pay".to_owned(),
-        tests: Vec::new(),
         untrusted,
-        then,
+        ..Rule::new(id.parse().unwrap(), then)
     };
     for (rules, runs) in [
         (vec![rule("any", None, Decision::Allow)], false),

@@ -21,6 +21,7 @@ pub mod orgs;
 pub mod outbox;
 pub mod payment;
 pub mod plugin;
+pub mod policy;
 pub mod rows;
 pub mod scoped;
 pub mod service;

@@ -11,6 +11,7 @@ use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
 use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
+use outlast_vocab::policy::Deed;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
@@ -58,6 +59,9 @@ pub trait CallScope: Send + Sync {
 
     /// Some bytes of an attachment; what lies behind its end is left away.
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+
+    /// Whether the policy lets the call do this.
+    fn permit(&self, deed: Deed) -> Answer<'_, ()>;
 
     /// What the agent of the turn lets be reached.
     fn network(&self) -> Result<Reach, Error>;
@@ -214,7 +218,7 @@ per_call! {
     Models;
     /// The agent's other tools.
     Tools;
-    /// The agent that answers the turn: what it lets be reached, its documents.
+    /// The agent that answers the turn: what its policy permits, what it lets be reached, its documents.
     Agent;
     /// Whether the turn was cancelled.
     Cancellation;
@@ -338,6 +342,12 @@ impl Agent {
     /// What it lets be reached. A tool that goes out holds itself to this.
     pub fn network(&self) -> Result<Reach, Error> {
         self.0.network()
+    }
+
+    /// Asks its policy whether the call may do this. An error is for the model to be told; a tool that goes on in spite of it is no
+    /// tool of ours.
+    pub async fn permit(&self, deed: Deed) -> Result<(), Error> {
+        self.0.permit(deed).await
     }
 
     /// One of its documents.
@@ -476,6 +486,10 @@ impl CallScope for Nowhere {
     }
 
     fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> Answer<'_, Vec<u8>> {
+        nothing()
+    }
+
+    fn permit(&self, _: Deed) -> Answer<'_, ()> {
         nothing()
     }
 

@@ -119,7 +119,11 @@ pub fn id_of(turn: TurnId, wait: &Wait) -> ApprovalId {
 
 /// The call that this wait holds up, if the record claims it.
 fn call_of(record: Record, wait: &Wait) -> Option<(Millis, PreparedCall)> {
-    let Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) = record.fact else { return None };
+    let (key, batch) = match record.fact {
+        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => (key, batch),
+        Fact::Ruled(ruled) if wait.key.admits(&ruled.key) => return Some((record.at, ruled.into_call()?)),
+        _ => return None,
+    };
     batch.calls.into_iter().enumerate().find_map(|(index, call)| match call {
         BatchCall::Run(call) if wait.key.admits(&key.child(index, call.model_id.as_str())) => {
             Some((record.at, call))

@@ -49,6 +49,12 @@ pub(crate) async fn perform(
     loop {
         turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
+        // What a rule ended does not go on, whatever the tool makes of it.
+        if let Some(failure) = scope.interrupted() {
+            scope.free_money("a rule ended the turn").await;
+            let result = ToolResult::Err(failure);
+            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+        }
         let error = match ran {
             Ok(Ran::Done(value)) => {
                 scope.free_money("the call ended without settling it").await;

@@ -7,7 +7,7 @@ use outlast_vocab::effect::{BatchCall, RefusedCall};
 use outlast_vocab::label::Labels;
 use outlast_vocab::limits::{self, Limits};
 use outlast_vocab::message::{Arguments, ToolName, ToolUse};
-use outlast_vocab::policy::{Decision, Ruling};
+use outlast_vocab::policy::{Circumstances, Decision, Facts, Point, Ruling};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
@@ -64,6 +64,8 @@ pub(crate) struct AskedFor<'a> {
     pub(crate) ask: &'a ToolUse,
     /// The untrusted sources that may have asked for it.
     pub(crate) labels: &'a Labels,
+    /// What is true of the turn.
+    pub(crate) around: &'a Circumstances,
 }
 
 impl Catalogue {
@@ -113,8 +115,8 @@ impl Catalogue {
         outfit: &Outfit,
         limits: &Limits,
     ) -> BatchCall {
-        let AskedFor { caller, key, ask, labels } = asked;
-        match self.check(held, (ask, labels), outfit, limits).await {
+        let AskedFor { caller, key, ask, labels, .. } = asked;
+        match self.check(held, asked, outfit, limits).await {
             Ok(Checked { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
@@ -143,10 +145,11 @@ impl Catalogue {
     async fn check(
         &self,
         held: &Held,
-        (ask, labels): (&ToolUse, &Labels),
+        asked: AskedFor<'_>,
         outfit: &Outfit,
         limits: &Limits,
     ) -> Result<Checked, Error> {
+        let AskedFor { ask, labels, around, .. } = asked;
         let visible = outfit.contracts.as_slice();
         let Some(contract) = visible.iter().find(|contract| contract.name == ask.tool) else {
             return Err(unknown(&ask.tool, visible));
@@ -158,9 +161,10 @@ impl Catalogue {
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
         let whole = held.project(arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
-        let ruling = outfit.judge(&ask.tool, &whole, labels)?;
+        let facts = Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, around };
+        let ruling = outfit.judge(&facts).await?;
         let arguments = match ruling.as_ref().map(|ruling| &ruling.decision) {
-            Some(Decision::Modify { set }) => changed(arguments, set),
+            Some(Decision::Modify { set, .. }) => changed(arguments, set),
             _ => arguments.clone(),
         };
         let whole = held.project(&arguments, &contract.input).await?;

@@ -6,6 +6,7 @@ use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
+use crate::ruling::{self, Word};
 use crate::{model, output, tools, undo};
 use outlast_kernel::label::of_messages;
 use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
@@ -14,7 +15,7 @@ use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::record::End;
-use outlast_vocab::{At, Error, Failure};
+use outlast_vocab::{At, Error, Failure, Kind, OrgId};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub struct Turn<'a> {
     pub index: u32,
     /// The number of the lease it is driven under, which grows with every claim; 1 where nobody claims.
     pub lease: u64,
+    /// Whose session it is; nobody knows where nothing is kept.
+    pub org: Option<OrgId>,
     /// The untrusted sources of what was said before it; nothing where no labels are kept.
     pub labels: &'a Labels,
     /// The wish that it stops.
@@ -93,6 +96,11 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
     {
         return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
     }
+    match ruling::at_turn(turn, &input, host).await? {
+        Word::Go => {}
+        Word::No(error) => return host.finish(End::Failed { failure: Failure::from(&error) }.into()).await,
+        Word::Wait(wait) => return host.park(vec![wait]).await,
+    }
     let TurnInput { parts, output } = input;
     let mut step = step::begin(plan(turn, output), parts);
     loop {
@@ -121,6 +129,21 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
     };
     let mut ours = Joined { correction, ..Joined::default() };
     // An answer that goes back anyway is not looked at.
+    if !was_passed && ours.is_empty() && at.answer().is_some() {
+        match ruling::at_output(turn, &at, host)? {
+            Word::Go => {}
+            Word::No(error) if error.kind() == Kind::PolicyInterrupted => {
+                return Ok(at.fail(Failure::from(&error)));
+            }
+            Word::No(error) => ours.refused = Some(Failure::from(&error)),
+            Word::Wait(wait) => {
+                return Ok(match turn.cancel.reason() {
+                    Some(reason) => at.cancel(reason),
+                    None => at.wait(wait),
+                });
+            }
+        }
+    }
     if !was_passed && ours.is_empty() {
         match at_checkpoint(turn, &at, host).await {
             Ok(told) => ours.told = told,

@@ -7,6 +7,7 @@ mod shape;
 
 pub(crate) use shape::{
     Shaped, after_model, after_tool, at_checkpoint, before_model, before_tool, completed_as_recorded,
+    reworded,
 };
 
 use crate::catalogue::Caller;

@@ -3,12 +3,13 @@
 //! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
+use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::{Hold, Short};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
-use outlast_vocab::record::{Compacted, End, Fact, Seq};
+use outlast_vocab::record::{Compacted, End, Fact, Ruled, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
@@ -87,6 +88,12 @@ pub trait Host: Asker {
             self.note(fact);
         }
     }
+
+    /// What a policy decided of what is at this place, before this drive or in it.
+    fn ruled(&self, key: &ReplayKey) -> Option<&Ruled>;
+
+    /// What the turn has cost so far.
+    fn spending(&self) -> Spending;
 
     /// Remembers values for the next write.
     fn note_values(&mut self, values: Vec<ValueWrite>);

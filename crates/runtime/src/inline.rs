@@ -2,13 +2,14 @@
 use crate::host::{Asker, Driven, Host, Reserved, Tier};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
+use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::Hold;
 use outlast_ports::store::{Said, Store, Upload, ValueWrite};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
 use outlast_vocab::message::Message;
-use outlast_vocab::record::{Compacted, Fact, Seq};
+use outlast_vocab::record::{Compacted, Fact, Ruled, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Kind, ReplayKey, TurnId};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use std::sync::Arc;
 pub struct Inline {
     history: Arc<History>,
     conversation: Conversation,
+    spending: Spending,
+    ruled: Vec<Ruled>,
 }
 
 impl Inline {
@@ -25,7 +28,7 @@ impl Inline {
     pub fn after(earlier: Vec<Message>) -> Self {
         let mut conversation = Conversation::default();
         conversation.push(TurnId::from_u128(0), earlier);
-        Self { history: Arc::default(), conversation }
+        Self { conversation, ..Self::default() }
     }
 }
 
@@ -67,7 +70,20 @@ impl Host for Inline {
         None
     }
 
-    fn note(&mut self, _: Fact) {}
+    fn note(&mut self, fact: Fact) {
+        self.spending.take(&fact);
+        if let Fact::Ruled(ruled) = fact {
+            self.ruled.push(ruled);
+        }
+    }
+
+    fn ruled(&self, key: &ReplayKey) -> Option<&Ruled> {
+        self.ruled.iter().find(|ruled| ruled.key == *key)
+    }
+
+    fn spending(&self) -> Spending {
+        self.spending
+    }
 
     fn note_values(&mut self, _: Vec<ValueWrite>) {}
 

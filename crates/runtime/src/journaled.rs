@@ -8,6 +8,7 @@ use crate::recall::{self, Recalled};
 use crate::recent::{Recent, Standing};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{History, Interrupted, interrupted};
+use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::{Held, Hold, Metering};
 use outlast_ports::filed::Filed;
@@ -18,7 +19,7 @@ use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{
-    Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Seq, Shorter, Started,
+    Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Ruled, Seq, Shorter, Started,
 };
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
@@ -38,6 +39,9 @@ pub struct Journaled {
     begin: Option<Begin>,
     parent: Option<NodeRef>,
     noted: Vec<Fact>,
+    /// What a policy decided in this drive.
+    ruled: Vec<Ruled>,
+    spending: Spending,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
     /// What becomes of the text that was kept of a reply.
@@ -110,6 +114,7 @@ impl Journaled {
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let place = history.last_node();
+        let spending = history.spending();
         let history = Arc::new(history);
         Self {
             world,
@@ -122,6 +127,8 @@ impl Journaled {
             begin: None,
             parent,
             noted: Vec::new(),
+            ruled: Vec::new(),
+            spending,
             values: Vec::new(),
             files: Vec::new(),
             partial: Partial::AsItIs,
@@ -346,7 +353,20 @@ impl Host for Journaled {
         {
             (self.partial, self.keeps_text) = (Partial::Forget, false);
         }
+        self.spending.take(&fact);
+        if let Fact::Ruled(ruled) = &fact {
+            self.ruled.push(ruled.clone());
+        }
         self.noted.push(fact);
+    }
+
+    fn ruled(&self, key: &ReplayKey) -> Option<&Ruled> {
+        let now = || self.ruled.iter().find(|ruled| ruled.key == *key);
+        self.history.ruled(key).or_else(now)
+    }
+
+    fn spending(&self) -> Spending {
+        self.spending
     }
 
     fn note_values(&mut self, values: Vec<ValueWrite>) {

@@ -6,6 +6,7 @@ use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
 use crate::meter::{most_of, named};
 use crate::room::Room;
+use crate::ruling::{Word, as_ruled, at_model, of_reply};
 use outlast_kernel::step::{CallModel, Step};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
@@ -25,7 +26,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
     if let Some(at) = history.asked_at(ask.key())
         && let Some(outcome) = history
-            .answer(ask.key(), &hooks.as_recorded(ask.effect(Some(at))))
+            .answer(ask.key(), &as_ruled(hooks.as_recorded(ask.effect(Some(at))), ask.key(), host))
             .map_err(|e| e.at(turn.at()))?
     {
         turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
@@ -42,13 +43,18 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         Ok(found) => found,
         Err(error) => return Ok(ask.resume(failed(&error, false))),
     };
-    let shaped = match before_model(turn, &ask, host).await {
+    let mut shaped = match before_model(turn, &ask, host).await {
         Ok(shaped) => shaped,
         Err(error) => {
             hooks.on_error(&Failure::from(&error)).await;
             return Ok(ask.resume(failed(&error, false)));
         }
     };
+    match at_model(turn, &ask, &mut shaped, host).await? {
+        Word::Go => {}
+        Word::No(error) => return Ok(ask.resume(failed(&error, false))),
+        Word::Wait(wait) => return Ok(ask.wait(wait)),
+    }
     let window = info.window_bytes.min(turn.world.limits.view_bytes);
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
     let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
@@ -81,6 +87,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         Asked::Short(short) => return Ok(ask.out_of(named(&short))),
     };
     let outcome = after_model(turn, ask.key(), outcome, host).await;
+    let outcome = of_reply(turn, &ask, outcome, host).await?;
     let (key, command) = (ask.key().clone(), effect.into());
     host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
     Ok(ask.resume(outcome))

@@ -2,31 +2,26 @@
 use crate::attachments::Attachments;
 use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
+use crate::gate::Gate;
 use crate::governor::Governor;
 use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::meter::told_of;
 use crate::plugins::Plugins;
-use outlast_kernel::label::{guard, is_sink};
-use outlast_kernel::policy::judge;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_ports::payment::PaymentAuthority;
+use outlast_ports::policy::PolicyEngine;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
-use outlast_vocab::label::Labels;
-use outlast_vocab::message::{ModelName, RuleId, ToolName};
+use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::policy::{Decision, Rule, Ruling, approved_form};
+use outlast_vocab::policy::approved_form;
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, canon};
-use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What decides where no rule does: the name under which it stands in records.
-const GUARD: &str = "guard";
 
 /// The outside world as this process reaches it. Built once at start-up.
 pub struct World {
@@ -56,6 +51,8 @@ pub struct World {
     pub plugins: Plugins,
     /// Who pays, where somebody does.
     pub payments: Option<Arc<dyn PaymentAuthority>>,
+    /// Who decides beside the rules of agents, where somebody does.
+    pub policy_engine: Option<Arc<dyn PolicyEngine>>,
 }
 
 impl World {
@@ -85,6 +82,7 @@ impl World {
             budgets_set,
             plugins: Plugins::default(),
             payments: None,
+            policy_engine: None,
         }
     }
 
@@ -139,6 +137,8 @@ pub struct Outfit {
     pub tools: Hash,
     /// The version of its policy.
     pub policy: Hash,
+    /// Who decides, besides its rules.
+    pub(crate) gate: Gate,
     /// What its turns may use.
     pub budgets: Arc<Budgets>,
     /// What is stored: what a turn is pinned to, and its sidecars.
@@ -166,10 +166,10 @@ impl Outfit {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        check_rules(&package)?;
         own.hooks.check(&package, &world.limits)?;
+        let gate = Gate::new(&package, world)?;
         let contracts = contracts(&package, &own.tools)?;
-        Ok(Self::of(package, contracts, own))
+        Ok(Self::of(package, contracts, own, gate))
     }
 
     /// Resolves what a turn was pinned to (R10.2). The model goes on being told what it was told, and calls go on being
@@ -187,7 +187,7 @@ impl Outfit {
             }
         }
         let own = here.own();
-        Ok(Self::of(here.package, contracts, own))
+        Ok(Self::of(here.package, contracts, own, here.gate))
     }
 
     /// What its agent brings.
@@ -195,71 +195,31 @@ impl Outfit {
         Own { tools: self.catalogue.clone(), hooks: self.hooks.clone() }
     }
 
-    fn of(package: Package, contracts: Vec<Contract>, own: Own) -> Self {
+    fn of(package: Package, contracts: Vec<Contract>, own: Own, gate: Gate) -> Self {
         let tools = canon::fingerprint(&contracts);
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
         let blobs = pinned.to_blobs();
-        let (fingerprint, policy) = (Hash::of(&blobs[0]), package.policy.version());
+        let (fingerprint, policy) = (Hash::of(&blobs[0]), gate.version(&package.policy));
         let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
         let Own { tools: catalogue, hooks } = own;
-        Self { package, fingerprint, catalogue, hooks, contracts, tools, policy, budgets, blobs, stored }
-    }
-
-    /// What the policy decides of a call: nothing where no rule fits, an error where a rule forbids it. The only way to a call
-    /// leads through here (R11.1).
-    pub(crate) fn judge(
-        &self,
-        tool: &ToolName,
-        arguments: &Value,
-        labels: &Labels,
-    ) -> Result<Option<Ruling>, Error> {
-        let rule = judge(&self.package.policy, tool, arguments, labels);
-        if let Some(decision) = self.guarded(tool, arguments, labels, rule) {
-            return match decision {
-                Decision::Deny { reason } => {
-                    Err(Error::new(Kind::PolicyDenied, format!("{reason}; it comes from {labels}")))
-                }
-                decision => {
-                    let rule = RuleId::try_from(GUARD.to_owned())?;
-                    Ok(Some(Ruling { rule, policy: self.policy, decision }))
-                }
-            };
-        }
-        let Some(Rule { id, then, .. }) = rule else { return Ok(None) };
-        match then {
-            Decision::Deny { reason } => {
-                Err(Error::new(Kind::PolicyDenied, format!("the rule `{id}` forbids it: {reason}")))
-            }
-            Decision::Interrupt { reason } => {
-                Err(Error::new(Kind::PolicyInterrupted, format!("the rule `{id}` ends the turn: {reason}")))
-            }
-            Decision::Allow | Decision::Ask(_) | Decision::Modify { .. } | Decision::Defer { .. } => {
-                Ok(Some(Ruling { rule: id.clone(), policy: self.policy, decision: then.clone() }))
-            }
+        Self {
+            package,
+            fingerprint,
+            catalogue,
+            hooks,
+            contracts,
+            tools,
+            policy,
+            gate,
+            budgets,
+            blobs,
+            stored,
         }
     }
 
     /// Whether what a tool gives may be trusted.
     pub(crate) fn trusts(&self, tool: &ToolName) -> bool {
         self.contracts.iter().any(|contract| contract.name == *tool && contract.trusted)
-    }
-
-    /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
-    /// them.
-    fn guarded(
-        &self,
-        tool: &ToolName,
-        arguments: &Value,
-        labels: &Labels,
-        rule: Option<&Rule>,
-    ) -> Option<Decision> {
-        if labels.is_empty() || rule.is_some_and(|rule| rule.untrusted == Some(true)) {
-            return None;
-        }
-        let contract = self.contracts.iter().find(|contract| contract.name == *tool);
-        // A tool that nobody knows may do anything.
-        let sink = contract.is_none_or(|contract| is_sink(contract, arguments));
-        sink.then(|| guard(self.package.guard, rule.map(|rule| &rule.then))).flatten()
     }
 
     /// The form in which somebody approves a call: what runs later must have it too.
@@ -289,18 +249,6 @@ impl Outfit {
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
-}
-
-/// Refuses rules whose name stands for something else in records.
-fn check_rules(package: &Package) -> Result<(), Error> {
-    if package.policy.rules.iter().any(|rule| rule.id.as_str() == GUARD) {
-        let detail = format!(
-            "a rule of the agent `{}` is called `{GUARD}`, which is what decides of untrusted text; give it another name",
-            package.agent
-        );
-        return Err(Error::new(Kind::ConfigInvalid, detail));
-    }
-    Ok(())
 }
 
 /// The contracts of a package's tools, in its order. A tool that is not here, or that is taken back by one that its agent does

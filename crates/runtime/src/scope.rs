@@ -8,6 +8,7 @@ mod direct;
 mod hooked;
 mod nested;
 mod paying;
+mod permit;
 
 use crate::cancel::Cancel;
 use crate::host::Tier;
@@ -16,6 +17,7 @@ use crate::meter::short_of;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
 use outlast_kernel::replay::History;
+use outlast_kernel::spending::Spending;
 use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::contents::cut;
 use outlast_ports::filed::Lies;
@@ -32,10 +34,11 @@ use outlast_vocab::limits;
 use outlast_vocab::message::{ModelName, PluginName, ToolName, shown};
 use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
+use outlast_vocab::policy::Deed;
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Reclaimed, Undoable};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
+use outlast_vocab::{Class, Error, Failure, Kind, OrgId, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -79,6 +82,12 @@ pub(crate) struct Scope {
     pub(crate) trusted: bool,
     /// The untrusted sources that may have asked for the call.
     pub(crate) labels: Labels,
+    /// The tool.
+    pub(crate) tool: Option<ToolName>,
+    /// Whose session it is.
+    pub(crate) org: Option<OrgId>,
+    /// What the turn had cost when the call began.
+    pub(crate) spending: Spending,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
     pub(crate) to_driver: mpsc::Sender<FromCall>,
@@ -109,6 +118,10 @@ pub(crate) struct Used {
     /// The tools that are not trusted, of those it ran.
     read: Labels,
     holds_still: bool,
+    /// Things of the call that a policy had a say in.
+    deeds: u32,
+    /// Why a rule ends the turn because of what the call wanted to do.
+    interrupted: Option<Failure>,
     /// What was answered in this drive; it stays answered when the call is tried again.
     answered: History,
 }
@@ -434,6 +447,10 @@ impl CallScope for Scope {
             let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
             self.world.attachments(store).read(self.session, id, range).await
         })
+    }
+
+    fn permit(&self, deed: Deed) -> Answer<'_, ()> {
+        Box::pin(self.may_do(deed))
     }
 
     fn network(&self) -> Result<Reach, Error> {

@@ -110,6 +110,9 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
         return Ok(batch.wait(waits));
     }
     host.settle(batch.key(), Some(used_of(turn, &slots, most)));
+    if let Some(failure) = interrupts(&slots) {
+        return Ok(batch.fail(failure));
+    }
     let results = slots.iter().filter_map(|slot| match &slot.state {
         State::Settled(result) => Some(result),
         State::Run(..) | State::Pending(_) => None,
@@ -185,6 +188,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
         return take_over(turn, batch.key(), recorded, host).await;
     }
     let labels = turn.labels_after(batch.read());
+    let around = turn.outfit.circumstances(turn.org, host.spending());
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
@@ -196,7 +200,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
                 match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
                     Ok(ask) => {
                         let (caller, labels) = (turn.caller, &labels);
-                        let asked = AskedFor { caller, key: &key, ask: &ask, labels };
+                        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around: &around };
                         tools.prepare(asked, held, turn.outfit, limits).await
                     }
                     Err(error) => refused_call(ask, Failure::from(&error)),
@@ -606,6 +610,9 @@ fn start<'a, H: Host>(
         class: slot.class,
         trusted: call.and_then(|call| contract(turn, call)).is_some_and(|contract| contract.trusted),
         labels: call.map(|call| call.labels.clone()).unwrap_or_default(),
+        tool: call.map(|call| call.tool.clone()),
+        org: turn.org,
+        spending: host.spending(),
         child: index,
         key: slot.key.clone(),
         to_driver: to_driver.clone(),

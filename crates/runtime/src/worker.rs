@@ -23,6 +23,7 @@ use outlast_ports::hook::HookAt;
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs::{self, Org};
 use outlast_ports::payment::PaymentAuthority;
+use outlast_ports::policy::PolicyEngine;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
     Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
@@ -74,6 +75,8 @@ pub struct Config {
     pub plugins: Plugins,
     /// Who pays, where somebody does.
     pub payments: Option<Arc<dyn PaymentAuthority>>,
+    /// Who decides beside the rules of agents, where somebody does.
+    pub policy_engine: Option<Arc<dyn PolicyEngine>>,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
     /// The agent that answers when an input names none.
@@ -182,13 +185,19 @@ impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
-        let Config { payments, clock, entropy, tasks, limits, worker, .. } = config;
+        let Config { payments, policy_engine, clock, entropy, tasks, limits, worker, .. } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world =
-            Arc::new(World { contents, hooks: Arc::new(Hooks::new(hooks)?), plugins, payments, ..world });
+        let world = Arc::new(World {
+            contents,
+            hooks: Arc::new(Hooks::new(hooks)?),
+            plugins,
+            payments,
+            policy_engine,
+            ..world
+        });
         let outfits = Outfits::new(package, agents, &world)?;
         world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));

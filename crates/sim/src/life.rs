@@ -112,6 +112,7 @@ impl Life {
             hooks: Vec::new(),
             plugins: outlast_runtime::plugins::Plugins::default(),
             payments: None,
+            policy_engine: None,
             sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {

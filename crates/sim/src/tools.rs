@@ -192,7 +192,7 @@ tools! {
 /// The rule that somebody is asked before the guarded tool runs.
 pub(crate) fn guard() -> Result<Rule, Error> {
     let then = Decision::Ask(outlast_vocab::policy::Ask::default());
-    Ok(Rule { id: "asks".parse()?, tool: "guarded".to_owned(), tests: Vec::new(), untrusted: None, then })
+    Ok(Rule { tool: "guarded".to_owned(), ..Rule::new("asks".parse()?, then) })
 }
 
 /// An at-most-once tool that can tell whether a call happened.

@@ -83,10 +83,13 @@ impl ToolProvider for Commands {
         &'a self,
         prepared: &'a PreparedCall,
         call: Call,
-        _: Arc<dyn CallScope>,
+        scope: Arc<dyn CallScope>,
     ) -> Answer<'a, Ran> {
         Box::pin(async move {
             let program = self.find(&prepared.tool)?;
+            for deed in program.deeds() {
+                scope.permit(deed).await?;
+            }
             let variables = [
                 (KEY, call.id.to_string()),
                 (ATTEMPT, call.attempt.to_string()),

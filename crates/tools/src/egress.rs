@@ -19,8 +19,9 @@ pub use rules::{HostRule, Network, Rules, URL_BYTES};
 
 use body::{Body, Taken};
 use lookup::Checked;
+use outlast_ports::service::Agent;
 use outlast_vocab::message::shown;
-use outlast_vocab::overlay::Reach;
+use outlast_vocab::policy::Deed;
 use outlast_vocab::{Error, Kind, limits};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
@@ -67,6 +68,8 @@ pub struct Egress {
     client: Client,
     rules: Arc<Rules>,
     caps: Caps,
+    /// Whose policy is asked about every request.
+    agent: Option<Agent>,
 }
 
 /// What came back.
@@ -122,13 +125,14 @@ impl Egress {
                 );
                 Error::new(Kind::ConfigInvalid, detail).because(cause)
             })?;
-        Ok(Self { client, rules, caps })
+        Ok(Self { client, rules, caps, agent: None })
     }
 
-    /// The same way out, narrowed to what is within this network too.
-    pub fn within(&self, network: &Reach) -> Result<Self, Error> {
-        let rules = Arc::new(Rules::clone(&self.rules).within(network)?);
-        Ok(Self { rules, ..self.clone() })
+    /// The same way out for the agent of a turn: narrowed to what it lets be reached, and its policy is asked about every request,
+    /// those that follow a redirect too.
+    pub fn for_agent(&self, agent: &Agent) -> Result<Self, Error> {
+        let rules = Arc::new(Rules::clone(&self.rules).within(&agent.network()?)?);
+        Ok(Self { rules, agent: Some(agent.clone()), ..self.clone() })
     }
 
     /// What may be reached.
@@ -153,6 +157,7 @@ impl Egress {
     pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Posted, Error> {
         let url = self.rules.check(url)?;
         let told = without_secrets(&url);
+        self.permitted("POST", &url).await?;
         let posted = async {
             let asked = self.client.post(url.clone()).headers(headers).body(body).send().await;
             let response = asked.map_err(|cause| unreachable(&url, cause))?;
@@ -179,6 +184,7 @@ impl Egress {
         headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static("gzip, deflate"));
         let mut redirects = 0;
         loop {
+            self.permitted("GET", &url).await?;
             let response = self.ask(&url, &headers).await?;
             let Some(location) = location(&response) else { return self.take(url, response).await };
             redirects += 1;
@@ -190,6 +196,13 @@ impl Egress {
                 }
             }
             url = next;
+        }
+    }
+
+    async fn permitted(&self, method: &str, url: &Url) -> Result<(), Error> {
+        match &self.agent {
+            Some(agent) => agent.permit(request(method, url)).await,
+            None => Ok(()),
         }
     }
 
@@ -211,6 +224,17 @@ impl Egress {
         }
         let body = if cut { body.cut() } else { body.finish()? };
         Ok(Fetched { url: url.to_string(), status, content_type, body, cut })
+    }
+}
+
+/// A request as a policy sees it.
+fn request(method: &str, url: &Url) -> Deed {
+    Deed::Egress {
+        scheme: url.scheme().to_owned(),
+        host: url.host_str().unwrap_or_default().to_owned(),
+        port: url.port_or_known_default().unwrap_or_default(),
+        method: method.to_owned(),
+        path: url.path().to_owned(),
     }
 }
 

@@ -44,7 +44,7 @@ impl Tool for Fetch {
         let mut headers = HeaderMap::new();
         let wanted = "text/html, application/json, text/*;q=0.9";
         headers.insert(ACCEPT, HeaderValue::from_static(wanted));
-        let fetched = egress.within(&agent.network()?)?.get(&args.url, headers).await?;
+        let fetched = egress.for_agent(&agent)?.get(&args.url, headers).await?;
         let text = text(&fetched)?;
         let Fetched { url, status, content_type, cut, .. } = fetched;
         done(json!({"url": url, "status": status, "content_type": content_type, "text": text, "cut": cut}))

@@ -12,8 +12,9 @@ pub use crate::sandbox::start;
 use crate::command::{Group, end};
 use crate::files::root::FileRoot;
 use crate::sandbox::{self, Become, REFUSED, Spec};
-use outlast_ports::service::Service;
+use outlast_ports::service::{Agent, Service};
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_vocab::policy::Deed;
 use outlast_vocab::tool::Scheduling;
 use outlast_vocab::{CallId, Error, Kind, limits};
 use schemars::JsonSchema;
@@ -93,6 +94,13 @@ impl Shell {
         Ok(())
     }
 
+    /// What a command means to a policy: a program behind walls, and the variables that it finds.
+    fn deeds(&self, command: &str) -> impl Iterator<Item = Deed> {
+        let args = vec!["-c".to_owned(), command.to_owned()];
+        let starts = Deed::Process { program: "sh".to_owned(), args, sandboxed: true };
+        std::iter::once(starts).chain(self.passed_on.iter().map(|name| Deed::Secret { name: name.clone() }))
+    }
+
     fn command(&self, spec: &Spec<'_>, temporary: &Path) -> Result<Command, Error> {
         let mut command = Command::new(sandbox::us()?);
         command.args(spec.words()).current_dir(&self.root).env_clear().process_group(0);
@@ -125,7 +133,7 @@ pub struct ShellArgs {
 
 impl Tool for ShellRun {
     type Args = ShellArgs;
-    type Needs = Service<Shell>;
+    type Needs = (Service<Shell>, Agent);
 
     fn about(&self) -> About {
         let description = "Runs a command with `sh` in the directory for files. It has no network and sees no other \
@@ -136,10 +144,18 @@ impl Tool for ShellRun {
             .approval()
     }
 
-    async fn run(&self, shell: Service<Shell>, call: Call, args: ShellArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (shell, agent): (Service<Shell>, Agent),
+        call: Call,
+        args: ShellArgs,
+    ) -> Result<Ran, Error> {
         limits::check("command_bytes", args.command.len(), COMMAND_BYTES)?;
         if args.command.contains('\0') {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected a command, got one with a zero byte"));
+        }
+        for deed in shell.deeds(&args.command) {
+            agent.permit(deed).await?;
         }
         let temporary = Temporary::make(call.id)?;
         let spec = Spec {

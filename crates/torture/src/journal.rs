@@ -173,7 +173,8 @@ impl Session {
             | Fact::Repaired { .. }
             | Fact::Undoable(_)
             | Fact::Hooked(_)
-            | Fact::Payment(_) => {
+            | Fact::Payment(_)
+            | Fact::Ruled(_) => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -575,6 +575,9 @@ pub struct Joined {
     /// What is wrong with the answer, where it does not fit the contract; the model is told so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correction: Option<String>,
+    /// Why the policy does not let the answer out; the model is told so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Failure>,
     /// What others tell the model here, like a hook that sends its answer back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<Told>,
@@ -592,15 +595,20 @@ pub struct Told {
 impl Joined {
     /// Whether nothing joined.
     pub fn is_empty(&self) -> bool {
-        self.inputs.is_empty() && self.correction.is_none() && self.told.is_empty()
+        self.inputs.is_empty() && self.correction.is_none() && self.refused.is_none() && self.told.is_empty()
     }
 
     /// What joined, as the model reads it.
     pub fn into_messages(self) -> impl Iterator<Item = Message> {
         let correction = self.correction.into_iter().map(Message::user);
+        let refused = self.refused.into_iter().map(|failure| {
+            Message::user(format!(
+                "The answer was not let out ({failure}). Answer again in a way that may be."
+            ))
+        });
         let told = self.told.into_iter().map(|told| Message::user(told.text));
         let inputs = self.inputs.into_iter().map(|input| Message::User { parts: input.parts });
-        correction.chain(told).chain(inputs)
+        correction.chain(refused).chain(told).chain(inputs)
     }
 }
 

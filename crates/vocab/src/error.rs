@@ -185,6 +185,8 @@ kinds! {
     PolicyDenied = "policy.denied", Reject, 403;
     /// A rule of the agent's policy ends the turn.
     PolicyInterrupted = "policy.interrupted", Reject, 403;
+    /// Whoever decides for the agent's policy could not, so it is forbidden.
+    PolicyFailed = "policy.failed", Reject, 403;
     /// The payment authority will not pay.
     PaymentRefused = "payment.refused", Reject, 402;
     /// The payment authority does not answer.

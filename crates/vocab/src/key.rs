@@ -111,6 +111,18 @@ impl ReplayKey {
         rest.is_some_and(|rest| rest == "deferred" || rest.starts_with("approval:") && !rest.contains('/'))
     }
 
+    /// The answer that a model call gave.
+    #[must_use]
+    pub fn output(&self) -> Self {
+        self.under(format_args!("output"))
+    }
+
+    /// The `number`-th thing of a call that a policy has a say in.
+    #[must_use]
+    pub fn deed(&self, number: u32) -> Self {
+        self.under(format_args!("deed:{number}"))
+    }
+
     /// A payment of a call.
     #[must_use]
     pub fn payment(&self, name: &str) -> Self {
@@ -127,6 +139,11 @@ impl ReplayKey {
     #[must_use]
     pub fn backoff(&self, attempt: u32) -> Self {
         self.under(format_args!("backoff:{attempt}"))
+    }
+
+    /// Whether this is a wait before a model call is tried again.
+    pub fn is_backoff(&self) -> bool {
+        self.last().starts_with("backoff:")
     }
 
     /// The `number`-th wait of a model call for its turn at the provider.

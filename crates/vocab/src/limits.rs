@@ -70,6 +70,8 @@ pub struct Limits {
     pub tool_deadline: Duration,
     /// How long a hook may take when its agent says nothing.
     pub hook_deadline: Duration,
+    /// How long a policy engine may take to decide.
+    pub policy_deadline: Duration,
     /// Hooks of one agent.
     pub hooks_per_agent: usize,
     /// Bytes of what one hook changes.
@@ -161,6 +163,7 @@ impl Default for Limits {
             parallel_tools: 8,
             tool_deadline: Duration::from_mins(2),
             hook_deadline: Duration::from_secs(10),
+            policy_deadline: Duration::from_secs(2),
             hooks_per_agent: 32,
             hook_patch_bytes: 1 << 20,
             payment_deadline: Duration::from_secs(30),

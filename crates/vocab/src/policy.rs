@@ -1,7 +1,20 @@
 //! Policy as data: rules, what they decide, and what a record keeps of a decision (R11.1, R11.2).
+//!
+//! Where a policy is asked: [`Point`]. What it is asked about: [`Facts`]. When a rule is for: [`Times`].
+mod facts;
+mod point;
+mod times;
+
+pub use facts::{Circumstances, Deed, Facts};
+pub use point::{Point, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT};
+pub use times::{Day, Hours, LocalTime, Times};
+
+use crate::cost::Cost;
+use crate::effect::is_default;
+use crate::id::OrgId;
 use crate::message::RuleId;
 use crate::tool::PreparedCall;
-use crate::{Hash, canon};
+use crate::{Error, Hash, Kind, canon};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
@@ -25,6 +38,16 @@ impl Policy {
     pub fn version(&self) -> Hash {
         canon::fingerprint(self)
     }
+
+    /// Refuses rules that make no sense where they stand.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rules.iter().try_for_each(Rule::check)
+    }
+
+    /// Whether a rule is for this point.
+    pub fn speaks_at(&self, at: Point) -> bool {
+        self.rules.iter().any(|rule| rule.at == at)
+    }
 }
 
 /// One rule.
@@ -32,17 +55,50 @@ impl Policy {
 pub struct Rule {
     /// What it is called in records and messages.
     pub id: RuleId,
+    /// Where it decides.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub at: Point,
     /// Which tools it is for; `*` stands for anything.
     #[serde(default = "any_tool", skip_serializing_if = "is_any_tool")]
     pub tool: String,
-    /// What must be true of the arguments, all of it.
+    /// What must be true of the facts of its point, all of it; those of a call are its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<Test>,
     /// Whether it is only for calls that untrusted text may have asked for, or only for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrusted: Option<bool>,
+    /// Which agents it is for; `*` stands for anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Whose sessions it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<OrgId>,
+    /// It is for turns that have cost more than this so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_over: Option<Cost>,
+    /// When it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
     /// What it decides.
     pub then: Decision,
+}
+
+impl Rule {
+    /// A rule for every call of every tool.
+    pub fn new(id: RuleId, then: Decision) -> Self {
+        Self {
+            id,
+            at: Point::Tool,
+            tool: any_tool(),
+            tests: Vec::new(),
+            untrusted: None,
+            agent: None,
+            org: None,
+            cost_over: None,
+            times: None,
+            then,
+        }
+    }
 }
 
 fn any_tool() -> String {
@@ -53,16 +109,16 @@ fn is_any_tool(pattern: &str) -> bool {
     pattern == "*"
 }
 
-/// Something that must be true of one argument.
+/// Something that must be true of one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
-    /// JSON pointer to the argument, like `/to/0`.
+    /// JSON pointer to the fact, like `/to/0`.
     pub path: String,
     /// What it must be.
     pub is: Comparison,
 }
 
-/// What an argument is held against.
+/// What a fact is held against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
@@ -80,7 +136,7 @@ pub enum Comparison {
     Unlike(String),
 }
 
-/// What a policy decides of a call.
+/// What a policy decides. What of it is possible where is said by [`Point::decisions`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -93,10 +149,14 @@ pub enum Decision {
     },
     /// Somebody has to approve it first.
     Ask(Ask),
-    /// It runs with these arguments changed, each by its JSON pointer.
+    /// It runs with some of its facts changed.
     Modify {
-        /// What is set.
+        /// What is set, each by its JSON pointer.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         set: BTreeMap<String, Value>,
+        /// What is replaced in an answer.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        redact: Vec<Redaction>,
     },
     /// The turn ends here.
     Interrupt {
@@ -110,6 +170,15 @@ pub enum Decision {
     },
 }
 
+/// What is replaced wherever it stands in a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redaction {
+    /// A regular expression, matched in linear time.
+    pub pattern: String,
+    /// What stands there instead, as it is.
+    pub with: String,
+}
+
 /// Who is asked, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
@@ -121,7 +190,7 @@ pub struct Ask {
     pub expires: Option<Duration>,
 }
 
-/// What was decided, as the record of the call keeps it.
+/// What was decided, as the record keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
     /// The rule that decided.
@@ -130,6 +199,22 @@ pub struct Ruling {
     pub policy: Hash,
     /// What it decided.
     pub decision: Decision,
+    /// Whether it stands because whoever decides could not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failed: bool,
+}
+
+impl Ruling {
+    /// Why it keeps from happening what was asked about, if it does.
+    pub fn refusal(&self) -> Option<Error> {
+        let (kind, does, reason) = match &self.decision {
+            Decision::Deny { reason } if self.failed => (Kind::PolicyFailed, "forbids it", reason),
+            Decision::Deny { reason } => (Kind::PolicyDenied, "forbids it", reason),
+            Decision::Interrupt { reason } => (Kind::PolicyInterrupted, "ends the turn", reason),
+            _ => return None,
+        };
+        Some(Error::new(kind, format!("the rule `{}` {does}: {reason}", self.rule)))
+    }
 }
 
 /// What somebody said to a question for approval.
@@ -157,6 +242,11 @@ pub enum Verdict {
         /// All of them.
         arguments: Value,
     },
+}
+
+/// The fingerprint of what is approved at a point that is no call: its facts, and the policy that asked.
+pub fn approved_facts(at: Point, facts: &Value, policy: Hash) -> Hash {
+    canon::fingerprint(&(at, facts, policy))
 }
 
 /// The fingerprint of what is approved: the tool as it is defined, the arguments, their labels, and the policy that asked.

@@ -6,12 +6,13 @@ use crate::cost::Cost;
 use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome, Usage, is_default};
 use crate::error::Failure;
 use crate::hook::Patch;
-use crate::id::{SessionId, TurnId};
+use crate::id::{CallId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
 use crate::payment::Payment;
-use crate::tool::Undo;
+use crate::policy::{Decision, Point, Ruling};
+use crate::tool::{EffectClass, PreparedCall, Undo};
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
@@ -125,6 +126,8 @@ pub enum Fact {
     Hooked(Hooked),
     /// A payment of a call came this far.
     Payment(Payment),
+    /// A policy decided something besides a call.
+    Ruled(Ruled),
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -306,6 +309,43 @@ pub struct Hooked {
     /// What was there before, where no other record says it: the text of a reply, the result of a call.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub was: Option<Value>,
+}
+
+/// What a policy decided at a point of the turn (R11.1). It is not asked again when the turn is resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ruled {
+    /// What it is about: the turn, the model call, its answer, or something that a call does.
+    pub key: ReplayKey,
+    /// Where it decided.
+    pub at: Point,
+    /// What it decided.
+    pub ruling: Ruling,
+    /// What somebody is asked about, where it asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Value>,
+}
+
+impl Ruled {
+    /// What was decided of this. The facts are kept where somebody has to be shown them.
+    pub fn new(key: ReplayKey, at: Point, ruling: Ruling, facts: &Value) -> Self {
+        let facts = matches!(ruling.decision, Decision::Ask(_)).then(|| facts.clone());
+        Self { key, at, ruling, facts }
+    }
+
+    /// What somebody is asked about, in the form of a call: the point in place of the tool, its facts in place of the arguments.
+    pub fn into_call(self) -> Option<PreparedCall> {
+        let Self { key, at, ruling, facts } = self;
+        Some(PreparedCall {
+            id: CallId::derived(&[key.as_str().as_bytes()]),
+            model_id: at.name().parse().ok()?,
+            tool: at.name().parse().ok()?,
+            class: EffectClass::default(),
+            arguments: facts?,
+            payload: None,
+            ruling: Some(ruling),
+            labels: Labels::default(),
+        })
+    }
 }
 
 /// A call that had no result when the model was to be asked.
@@ -499,6 +539,7 @@ impl Fact {
             Self::Undoable(_) => "effect.undoable",
             Self::Hooked(_) => "effect.hooked",
             Self::Payment(_) => "effect.payment",
+            Self::Ruled(_) => "policy.ruled",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

@@ -55,6 +55,7 @@ tags! { fact_tag, FACTS, Fact:
     Undoable = "undoable",
     Hooked = "hooked",
     Payment = "payment",
+    Ruled = "ruled",
     Repaired = "repaired",
     Compacted = "compacted",
     Settled = "settled",
@@ -95,6 +96,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package-with_rules.json", true),
         ("package-with_hooks.json", true),
         ("package-with_layers.json", true),
+        ("package-with_points.json", true),
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();

@@ -1,6 +1,8 @@
 //! The rules of an agent as tables of its file.
+use outlast::vocab::OrgId;
+use outlast::vocab::cost::Cost;
 use outlast::vocab::message::RuleId;
-use outlast::vocab::policy::{Ask, Comparison, Decision, Rule, Test};
+use outlast::vocab::policy::{Ask, Comparison, Day, Decision, Hours, Point, Redaction, Rule, Test, Times};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Number, Value};
@@ -16,13 +18,31 @@ pub(super) struct RuleTable {
     /// What it is called in records and messages.
     #[schemars(with = "String")]
     name: RuleId,
+    /// Where it decides; at calls of tools without it.
+    #[serde(default)]
+    at: At,
     /// Which tools it is for, `*` stands for anything; every tool without it.
     tool: Option<String>,
-    /// What must be true of the arguments, all of it.
+    /// What must be true of the arguments, or of the facts of its point, all of it.
     #[serde(default, rename = "where")]
     tests: Vec<TestTable>,
     /// Only calls that untrusted text may have asked for, or only others.
     untrusted: Option<bool>,
+    /// Which agents it is for, `*` stands for anything.
+    agent: Option<String>,
+    /// Whose sessions it is for, like `org_…`.
+    #[schemars(with = "Option<String>")]
+    org: Option<OrgId>,
+    /// It is for turns whose models have cost more dollars than this so far, like `"0.50"`.
+    #[schemars(with = "Option<String>")]
+    cost_over: Option<Cost>,
+    /// It is for these days of the week; every day without it.
+    days: Option<Vec<WeekDay>>,
+    /// It is for these hours, like `09:00-17:30`; `22:00-06:00` goes over midnight.
+    #[schemars(with = "Option<String>")]
+    hours: Option<Hours>,
+    /// The time zone of `days` and `hours`, like `Europe/Berlin`; UTC without it.
+    zone: Option<String>,
     /// What it decides.
     then: Then,
     /// Why, for `deny` and `interrupt`.
@@ -33,8 +53,63 @@ pub(super) struct RuleTable {
     expires_s: Option<NonZeroU32>,
     /// Arguments that are set, by JSON pointer, for `modify`.
     set: Option<BTreeMap<String, Value>>,
+    /// What is replaced in an answer, for `modify` at `output`.
+    redact: Option<Vec<RedactionTable>>,
     /// Seconds that the call waits, for `defer`.
     pause_s: Option<NonZeroU32>,
+}
+
+/// Where a rule decides.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum At {
+    #[default]
+    Tool,
+    Turn,
+    Model,
+    Egress,
+    Secret,
+    Process,
+    Payment,
+    Output,
+}
+
+impl From<At> for Point {
+    fn from(at: At) -> Self {
+        match at {
+            At::Tool => Self::Tool,
+            At::Turn => Self::Turn,
+            At::Model => Self::Model,
+            At::Egress => Self::Egress,
+            At::Secret => Self::Secret,
+            At::Process => Self::Process,
+            At::Payment => Self::Payment,
+            At::Output => Self::Output,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum WeekDay {
+    Mon,
+    Tue,
+    Wed,
+    Thu,
+    Fri,
+    Sat,
+    Sun,
+}
+
+/// What is replaced wherever it stands in an answer.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[[agents.NAME.rules.redact]]")]
+struct RedactionTable {
+    /// A regular expression.
+    pattern: String,
+    /// What stands there instead, as it is.
+    with: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -79,7 +154,33 @@ impl RuleTable {
         let tests = tests.map_err(|what| format!("rule `{name}`: {what}"))?;
         let then = self.decision().map_err(|what| format!("rule `{name}`: {what}"))?;
         let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
-        Ok(Rule { id: name.clone(), tool, tests, untrusted: self.untrusted, then })
+        let rule = Rule {
+            at: self.at.into(),
+            tool,
+            tests,
+            untrusted: self.untrusted,
+            agent: self.agent.clone(),
+            org: self.org,
+            cost_over: self.cost_over,
+            times: self.times().map_err(|what| format!("rule `{name}`: {what}"))?,
+            ..Rule::new(name.clone(), then)
+        };
+        rule.check().map_err(|error| error.detail().to_owned())?;
+        Ok(rule)
+    }
+
+    /// When the rule is for.
+    fn times(&self) -> Result<Option<Times>, String> {
+        let Self { days, hours, zone, .. } = self;
+        if days.is_none() && hours.is_none() && zone.is_none() {
+            return Ok(None);
+        }
+        let zone = zone.clone().unwrap_or_else(|| "UTC".to_owned());
+        if jiff::tz::TimeZone::get(&zone).is_err() {
+            return Err(format!("expected a time zone like `Europe/Berlin`, got `{zone}`"));
+        }
+        let days = days.iter().flatten().map(|day| Day::ALL[*day as usize]).collect();
+        Ok(Some(Times { zone, days, hours: *hours }))
     }
 
     fn decision(&self) -> Result<Decision, String> {
@@ -88,6 +189,7 @@ impl RuleTable {
             ("who", self.who.is_some()),
             ("expires_s", self.expires_s.is_some()),
             ("set", self.set.is_some()),
+            ("redact", self.redact.is_some()),
             ("pause_s", self.pause_s.is_some()),
         ];
         let only = |name: &str, allowed: &[&str]| {
@@ -112,12 +214,18 @@ impl RuleTable {
                 Ok(Decision::Ask(Ask { who: self.who.clone().unwrap_or_default(), expires }))
             }
             Then::Modify => {
-                only("modify", &["set"])?;
-                let set =
-                    self.set.clone().ok_or("`modify` needs `set`, like `set = { \"/euros\" = 100 }`")?;
+                only("modify", &["set", "redact"])?;
+                let redact: Vec<Redaction> =
+                    self.redact.iter().flatten().map(RedactionTable::redaction).collect();
+                let set = self.set.clone().unwrap_or_default();
+                if set.is_empty() && redact.is_empty() {
+                    return Err(
+                        "`modify` needs `set`, like `set = { \"/euros\" = 100 }`, or `redact`".to_owned()
+                    );
+                }
                 match set.keys().find(|path| !path.starts_with('/')) {
                     Some(path) => Err(format!("expected a path like `/euros`, got `{path}`")),
-                    None => Ok(Decision::Modify { set }),
+                    None => Ok(Decision::Modify { set, redact }),
                 }
             }
             Then::Defer => {
@@ -126,6 +234,12 @@ impl RuleTable {
                 Ok(Decision::Defer { pause: Duration::from_secs(pause.get().into()) })
             }
         }
+    }
+}
+
+impl RedactionTable {
+    fn redaction(&self) -> Redaction {
+        Redaction { pattern: self.pattern.clone(), with: self.with.clone() }
     }
 }
 

@@ -43,6 +43,7 @@ impl Words {
                 PaymentState::Released { .. } => "payment released".to_owned(),
             },
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
+            Fact::Ruled(ruled) => format!("{} by {}", ruled.ruling.decision.name(), ruled.ruling.rule),
             Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
             fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {
                 fact.name().to_owned()

@@ -427,6 +427,7 @@ fn project(
         | Fact::Undoable(_)
         | Fact::Hooked(_)
         | Fact::Payment(_)
+        | Fact::Ruled(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }

@@ -117,7 +117,7 @@ pub(crate) async fn after_model<H: Host>(
 }
 
 /// The reply with another text. Those who heard the old one hear that it is void, and the new one.
-fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
+pub(crate) fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
     let heard = reply.attempt;
     let attempt = heard.saturating_add(1);
     turn.tell(|| LiveKind::Retracted { key: key.clone(), attempt: heard });

@@ -1,7 +1,7 @@
 //! What a call waits for before it begins: somebody's approval, or its time (R11.2).
 use super::Scope;
 use outlast_vocab::effect::{AwaitEvent, Sleep, Slept};
-use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
+use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Verdict};
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Kind};
@@ -68,7 +68,10 @@ impl Scope {
         let held = self.held();
         let whole = held.project(arguments, &definition.input).await?;
         self.outfit.catalogue.takes(&call.tool, &whole)?;
-        match self.outfit.judge(&call.tool, &whole, &call.labels)?.map(|ruling| ruling.decision) {
+        let around = self.outfit.circumstances(self.org, self.spending);
+        let (tool, labels) = (Some(&call.tool), &call.labels);
+        let facts = Facts { at: Point::Tool, tool, value: &whole, labels, around: &around };
+        match self.outfit.judge(&facts).await?.map(|ruling| ruling.decision) {
             None | Some(Decision::Allow | Decision::Ask(_)) => {}
             Some(_) => return Err(denied("the edited call falls under another rule".to_owned())),
         }

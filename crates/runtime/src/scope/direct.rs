@@ -52,6 +52,7 @@ impl Scope {
             options: call.options.clone(),
             output: call.output.clone(),
         };
+        let effect = ModelCall { options: self.may_ask(&key, &effect).await?, ..effect };
         let caller = Caller { session: self.session, turn: self.turn };
         let request = ModelRequest {
             system: &call.system,

@@ -69,11 +69,15 @@ impl Scope {
         let (limits, mut changes) = (&self.world.limits, Vec::new());
         let ask = before_tool(self.hooks(&key), &ask, &mut changes).await?;
         let labels = self.labels_now();
-        let asked = AskedFor { caller, key: &key, ask: &ask, labels: &labels };
+        let around = self.outfit.circumstances(self.org, self.spending);
+        let asked = AskedFor { caller, key: &key, ask: &ask, labels: &labels, around: &around };
         self.may_run(tool)?;
         let prepared = match self.outfit.catalogue.prepare(asked, &self.held(), &self.outfit, limits).await {
             BatchCall::Run(prepared) => prepared,
-            BatchCall::Refused(refused) => return Err(refused.failure.into()),
+            BatchCall::Refused(refused) => {
+                self.know_interrupt(&refused.failure);
+                return Err(refused.failure.into());
+            }
         };
         if prepared.is_held() {
             let rule = prepared.ruling.as_ref().map(|ruling| ruling.rule.to_string()).unwrap_or_default();
@@ -98,6 +102,7 @@ impl Scope {
         let facts = call(&inner, &prepared, 1, 1);
         let ran = self.outfit.catalogue.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
         self.know_payments_of(&inner);
+        self.know_interrupt_of(&inner);
         let outcome = match ran {
             Ok(Ran::Done(value)) => StepOutcome::Value(value),
             Ok(Ran::Pending) => {
@@ -154,7 +159,7 @@ impl Scope {
     }
 
     /// The labels of a call that this call makes: those of its own arguments, and of what it had other tools give it.
-    fn labels_now(&self) -> Labels {
+    pub(super) fn labels_now(&self) -> Labels {
         let mut labels = self.labels.clone();
         labels.extend(self.used().read.clone());
         labels
@@ -190,6 +195,9 @@ impl Scope {
             class: prepared.class,
             trusted: self.outfit.trusts(&prepared.tool),
             labels: prepared.labels.clone(),
+            tool: Some(prepared.tool.clone()),
+            org: self.org,
+            spending: self.spending,
             child: self.child,
             key,
             to_driver: self.to_driver.clone(),

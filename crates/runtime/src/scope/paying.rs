@@ -34,6 +34,7 @@ impl Scope {
             }
             Some(open) => open,
             None => {
+                self.may_pay(&key, &order).await?;
                 let turn = self.turn.to_u128().to_be_bytes();
                 let id = PaymentId::derived(&[&turn, key.as_str().as_bytes()]);
                 let asked = Payment { key, id, order, state: PaymentState::Asked };

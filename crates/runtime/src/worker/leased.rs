@@ -14,7 +14,7 @@ use outlast_ports::store::{Lease, Work};
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::record::{self, End, NodeRef, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Class, Error, Failure, Kind, Limits, ReplayKey};
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, OrgId, ReplayKey};
 use std::sync::Arc;
 
 /// How often a turn is driven again under one lease after an error that may pass.
@@ -82,7 +82,7 @@ impl Drive<'_> {
     /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
     async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records, mut held, org: _ } = work;
+        let Work { lease, index, head, parent, claims, mut records, mut held, org } = work;
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
@@ -102,7 +102,7 @@ impl Drive<'_> {
                 meter: Meter::of(outfit, &self.inner.world, held.as_ref(), index),
                 labels: None,
             };
-            let driven = self.once(records, index, claims, &lease, &opening).await;
+            let driven = self.once(records, (index, claims, org), &lease, &opening).await;
             let error = match driven {
                 Ok(Driven::Again) => {
                     records = self.inner.store.turn_records(lease.turn).await?;
@@ -134,8 +134,7 @@ impl Drive<'_> {
     async fn once(
         &self,
         records: Vec<Record>,
-        index: u32,
-        claims: u32,
+        (index, claims, org): (u32, u32, OrgId),
         lease: &Lease,
         opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
@@ -168,6 +167,7 @@ impl Drive<'_> {
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
+            org: Some(org),
             labels: &inherited,
             caller: Caller { session: lease.session, turn: lease.turn },
             index,

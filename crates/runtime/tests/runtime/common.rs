@@ -381,6 +381,7 @@ pub(crate) async fn live_with(
         hooks: Vec::new(),
         plugins: Plugins::default(),
         payments: None,
+        policy_engine: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],

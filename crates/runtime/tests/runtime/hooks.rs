@@ -214,11 +214,9 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
         hook::<BeforeTool>("to", move |_| Ok(Some(CallPatch::Arguments(json!({ "text": text })))))
     };
     let never = Rule {
-        id: "never-eve".parse().unwrap(),
         tool: "pay".to_owned(),
-        untrusted: None,
         tests: vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("eve")]) }],
-        then: Decision::Deny { reason: "she is on the list".to_owned() },
+        ..Rule::new("never-eve".parse().unwrap(), Decision::Deny { reason: "she is on the list".to_owned() })
     };
     let ruled = |hooks| {
         let policy = Policy { rules: vec![never.clone()] };

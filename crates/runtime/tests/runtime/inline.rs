@@ -39,6 +39,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
     let labels = Labels::default();
     let turn = Turn {
         labels: &labels,
+        org: None,
         world: &world,
         outfit: &outfit,
         caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn rule(id: &str, tool: &str, then: Decision) -> Rule {
-    Rule { id: id.parse().unwrap(), tool: tool.to_owned(), tests: Vec::new(), untrusted: None, then }
+    Rule { tool: tool.to_owned(), ..Rule::new(id.parse().unwrap(), then) }
 }
 
 fn asks() -> Decision {
@@ -85,7 +85,8 @@ async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
 async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
     let cap = Test { path: "/text".to_owned(), is: Comparison::NoneOf(vec![json!("1")]) };
     let set = [("/text".to_owned(), json!("1"))].into();
-    let modify = Rule { tests: vec![cap], ..rule("cap", "pay", Decision::Modify { set }) };
+    let modify =
+        Rule { tests: vec![cap], ..rule("cap", "pay", Decision::Modify { set, redact: Vec::new() }) };
     let (_, life) = under(vec![modify, rule("fine", "*", Decision::Allow)], paid()).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, done());

@@ -1,4 +1,5 @@
 //! Runs a program to its end: text in, text out, bounded, and gone with everything it started when nobody waits for it.
+use outlast_vocab::policy::Deed;
 use outlast_vocab::{Error, Kind};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
@@ -57,6 +58,14 @@ impl Program {
             .map_err(|error| self.named(&error))?;
         let status = group.wait().await.map_err(|cause| self.lost(cause))?;
         Ok(Finished { status, printed, complained: complained.text })
+    }
+
+    /// What running it means to a policy: the program, and the variables of ours that it finds.
+    pub(crate) fn deeds(&self) -> impl Iterator<Item = Deed> {
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let (program, args) = (text(&self.program), self.args.iter().map(text).collect());
+        let starts = Deed::Process { program, args, sandboxed: false };
+        std::iter::once(starts).chain(self.passed_on.iter().map(|name| Deed::Secret { name: name.clone() }))
     }
 
     fn start(&self, variables: &[(&str, String)]) -> Result<Child, Error> {

@@ -49,7 +49,10 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
             |(after_work, inputs, correction, told)| {
                 let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
                 let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
-                (Checkpoint { boundary }.into(), Joined { inputs, correction, told }.into())
+                (
+                    Checkpoint { boundary }.into(),
+                    Joined { inputs, correction, told, ..Joined::default() }.into(),
+                )
             }
         ),
     ]

@@ -3,22 +3,24 @@ use crate::effects::{asked_and_answered, batch_call, tool_outcome};
 use crate::pieces::{
     claim, failure, hash, json_value, key, node, parts, perhaps_json, resolution, result, tool_use, turn,
 };
-use outlast_vocab::Millis;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::payment::{Order, Payment, PaymentState};
+use outlast_vocab::policy::{Ask, Decision, Point, Ruling};
 use outlast_vocab::record::{
     Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
-    Settled, Shorter, Started, Undoable, Verdict,
+    Ruled, Settled, Shorter, Started, Undoable, Verdict,
 };
 use outlast_vocab::tool::Undo;
 use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Hash, Millis};
 use proptest::collection::vec;
 use proptest::option::of as option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use serde_json::json;
 use std::collections::BTreeSet;
 
 fn end() -> impl Strategy<Value = End> {
@@ -93,6 +95,12 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (key(), text(), option(json_value())).prop_map(|(key, text, was)| {
             let patch = Patch::AfterModel(ReplyPatch { text });
             Fact::Hooked(Hooked { key, hook: "audit".parse().unwrap(), patch, was })
+        }),
+        (key(), text(), any::<bool>(), any::<bool>()).prop_map(|(key, text, failed, asks)| {
+            let facts = json!({ "text": text });
+            let decision = if asks { Decision::Ask(Ask::default()) } else { Decision::Deny { reason: text } };
+            let ruling = Ruling { rule: "r".parse().unwrap(), policy: Hash::ZERO, decision, failed };
+            Fact::Ruled(Ruled::new(key, Point::Output, ruling, &facts))
         }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {

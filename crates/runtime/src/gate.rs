@@ -1,0 +1,224 @@
+//! The policy of an agent as this process asks it: its rules, and the engine of the program (R11.1).
+//!
+//! The rules are judged first, then the engine; the stricter of both stands. Who fails, forbids.
+use crate::outfit::{Outfit, World};
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use outlast_kernel::label::{guard, is_sink};
+use outlast_kernel::policy::{judge, stricter};
+use outlast_kernel::spending::Spending;
+use outlast_ports::clock::Clock;
+use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_vocab::message::RuleId;
+use outlast_vocab::package::Package;
+use outlast_vocab::policy::{
+    Circumstances, Day, Decision, Facts, LocalTime, Point, Policy, Redaction, Rule, Ruling,
+};
+use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, canon};
+use regex::{NoExpand, Regex, RegexBuilder};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What decides where no rule does: the name under which it stands in records.
+const GUARD: &str = "guard";
+
+/// What stands in records for an engine that failed.
+const ENGINE: &str = "engine";
+
+/// Bytes that a compiled pattern may take.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// Who decides, besides the rules.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    engine: Option<Arc<dyn PolicyEngine>>,
+    clock: Arc<dyn Clock>,
+    deadline: Duration,
+    /// The time zones that rules speak of.
+    zones: BTreeMap<String, TimeZone>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("engine", &self.engine.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// The gate of a package. A rule that makes no sense is refused now, not when it is needed.
+    pub(crate) fn new(package: &Package, world: &World) -> Result<Self, Error> {
+        package.policy.check()?;
+        check_names(package)?;
+        let mut zones = BTreeMap::new();
+        for rule in &package.policy.rules {
+            if let Some(times) = &rule.times {
+                zones.insert(times.zone.clone(), zone(rule, &times.zone)?);
+            }
+            if let Decision::Modify { redact, .. } = &rule.then {
+                for redaction in redact {
+                    pattern(redaction).map_err(|what| invalid(rule, &what))?;
+                }
+            }
+        }
+        let (engine, clock) = (world.policy_engine.clone(), world.clock.clone());
+        Ok(Self { engine, clock, deadline: world.limits.policy_deadline, zones })
+    }
+
+    /// The name of this version of everything that decides.
+    pub(crate) fn version(&self, rules: &Policy) -> Hash {
+        match &self.engine {
+            None => rules.version(),
+            Some(engine) => canon::fingerprint(&(rules.version(), engine.version())),
+        }
+    }
+
+    fn times(&self, now: Millis) -> BTreeMap<String, LocalTime> {
+        let shown = |(name, zone): (&String, &TimeZone)| Some((name.clone(), local(now, zone)?));
+        self.zones.iter().filter_map(shown).collect()
+    }
+
+    /// What the engine decides; who fails, forbids.
+    async fn ask(&self, facts: &Facts<'_>) -> Option<Ruling> {
+        let engine = self.engine.as_ref()?;
+        let judged = match self.within_deadline(engine.as_ref(), facts).await {
+            Ok(judged) => judged?,
+            Err(reason) => return failed(engine.version(), reason),
+        };
+        let Judgement { rule, decision } = judged;
+        let sense = decision.check_at(facts.at).and_then(|()| match &decision {
+            Decision::Modify { redact, .. } => redact.iter().try_for_each(|one| pattern(one).map(drop)),
+            _ => Ok(()),
+        });
+        match sense {
+            Ok(()) => Some(Ruling { rule, policy: engine.version(), decision, failed: false }),
+            Err(what) => failed(engine.version(), format!("the policy engine decided by `{rule}`: {what}")),
+        }
+    }
+
+    async fn within_deadline(
+        &self,
+        engine: &dyn PolicyEngine,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Judgement>, String> {
+        let judging = Box::pin(AssertUnwindSafe(async { engine.judge(*facts).await }).catch_unwind());
+        match select(judging, self.clock.sleep(self.deadline)).await {
+            Either::Left((Ok(Ok(judged)), _)) => Ok(judged),
+            Either::Left((Ok(Err(error)), _)) => Err(format!("the policy engine failed: {}", error.detail())),
+            Either::Left((Err(_), _)) => Err("the policy engine panicked".to_owned()),
+            Either::Right(_) => {
+                Err(format!("the policy engine did not answer within {} ms", self.deadline.as_millis()))
+            }
+        }
+    }
+}
+
+/// Refuses a rule that is called as something else is in records.
+fn check_names(package: &Package) -> Result<(), Error> {
+    for (name, what) in
+        [(GUARD, "decides of untrusted text"), (ENGINE, "stands for a policy engine that failed")]
+    {
+        if package.policy.rules.iter().any(|rule| rule.id.as_str() == name) {
+            let detail = format!(
+                "a rule of the agent `{}` is called `{name}`, which is what {what}; give it another name",
+                package.agent
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+    }
+    Ok(())
+}
+
+fn failed(policy: Hash, reason: String) -> Option<Ruling> {
+    let rule = RuleId::try_from(ENGINE.to_owned()).ok()?;
+    Some(Ruling { rule, policy, decision: Decision::Deny { reason }, failed: true })
+}
+
+fn invalid(rule: &Rule, what: &str) -> Error {
+    Error::new(Kind::ConfigInvalid, format!("rule `{}`: {what}", rule.id))
+}
+
+fn zone(rule: &Rule, name: &str) -> Result<TimeZone, Error> {
+    TimeZone::get(name)
+        .map_err(|_| invalid(rule, &format!("expected a time zone like `Europe/Berlin`, got `{name}`")))
+}
+
+fn local(now: Millis, zone: &TimeZone) -> Option<LocalTime> {
+    let now = Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
+    let now: Zoned = now.to_zoned(zone.clone());
+    let day = usize::try_from(now.weekday().to_monday_zero_offset()).ok()?;
+    let minute = u16::try_from(now.hour()).ok()? * 60 + u16::try_from(now.minute()).ok()?;
+    Some(LocalTime { day: *Day::ALL.get(day)?, minute })
+}
+
+fn pattern(redaction: &Redaction) -> Result<Regex, String> {
+    let built = RegexBuilder::new(&redaction.pattern).size_limit(PATTERN_BYTES).build();
+    built.map_err(|cause| format!("expected a regular expression, got `{}`: {cause}", redaction.pattern))
+}
+
+/// A text with everything replaced that is to be.
+pub(crate) fn redacted(text: &str, redact: &[Redaction]) -> Result<String, Error> {
+    redact.iter().try_fold(text.to_owned(), |text, one| {
+        let pattern = pattern(one).map_err(|what| Error::new(Kind::PolicyFailed, what))?;
+        Ok(pattern.replace_all(&text, NoExpand(&one.with)).into_owned())
+    })
+}
+
+impl Outfit {
+    /// Whether anybody decides at this point.
+    pub(crate) fn decides_at(&self, at: Point) -> bool {
+        self.gate.engine.is_some() || self.package.policy.speaks_at(at)
+    }
+
+    /// What is true of a turn of this agent now.
+    pub(crate) fn circumstances(&self, org: Option<OrgId>, spending: Spending) -> Circumstances {
+        let (agent, spent) = (self.package.agent.clone(), spending.known());
+        Circumstances { agent, org, spent, times: self.gate.times(self.gate.clock.now()) }
+    }
+
+    /// What the policy decides; nothing where nobody has an opinion. The only way past a point leads through here.
+    pub(crate) async fn rule(&self, facts: &Facts<'_>) -> Option<Ruling> {
+        let rule = judge(&self.package.policy, facts);
+        let rules = match self.guarded(facts, rule) {
+            Some(decision) => {
+                let rule = RuleId::try_from(GUARD.to_owned()).ok()?;
+                Some(Ruling { rule, policy: self.policy, decision, failed: false })
+            }
+            None => rule.map(|Rule { id, then, .. }| Ruling {
+                rule: id.clone(),
+                policy: self.policy,
+                decision: then.clone(),
+                failed: false,
+            }),
+        };
+        stricter(rules, self.gate.ask(facts).await)
+    }
+
+    /// What the policy decides of a call: nothing where nobody has an opinion, an error where it is forbidden.
+    pub(crate) async fn judge(&self, facts: &Facts<'_>) -> Result<Option<Ruling>, Error> {
+        let ruling = self.rule(facts).await;
+        ruling.as_ref().and_then(Ruling::refusal).map_or(Ok(ruling), Err)
+    }
+
+    /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
+    /// them.
+    fn guarded(&self, facts: &Facts<'_>, rule: Option<&Rule>) -> Option<Decision> {
+        let Facts { at: Point::Tool, tool: Some(tool), value, labels, .. } = facts else { return None };
+        if labels.is_empty() || rule.is_some_and(|rule| rule.untrusted == Some(true)) {
+            return None;
+        }
+        let contract = self.contracts.iter().find(|contract| contract.name == **tool);
+        // A tool that nobody knows may do anything.
+        let sink = contract.is_none_or(|contract| is_sink(contract, value));
+        let decision = sink.then(|| guard(self.package.guard, rule.map(|rule| &rule.then))).flatten()?;
+        Some(match decision {
+            Decision::Deny { reason } => {
+                Decision::Deny { reason: format!("{reason}; it comes from {labels}") }
+            }
+            decision => decision,
+        })
+    }
+}

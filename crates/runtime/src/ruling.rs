@@ -1,0 +1,254 @@
+//! The points of a turn that are no calls: its beginning, a model call, its answer (R11.1).
+//!
+//! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
+//! person is bound to the facts and to the policy: other facts are another question.
+use crate::drive::{Turn, TurnInput};
+use crate::gate::redacted;
+use crate::hooks::{Shaped, reworded};
+use crate::host::{Host, Tier};
+use crate::inline::not_durable;
+use crate::output::value_of;
+use outlast_kernel::step::{AtCheckpoint, CallModel};
+use outlast_vocab::effect::{
+    AwaitEvent, Effect, Generation, ModelCall, ModelOutcome, Reply, Sleep, Slept, StopReason,
+};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Part, text_of};
+use outlast_vocab::policy::{
+    Approval, Decision, Facts, Point, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT, Verdict,
+    approved_facts,
+};
+use outlast_vocab::record::{Fact, Performed, Ruled};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Kind, ReplayKey};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What becomes of what a policy was asked about.
+pub(crate) enum Word {
+    /// It happens.
+    Go,
+    /// It does not.
+    No(Error),
+    /// It waits.
+    Wait(Wait),
+}
+
+/// What a policy is asked about.
+struct About {
+    at: Point,
+    key: ReplayKey,
+    facts: Value,
+    labels: Labels,
+}
+
+/// Whether a turn may begin. One that has begun goes on.
+pub(crate) async fn at_turn<H: Host>(
+    turn: &Turn<'_>,
+    input: &TurnInput,
+    host: &mut H,
+) -> Result<Word, Error> {
+    let key = ReplayKey::turn(turn.index);
+    let begun = host.history().started().is_some() && host.ruled(&key).is_none();
+    if begun || turn.cancel.reason().is_some() || !turn.outfit.decides_at(Point::Turn) {
+        return Ok(Word::Go);
+    }
+    let attachments = input.parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
+    let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
+    let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
+    let ruling = decided(turn, &about, host).await;
+    ruled(turn, about, ruling, host)
+}
+
+/// Whether a model may be asked, and how.
+pub(crate) async fn at_model<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    shaped: &mut Shaped<'_>,
+    host: &mut H,
+) -> Result<Word, Error> {
+    if !turn.outfit.decides_at(Point::Model) {
+        return Ok(Word::Go);
+    }
+    let call = shaped.effect(ask, None);
+    let facts = model_facts(&call, ask.number());
+    let labels = turn.labels_after(ask.messages());
+    let about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
+    let ruling = decided(turn, &about, host).await;
+    if let Some(Ruling { decision: Decision::Modify { set, .. }, .. }) = &ruling {
+        shaped.options = with_options(call.options, set);
+    }
+    ruled(turn, about, ruling, host)
+}
+
+/// What rules see of a model call.
+pub(crate) fn model_facts(call: &ModelCall, number: u32) -> Value {
+    json!({ "model": call.model, "call": number, "options": call.options })
+}
+
+/// The options of a model call as a rule changed them.
+pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -> Generation {
+    let number =
+        |path: &str| set.get(path).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
+    let variant = set.get(VARIANT).and_then(Value::as_str).map(str::to_owned);
+    Generation {
+        tokens_most: number(TOKENS_MOST).or(options.tokens_most),
+        temperature_milli: number(TEMPERATURE).or(options.temperature_milli),
+        variant: variant.or(options.variant),
+    }
+}
+
+/// A request as a rule changed it when it was recorded.
+pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
+    match host.ruled(key).map(|ruled| &ruled.ruling.decision) {
+        Some(Decision::Modify { set, .. }) => {
+            ModelCall { options: with_options(effect.options, set), ..effect }
+        }
+        _ => effect,
+    }
+}
+
+/// Judges the answer that a reply gives, and gives the reply as it is recorded. What is decided is recorded with it; whether the
+/// answer completes the turn is found out from there ([`at_output`]).
+pub(crate) async fn of_reply<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    outcome: ModelOutcome,
+    host: &mut H,
+) -> Result<ModelOutcome, Error> {
+    let reply = match outcome {
+        ModelOutcome::Reply(reply) if turn.outfit.decides_at(Point::Output) && is_answer(&reply) => reply,
+        outcome => return Ok(outcome),
+    };
+    let text = text_of(&reply.parts).into_owned();
+    let labels = turn.labels_after(ask.messages());
+    let about = About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
+    let Some(Ruling { decision: Decision::Modify { set, redact }, .. }) = decided(turn, &about, host).await
+    else {
+        return Ok(ModelOutcome::Reply(reply));
+    };
+    let text = set.get(TEXT).and_then(Value::as_str).unwrap_or(&text);
+    let text = redacted(text, &redact)?;
+    Ok(ModelOutcome::Reply(reworded(turn, ask.key(), reply, text)))
+}
+
+/// Whether an answer completes its turn, as was decided when it was given.
+pub(crate) fn at_output<H: Host>(turn: &Turn<'_>, at: &AtCheckpoint, host: &mut H) -> Result<Word, Error> {
+    let key = at.answered_by().output();
+    let (Some(answer), Some(ruled_then)) = (at.answer(), host.ruled(&key).cloned()) else {
+        return Ok(Word::Go);
+    };
+    let about = About { at: Point::Output, key, facts: answer_facts(&answer), labels: Labels::default() };
+    ruled(turn, about, Some(ruled_then.ruling), host)
+}
+
+fn is_answer(reply: &Reply) -> bool {
+    reply.calls.is_empty() && matches!(reply.stop, StopReason::End | StopReason::ToolUse)
+}
+
+fn answer_facts(text: &str) -> Value {
+    match value_of(text) {
+        Ok(value) => json!({ "text": text, "value": value }),
+        Err(_) => json!({ "text": text }),
+    }
+}
+
+/// What is decided: what was, or else what is now, which is noted.
+async fn decided<H: Host>(turn: &Turn<'_>, about: &About, host: &mut H) -> Option<Ruling> {
+    let About { at, key, facts, labels } = about;
+    if let Some(ruled) = host.ruled(key) {
+        return Some(ruled.ruling.clone());
+    }
+    let around = turn.outfit.circumstances(turn.org, host.spending());
+    let ruling =
+        turn.outfit.rule(&Facts { at: *at, tool: None, value: facts, labels, around: &around }).await?;
+    host.note(Fact::Ruled(Ruled::new(key.clone(), *at, ruling.clone(), facts)));
+    Some(ruling)
+}
+
+/// What a decision means now.
+fn ruled<H: Host>(
+    turn: &Turn<'_>,
+    about: About,
+    ruling: Option<Ruling>,
+    host: &mut H,
+) -> Result<Word, Error> {
+    let Some(ruling) = ruling else { return Ok(Word::Go) };
+    if let Some(refusal) = ruling.refusal() {
+        return Ok(Word::No(refusal));
+    }
+    let now = turn.world.clock.now();
+    match ruling.decision {
+        Decision::Ask(ask) => {
+            let key = about.key.approval(&approved_facts(about.at, &about.facts, turn.outfit.policy));
+            if host.tier() == Tier::Ephemeral {
+                return Ok(Word::No(not_durable("asking for an approval")));
+            }
+            let deadline = match host.history().wait(&key) {
+                Some(wait) => wait.deadline,
+                None => ask.expires.map(|expires| now.after(expires)),
+            };
+            let effect = AwaitEvent { key: key.clone(), deadline };
+            let over = deadline.is_some_and(|deadline| deadline <= now).then_some(Resolution::Timeout);
+            match awaited(key.clone(), effect, over, host)? {
+                Some(resolution) => Ok(approved(resolution).map_or_else(Word::No, |()| Word::Go)),
+                None => Ok(Word::Wait(Wait { key, kind: WaitKind::Approval, deadline })),
+            }
+        }
+        Decision::Defer { pause } => {
+            let key = about.key.deferred();
+            if host.tier() == Tier::Ephemeral {
+                return Ok(Word::No(not_durable("deferring")));
+            }
+            let pinned = host.history().wait(&key).and_then(|wait| wait.deadline);
+            let until = pinned.unwrap_or_else(|| now.after(pause));
+            match awaited(key.clone(), Sleep { until }, (until <= now).then_some(Slept {}), host)? {
+                Some(Slept {}) => Ok(Word::Go),
+                None => Ok(Word::Wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) })),
+            }
+        }
+        Decision::Allow | Decision::Modify { .. } | Decision::Deny { .. } | Decision::Interrupt { .. } => {
+            Ok(Word::Go)
+        }
+    }
+}
+
+/// How a wait ended: as is recorded, as somebody resolved it, or because its time is over, which is noted.
+fn awaited<E: Effect, H: Host>(
+    key: ReplayKey,
+    effect: E,
+    over: Option<E::Outcome>,
+    host: &mut H,
+) -> Result<Option<E::Outcome>, Error>
+where
+    E::Outcome: Clone,
+{
+    if let Some(outcome) = host.history().answer(&key, &effect)? {
+        return Ok(Some(outcome));
+    }
+    let resolved = host.history().resolution(&key).cloned().map(outlast_vocab::effect::Outcome::from);
+    let resolved = resolved.map(|outcome| outcome.of::<E>(&key)).transpose()?;
+    let Some(outcome) = resolved.or(over) else { return Ok(None) };
+    host.note(Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.clone().into() }));
+    Ok(Some(outcome))
+}
+
+/// Whether somebody's word on what is no call lets it happen.
+pub(crate) fn approved(resolution: Resolution) -> Result<(), Error> {
+    let denied = |why: String| Err(Error::new(Kind::ApprovalDenied, why));
+    match resolution {
+        Resolution::Ok(value) => match serde_json::from_value::<Approval>(value) {
+            Ok(Approval { verdict: Verdict::Approve, .. }) => Ok(()),
+            Ok(Approval { by, verdict: Verdict::Deny { reason } }) => {
+                denied(format!("{by} said no: {reason}"))
+            }
+            Ok(Approval { verdict: Verdict::Edit { .. }, .. }) => {
+                denied("only the arguments of a call can be changed by who approves".to_owned())
+            }
+            Err(_) => denied("the answer was no approval".to_owned()),
+        },
+        Resolution::Err(failure) => denied(failure.detail),
+        Resolution::Timeout => denied("nobody approved it in time".to_owned()),
+        Resolution::Cancelled => denied("the question was withdrawn".to_owned()),
+    }
+}

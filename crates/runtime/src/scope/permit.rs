@@ -1,0 +1,112 @@
+//! What a running call wants to do that a policy has a say in: requests, secrets, programs, money, questions to models (R11.1).
+use super::Scope;
+use crate::ruling::{approved, model_facts, with_options};
+use outlast_vocab::effect::{Generation, ModelCall};
+use outlast_vocab::payment::Order;
+use outlast_vocab::policy::{Decision, Deed, Facts, Point, Ruling, approved_facts};
+use outlast_vocab::record::{Fact, Ruled};
+use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Error, Failure, Kind, ReplayKey};
+use serde_json::Value;
+
+impl Scope {
+    /// Whether the call may do this. What is decided is recorded with what the call does next.
+    pub(super) async fn may_do(&self, deed: Deed) -> Result<(), Error> {
+        let at = deed.point();
+        if !self.outfit.decides_at(at) {
+            return Ok(());
+        }
+        let number = {
+            let mut used = self.used();
+            used.deeds += 1;
+            used.deeds - 1
+        };
+        match self.judge(at, &self.key.deed(number), &deed.facts()).await {
+            Some(ruling) => self.refusal(&ruling).map_or(Ok(()), Err),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the call may set money aside. A question to a person holds the call still.
+    pub(super) async fn may_pay(&self, key: &ReplayKey, order: &Order) -> Result<(), Error> {
+        if !self.outfit.decides_at(Point::Payment) {
+            return Ok(());
+        }
+        let facts = Deed::Payment(order.clone()).facts();
+        let known = self.history.ruled(key).map(|ruled| ruled.ruling.clone());
+        let ruling = match known {
+            Some(ruling) => Some(ruling),
+            None => self.judge(Point::Payment, key, &facts).await,
+        };
+        let Some(ruling) = ruling else { return Ok(()) };
+        if let Some(refusal) = self.refusal(&ruling) {
+            return Err(refusal);
+        }
+        let Decision::Ask(ask) = &ruling.decision else { return Ok(()) };
+        let form = approved_facts(Point::Payment, &facts, self.outfit.policy);
+        approved(self.wait_for(key.approval(&form), WaitKind::Approval, ask.expires).await?)
+    }
+
+    /// Whether the call may ask a model, and how.
+    pub(super) async fn may_ask(&self, key: &ReplayKey, call: &ModelCall) -> Result<Generation, Error> {
+        let options = call.options.clone();
+        if !self.outfit.decides_at(Point::Model) {
+            return Ok(options);
+        }
+        let number = self.used().nested;
+        let Some(ruling) = self.judge(Point::Model, key, &model_facts(call, number)).await else {
+            return Ok(options);
+        };
+        if let Some(refusal) = self.refusal(&ruling) {
+            return Err(refusal);
+        }
+        match &ruling.decision {
+            Decision::Modify { set, .. } => Ok(with_options(options, set)),
+            Decision::Ask(_) | Decision::Defer { .. } => {
+                let detail = format!(
+                    "the rule `{}` holds the question to a model up, which only the turn's own can wait for",
+                    ruling.rule
+                );
+                Err(Error::new(Kind::PolicyDenied, detail))
+            }
+            _ => Ok(options),
+        }
+    }
+
+    async fn judge(&self, at: Point, key: &ReplayKey, value: &Value) -> Option<Ruling> {
+        let around = self.outfit.circumstances(self.org, self.spending);
+        let labels = self.labels_now();
+        let tool = if at.is_of_a_call() { self.tool.as_ref() } else { None };
+        let ruling = self.outfit.rule(&Facts { at, tool, value, labels: &labels, around: &around }).await?;
+        self.note(Fact::Ruled(Ruled::new(key.clone(), at, ruling.clone(), value))).await;
+        Some(ruling)
+    }
+
+    /// Why something does not happen. Where it ends the turn, the call cannot go on as if nothing was.
+    fn refusal(&self, ruling: &Ruling) -> Option<Error> {
+        let refusal = ruling.refusal()?;
+        if refusal.kind() == Kind::PolicyInterrupted {
+            self.used().interrupted = Some(Failure::from(&refusal));
+        }
+        Some(refusal)
+    }
+
+    /// Why a rule ends the turn because of what the call wanted to do.
+    pub(crate) fn interrupted(&self) -> Option<Failure> {
+        self.used().interrupted.clone()
+    }
+
+    /// Knows that a rule ends the turn, if it does.
+    pub(super) fn know_interrupt(&self, failure: &Failure) {
+        if failure.code == Kind::PolicyInterrupted {
+            self.used().interrupted = Some(failure.clone());
+        }
+    }
+
+    /// Knows that a rule ends the turn because of a call that this call made.
+    pub(super) fn know_interrupt_of(&self, inner: &Self) {
+        if let Some(failure) = inner.interrupted() {
+            self.used().interrupted = Some(failure);
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! What a policy decides besides calls: of turns, model calls, requests, secrets, programs, money and answers (R11.1).
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::payment::{Cashbox, PaymentDesk, Payments};
+use outlast_ports::service::{Agent, Models, Services, Tools};
+use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
+use outlast_runtime::approvals::Question;
+use outlast_runtime::{Config, Input};
+use outlast_vocab::payment::Order;
+use outlast_vocab::policy::{
+    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Rule, Test, Times, Verdict,
+};
+use outlast_vocab::record::{End, Fact, Ruled};
+use outlast_vocab::{Error, Kind};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) fn rule(at: Point, then: Decision) -> Rule {
+    Rule { at, ..Rule::new("r".parse().unwrap(), then) }
+}
+
+pub(crate) fn deny() -> Decision {
+    Decision::Deny { reason: "not now".to_owned() }
+}
+
+fn interrupt() -> Decision {
+    Decision::Interrupt { reason: "something is wrong".to_owned() }
+}
+
+fn asks() -> Decision {
+    Decision::Ask(Ask { who: vec!["ann".to_owned()], expires: Some(Duration::from_hours(1)) })
+}
+
+fn defer() -> Decision {
+    Decision::Defer { pause: Duration::from_hours(2) }
+}
+
+fn set(path: &str, value: Value) -> Decision {
+    Decision::Modify { set: [(path.to_owned(), value)].into(), redact: Vec::new() }
+}
+
+/// Wants to do what its text names, and says that it could.
+struct Doer(Arc<Witness>);
+
+impl Tool for Doer {
+    type Args = Note;
+    type Needs = (Agent, Payments, Models);
+
+    fn about(&self) -> About {
+        About::new("do", "Does.").idempotent().durable()
+    }
+
+    async fn run(
+        &self,
+        (agent, payments, models): Self::Needs,
+        call: Call,
+        args: Note,
+    ) -> Result<Ran, Error> {
+        match args.text.trim_end_matches(" anyway") {
+            "payment" => {
+                let amount = "3.10 EUR".parse().unwrap();
+                let order = Order { payee: "baker".to_owned(), amount, purpose: "cake".to_owned() };
+                payments.reserve("cake", order).await?.settle().await?;
+            }
+            "model" => drop(models.ask("how?").await?),
+            deed => {
+                let permitted = agent.permit(deed_of(deed)).await;
+                // A tool that does not care goes on.
+                if !args.text.ends_with(" anyway") {
+                    permitted?;
+                }
+            }
+        }
+        self.0.did.lock().unwrap().push(("did".to_owned(), call.id, call.attempt));
+        done(format!("did {}", args.text))
+    }
+}
+
+fn deed_of(name: &str) -> Deed {
+    match name {
+        "egress" => Deed::Egress {
+            scheme: "https".to_owned(),
+            host: "api.example.com".to_owned(),
+            port: 443,
+            method: "GET".to_owned(),
+            path: "/v1".to_owned(),
+        },
+        "secret" => Deed::Secret { name: "TOKEN".to_owned() },
+        _ => Deed::Process { program: "git".to_owned(), args: vec!["push".to_owned()], sandboxed: false },
+    }
+}
+
+/// Lets another tool do it.
+struct Lets;
+
+impl Tool for Lets {
+    type Args = Note;
+    type Needs = (Tools,);
+
+    fn about(&self) -> About {
+        About::new("let", "Lets another do.").idempotent().durable()
+    }
+
+    async fn run(&self, (tools,): (Tools,), _: Call, args: Note) -> Result<Ran, Error> {
+        let tried = tools.call("do", json!({ "text": args.text })).await;
+        done(tried.unwrap_or_else(|error| json!(error.to_string())))
+    }
+}
+
+pub(crate) fn doing(witness: &Arc<Witness>, rules: Vec<Rule>) -> impl FnOnce(&mut Config) + use<> {
+    let witness = witness.clone();
+    move |config| {
+        let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
+        toolbox.add(Doer(witness)).unwrap();
+        toolbox.add(Lets).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        config.payments = Some(Arc::new(Cashbox::with(["10 EUR".parse().unwrap()])));
+        config.package.policy = Policy { rules };
+    }
+}
+
+pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> Life {
+    let witness: Arc<Witness> = Arc::default();
+    live_with(Arc::new(Memory::new()), lines, witness.clone(), 1, doing(&witness, rules)).await.unwrap()
+}
+
+/// What a turn does in which the tool wants to do this, or nothing.
+pub(crate) fn lines(at: Point) -> Vec<Line> {
+    match at {
+        Point::Turn | Point::Model | Point::Output => vec![Line::Say("done"), Line::Say("fine")],
+        Point::Tool => vec![call("do", "egress"), Line::Say("done")],
+        _ => vec![Line::Call(vec![("do", json!({ "text": at.name() }))]), Line::Say("done")],
+    }
+}
+
+fn answered(text: &str) -> End {
+    End::Answered { text: text.to_owned() }
+}
+
+pub(crate) async fn rulings(life: &Life) -> Vec<Ruled> {
+    let ruled = |fact| match fact {
+        Fact::Ruled(ruled) => Some(ruled),
+        _ => None,
+    };
+    life.facts().await.into_iter().filter_map(ruled).collect()
+}
+
+async fn question(life: &Life) -> Question {
+    life.until("turn.parked").await;
+    life.runtime.approvals().pending(10).await.unwrap().pop().expect("somebody is asked")
+}
+
+async fn say(life: &Life, question: &Question, verdict: Verdict) {
+    let approval = Approval { by: "ann".to_owned(), verdict };
+    life.runtime.approve(question.id, approval).await.unwrap();
+}
+
+fn code(end: &End) -> Option<Kind> {
+    match end {
+        End::Failed { failure } => Some(failure.code),
+        _ => None,
+    }
+}
+
+const OF_CALLS: [Point; 4] = [Point::Egress, Point::Secret, Point::Process, Point::Payment];
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rule_allows_happens_at_every_point_and_the_rule_is_in_the_record() {
+    for at in Point::ALL.into_iter().filter(|at| *at != Point::Tool) {
+        let life = under(vec![rule(at, Decision::Allow)], lines(at)).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered("done"), "{at}");
+        let ruled = rulings(&life).await.remove(0);
+        assert_eq!((ruled.at, ruled.ruling.rule.as_str(), ruled.facts), (at, "r", None));
+        assert_eq!(life.witness.count("did"), usize::from(at.is_of_a_call()), "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_or_a_model_call_that_a_rule_denies_ends_the_turn_and_no_model_is_asked() {
+    for at in [Point::Turn, Point::Model] {
+        let life = under(vec![rule(at, deny())], lines(at)).await;
+        let turn = life.send("go").await;
+        let End::Failed { failure } = life.end(turn).await else { panic!("it failed") };
+        assert_eq!(failure.to_string(), "policy.denied: the rule `r` forbids it: not now", "{at}");
+        assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
+        assert_eq!(rulings(&life).await.len(), 1, "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_wants_to_do_and_a_rule_denies_does_not_happen_and_the_model_is_told() {
+    for at in OF_CALLS {
+        let life = under(vec![rule(at, deny())], lines(at)).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered("done"), "{at}");
+        assert_eq!(life.witness.count("did"), 0, "{at}");
+        let told = life.last_shown().pop().unwrap();
+        assert!(told.contains("policy.denied: the rule `r` forbids it: not now"), "{at}: {told}");
+        assert!(rulings(&life).await.iter().any(|ruled| ruled.at == at), "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_wants_to_do_can_end_the_turn_and_no_tool_goes_on_in_spite_of_it() {
+    for at in OF_CALLS {
+        for tool in ["do", "let"] {
+            for more in ["", " anyway"] {
+                let text = format!("{}{more}", at.name());
+                let life =
+                    under(vec![rule(at, interrupt())], vec![call(tool, &text), Line::Say("done")]).await;
+                let turn = life.send("go").await;
+                assert_eq!(code(&life.end(turn).await), Some(Kind::PolicyInterrupted), "{at} {tool}{more}");
+                assert_eq!(life.script.shown.lock().unwrap().len(), 1);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_a_model_call_a_payment_and_an_answer_wait_until_somebody_approves_exactly_them() {
+    for (at, facts) in [
+        (Point::Turn, json!({ "input": "go", "attachments": 0 })),
+        (Point::Model, json!({ "model": "test/script", "call": 0, "options": {} })),
+        (Point::Payment, json!({ "amount": 3.1, "currency": "EUR", "payee": "baker" })),
+        (Point::Output, json!({ "text": "done" })),
+    ] {
+        let life = under(vec![rule(at, asks())], lines(at)).await;
+        let turn = life.send("go").await;
+        let question = question(&life).await;
+        assert_eq!((question.call.tool.as_str(), &question.call.arguments), (at.name(), &facts));
+        assert_eq!(life.witness.count("did"), 0);
+        say(&life, &question, Verdict::Approve).await;
+        // A payment or an answer is asked about once; each model call is one of its own.
+        assert_eq!(life.end(turn).await, answered("done"), "{at}");
+        assert_eq!(life.witness.count("did"), usize::from(at == Point::Payment));
+        let asked: Vec<Point> = rulings(&life).await.into_iter().map(|ruled| ruled.at).collect();
+        assert_eq!(asked, [at]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_approves_does_not_happen() {
+    let no = || Some(Verdict::Deny { reason: "too much".to_owned() });
+    for (at, word) in [(Point::Turn, no()), (Point::Turn, None), (Point::Model, no()), (Point::Model, None)] {
+        let life = under(vec![rule(at, asks())], lines(at)).await;
+        let turn = life.send("go").await;
+        let question = question(&life).await;
+        if let Some(word) = word {
+            say(&life, &question, word).await;
+        }
+        assert_eq!(code(&life.end(turn).await), Some(Kind::ApprovalDenied), "{at}");
+        assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
+    }
+    let life = under(vec![rule(Point::Payment, asks())], lines(Point::Payment)).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    assert_eq!(life.witness.count("did"), 0);
+    // An answer that nobody lets out goes back to the model, which is told so.
+    let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
+    let rules = vec![Rule { tests: vec![done], ..rule(Point::Output, asks()) }];
+    let life = under(rules, lines(Point::Output)).await;
+    let turn = life.send("go").await;
+    say(&life, &question(&life).await, no().unwrap()).await;
+    assert_eq!(life.end(turn).await, answered("fine"));
+    let told = life.last_shown().pop().unwrap();
+    assert!(told.contains("approval.denied: ann said no: too much"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
+    for at in [Point::Turn, Point::Model] {
+        let life = under(vec![rule(at, defer())], lines(at)).await;
+        let begun = life.runtime.now();
+        let turn = life.send("go").await;
+        life.until("turn.parked").await;
+        assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
+        assert_eq!(life.end(turn).await, answered("done"), "{at}");
+        assert!(begun.until(life.runtime.now()) >= Duration::from_hours(2), "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_too() {
+    let rules = vec![rule(Point::Model, set("/options/tokens_most", json!(64)))];
+    let life = under(rules, vec![call("do", "model"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let asked = life.script.asked.lock().unwrap().clone();
+    let tokens: Vec<_> = asked.iter().map(|(_, options)| options.tokens_most).collect();
+    assert_eq!(tokens, [Some(64), Some(64), Some(64)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
+    let second = Test { path: "/call".to_owned(), is: Comparison::Over(0.into()) };
+    for then in [deny(), asks(), defer()] {
+        let rules = vec![Rule { tests: vec![second.clone()], ..rule(Point::Model, then) }];
+        let life = under(rules, vec![call("do", "model")]).await;
+        let turn = life.send("go").await;
+        // The turn's next call is the second one too.
+        life.until("effect.answered").await;
+        assert_eq!(life.witness.count("did"), 0);
+        assert_eq!(life.script.shown.lock().unwrap().len(), 1);
+        life.runtime.cancel(turn, "seen").await.unwrap();
+        life.end(turn).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_rule_denies_goes_back_to_the_model_up_to_a_limit() {
+    let done = Test { path: "/text".to_owned(), is: Comparison::Like("do*".to_owned()) };
+    let rules = || vec![Rule { tests: vec![done.clone()], ..rule(Point::Output, deny()) }];
+    let life = under(rules(), lines(Point::Output)).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("fine"));
+    let told = life.last_shown().pop().unwrap();
+    assert!(told.contains("policy.denied: the rule `r` forbids it: not now"), "{told}");
+    let stubborn = under(rules(), vec![Line::Say("done"); 9]).await;
+    let turn = stubborn.send("go").await;
+    assert_eq!(code(&stubborn.end(turn).await), Some(Kind::PolicyDenied));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_can_end_the_turn() {
+    let life = under(vec![rule(Point::Output, interrupt())], lines(Point::Output)).await;
+    let turn = life.send("go").await;
+    assert_eq!(code(&life.end(turn).await), Some(Kind::PolicyInterrupted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_rule_changes_stands_changed_in_every_record() {
+    let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "$0".to_owned() }];
+    let masked = Decision::Modify { set: [].into(), redact };
+    for (then, text) in [(masked, "call $0, or $0"), (set("/text", json!("no")), "no")] {
+        let life = under(vec![rule(Point::Output, then)], vec![Line::Say("call 5551, or 555")]).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered(text));
+        let told =
+            life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("5551"));
+        assert!(!told, "what was taken out is nowhere");
+        let second = life.send("again").await;
+        life.end(second).await;
+        assert!(life.last_shown().contains(&text.to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_see_the_facts_of_their_point() {
+    for (at, path, value) in [
+        (Point::Turn, "/input", json!("go")),
+        (Point::Model, "/model", json!("test/script")),
+        (Point::Egress, "/host", json!("api.example.com")),
+        (Point::Egress, "/port", json!(443)),
+        (Point::Secret, "/name", json!("TOKEN")),
+        (Point::Process, "/args/0", json!("push")),
+        (Point::Process, "/sandboxed", json!(false)),
+        (Point::Payment, "/payee", json!("baker")),
+        (Point::Output, "/text", json!("done")),
+    ] {
+        for (value, is_for) in [(value, true), (json!("another"), false)] {
+            let tests = vec![Test { path: path.to_owned(), is: Comparison::OneOf(vec![value]) }];
+            let life = under(vec![Rule { tests, ..rule(at, Decision::Allow) }], lines(at)).await;
+            let turn = life.send("go").await;
+            assert_eq!(life.end(turn).await, answered("done"));
+            assert_eq!(rulings(&life).await.iter().any(|ruled| ruled.at == at), is_for, "{at} {path}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_for_agents_tools_and_times() {
+    // The clock of tests shows Thursday, 1 January 1970, a quarter past midnight in London, where it was one hour later.
+    let times = |days: &[Day], hours: &str| {
+        Some(Times {
+            zone: "Europe/London".to_owned(),
+            days: days.to_vec(),
+            hours: Some(hours.parse().unwrap()),
+        })
+    };
+    let base = || rule(Point::Egress, deny());
+    for (rule, is_for) in [
+        (Rule { times: times(&[Day::Thu], "01:00-02:00"), ..base() }, true),
+        (Rule { times: times(&[Day::Thu], "00:00-01:00"), ..base() }, false),
+        (Rule { times: times(&[Day::Fri], "01:00-02:00"), ..base() }, false),
+        (Rule { agent: Some("test*".to_owned()), ..base() }, true),
+        (Rule { agent: Some("clerk".to_owned()), ..base() }, false),
+        (Rule { tool: "do".to_owned(), ..base() }, true),
+        (Rule { tool: "other".to_owned(), ..base() }, false),
+        // Nobody knows what the model costs, so it may be more.
+        (Rule { cost_over: Some("5".parse().unwrap()), ..base() }, true),
+    ] {
+        let life = under(vec![rule.clone()], lines(Point::Egress)).await;
+        let turn = life.send("go").await;
+        life.end(turn).await;
+        assert_eq!(life.witness.count("did") == 0, is_for, "{rule:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
+    let witness: Arc<Witness> = Arc::default();
+    let times = Times { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
+    let redact = vec![Redaction { pattern: "(".to_owned(), with: String::new() }];
+    for (rule, told) in [
+        (rule(Point::Process, asks()), "rule `r`: `ask` cannot be decided at `process`"),
+        (
+            Rule { times: Some(times), ..rule(Point::Turn, deny()) },
+            "expected a time zone like `Europe/Berlin`",
+        ),
+        (
+            rule(Point::Output, Decision::Modify { set: [].into(), redact }),
+            "expected a regular expression, got `(`",
+        ),
+    ] {
+        let change = doing(&witness, vec![rule]);
+        let refused = live_with(Arc::new(Memory::new()), Vec::new(), witness.clone(), 1, change).await;
+        let error = refused.err().expect("it is refused");
+        assert_eq!(error.kind(), Kind::ConfigInvalid);
+        assert!(error.detail().contains(told), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
+    for at in [Point::Turn, Point::Model, Point::Output] {
+        let life = under(vec![rule(at, asks())], lines(at)).await;
+        let turn = life.send("go").await;
+        life.until("turn.parked").await;
+        life.runtime.cancel(turn, "enough").await.unwrap();
+        assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() }, "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once() {
+    let defer = || Decision::Defer { pause: Duration::from_secs(5) };
+    let cases = [
+        (Point::Turn, asks()),
+        (Point::Turn, defer()),
+        (Point::Model, asks()),
+        (Point::Model, defer()),
+        (Point::Output, asks()),
+        (Point::Payment, asks()),
+        (Point::Output, deny()),
+    ];
+    for (at, then) in cases {
+        let deaths = killed_at_every_write(at, &then).await;
+        assert!(deaths > 4, "{at} {}: died {deaths} times", then.name());
+    }
+}
+
+async fn killed_at_every_write(at: Point, then: &Decision) -> u32 {
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
+    // What is denied goes back to the model once.
+    let tests = if then.name() == "deny" { vec![done] } else { Vec::new() };
+    let rules = || vec![Rule { tests: tests.clone(), ..rule(at, then.clone()) }];
+    let want = answered(if then.name() == "deny" { "fine" } else { "done" });
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let witness: Arc<Witness> = Arc::default();
+        let change = doing(&witness, rules());
+        let first = live_with(Arc::new(mortal), lines(at), witness.clone(), 1, change).await.unwrap();
+        let all = async {
+            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            tokio::select! {
+                end = first.end(turn) => end,
+                never = approves(&first) => never,
+            }
+        };
+        let finished = tokio::select! {
+            end = all => Some(end),
+            () = pulse.stopped() => None,
+        };
+        if let Some(end) = finished {
+            assert_eq!(end, want);
+            break;
+        }
+        deaths += 1;
+        first.die(&memory).await;
+        let change = doing(&witness, rules());
+        let second = live_with(Arc::new(memory), lines(at), witness.clone(), 2, change).await.unwrap();
+        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let end = tokio::select! {
+            end = second.end(turn) => end,
+            never = approves(&second) => never,
+        };
+        assert_eq!(end, want, "{at} {death:?}");
+        let asked = rulings(&second).await.iter().filter(|ruled| ruled.facts.is_some()).count();
+        assert_eq!(asked, usize::from(then.name() == "ask"), "{at} {death:?}: it is asked once");
+    }
+    deaths
+}
+
+/// Says yes to whatever is asked.
+async fn approves(life: &Life) -> End {
+    loop {
+        // A store that dies answers nothing more.
+        for question in life.runtime.approvals().pending(10).await.unwrap_or_default() {
+            let approval = Approval { by: "ann".to_owned(), verdict: Verdict::Approve };
+            let _answered = life.runtime.approve(question.id, approval).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,310 @@
+//! Where a policy decides, what it can decide there, and what its rules see there (R11.1).
+use super::{Decision, Rule};
+use crate::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+
+/// A place in a turn where a policy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Point {
+    /// Before a call of a tool is claimed.
+    #[default]
+    Tool,
+    /// Before a turn begins its work.
+    Turn,
+    /// Before a model is asked.
+    Model,
+    /// Before a tool sends a request out.
+    Egress,
+    /// Before a tool is given a secret.
+    Secret,
+    /// Before a tool starts a program.
+    Process,
+    /// Before a tool sets money aside.
+    Payment,
+    /// Before an answer completes its turn.
+    Output,
+}
+
+/// The names of decisions, as rules say them.
+const ALLOW: &str = "allow";
+const DENY: &str = "deny";
+const ASK: &str = "ask";
+const MODIFY: &str = "modify";
+const INTERRUPT: &str = "interrupt";
+const DEFER: &str = "defer";
+
+impl Point {
+    /// Every point.
+    pub const ALL: [Self; 8] = [
+        Self::Tool,
+        Self::Turn,
+        Self::Model,
+        Self::Egress,
+        Self::Secret,
+        Self::Process,
+        Self::Payment,
+        Self::Output,
+    ];
+
+    /// How rules say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Turn => "turn",
+            Self::Model => "model",
+            Self::Egress => "egress",
+            Self::Secret => "secret",
+            Self::Process => "process",
+            Self::Payment => "payment",
+            Self::Output => "output",
+        }
+    }
+
+    /// What can be decided here, by name.
+    pub const fn decisions(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool => &[ALLOW, DENY, ASK, MODIFY, INTERRUPT, DEFER],
+            Self::Turn => &[ALLOW, DENY, ASK, DEFER],
+            Self::Model => &[ALLOW, DENY, ASK, MODIFY, DEFER],
+            Self::Egress | Self::Secret | Self::Process => &[ALLOW, DENY, INTERRUPT],
+            Self::Payment => &[ALLOW, DENY, ASK, INTERRUPT],
+            Self::Output => &[ALLOW, DENY, ASK, MODIFY, INTERRUPT],
+        }
+    }
+
+    /// The facts that rules see here, as JSON pointers; what is below one of them is seen too. A call's arguments are its
+    /// tool's own.
+    pub const fn facts(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool => &[""],
+            Self::Turn => &["/input", "/attachments"],
+            Self::Model => &["/model", "/call", TOKENS_MOST, TEMPERATURE, VARIANT],
+            Self::Egress => &["/scheme", "/host", "/port", "/method", "/path"],
+            Self::Secret => &["/name"],
+            Self::Process => &["/program", "/args", "/sandboxed"],
+            Self::Payment => &["/amount", "/currency", "/payee"],
+            Self::Output => &[TEXT, "/value"],
+        }
+    }
+
+    /// Whether it belongs to a call of a tool.
+    pub const fn is_of_a_call(self) -> bool {
+        !matches!(self, Self::Turn | Self::Model | Self::Output)
+    }
+
+    /// Why something cannot be decided here, and what to do instead.
+    const fn instead(self, decision: &str) -> &'static str {
+        match (self, decision.as_bytes()) {
+            (Self::Egress | Self::Secret | Self::Process, b"ask" | b"defer" | b"modify") => {
+                "; the tool runs already: say that of the call, at `tool`"
+            }
+            (Self::Payment, b"defer" | b"modify") => "; say that of the call, at `tool`",
+            (Self::Turn | Self::Model, b"interrupt") => "; `deny` ends the turn here",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a rule can change about a model call.
+pub const TOKENS_MOST: &str = "/options/tokens_most";
+/// What a rule can change about a model call.
+pub const TEMPERATURE: &str = "/options/temperature_milli";
+/// What a rule can change about a model call.
+pub const VARIANT: &str = "/options/variant";
+/// What a rule can change about an answer.
+pub const TEXT: &str = "/text";
+
+impl Decision {
+    /// How rules say it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Allow => ALLOW,
+            Self::Deny { .. } => DENY,
+            Self::Ask(_) => ASK,
+            Self::Modify { .. } => MODIFY,
+            Self::Interrupt { .. } => INTERRUPT,
+            Self::Defer { .. } => DEFER,
+        }
+    }
+
+    /// Refuses a decision that makes no sense at a point.
+    pub fn check_at(&self, at: Point) -> Result<(), String> {
+        let (name, possible) = (self.name(), at.decisions());
+        if !possible.contains(&name) {
+            let instead = at.instead(name);
+            return Err(format!(
+                "`{name}` cannot be decided at `{at}`, where there are: {}{instead}",
+                possible.join(", ")
+            ));
+        }
+        match self {
+            Self::Modify { set, redact } => {
+                if at != Point::Output && !redact.is_empty() {
+                    return Err(format!("`redact` is for answers, at `output`; this rule is at `{at}`"));
+                }
+                set.iter().try_for_each(|(path, value)| settable(at, path, value))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses a change that is none of what can be changed at a point.
+fn settable(at: Point, path: &str, value: &Value) -> Result<(), String> {
+    let (fits, expected) = match (at, path) {
+        (Point::Model, TOKENS_MOST | TEMPERATURE) => {
+            (value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()), "a whole number from 0 on")
+        }
+        (Point::Model, VARIANT) | (Point::Output, TEXT) => (value.is_string(), "a text"),
+        (Point::Model, _) => {
+            return Err(format!(
+                "`{path}` cannot be set at `model`, only {TOKENS_MOST}, {TEMPERATURE}, {VARIANT}"
+            ));
+        }
+        (Point::Output, _) => return Err(format!("`{path}` cannot be set at `output`, only {TEXT}")),
+        _ => return Ok(()),
+    };
+    if fits { Ok(()) } else { Err(format!("expected {expected} for `{path}`, got {value}")) }
+}
+
+impl Rule {
+    /// Refuses a rule that makes no sense where it stands.
+    pub fn check(&self) -> Result<(), Error> {
+        self.fault().map_or(Ok(()), |fault| {
+            Err(Error::new(Kind::ConfigInvalid, format!("rule `{}`: {fault}", self.id)))
+        })
+    }
+
+    fn fault(&self) -> Option<String> {
+        let Self { at, tool, tests, then, times, .. } = self;
+        if let Err(fault) = then.check_at(*at) {
+            return Some(fault);
+        }
+        if !at.is_of_a_call() && tool != "*" {
+            return Some(format!("`tool` means nothing at `{at}`, where no tool is called"));
+        }
+        let unseen = tests.iter().find(|test| !at.facts().iter().any(|fact| is_within(&test.path, fact)));
+        if let Some(test) = unseen {
+            let there = at.facts().join(", ");
+            return Some(format!("there is no `{}` at `{at}`, where there are: {there}", test.path));
+        }
+        let never = times.as_ref().filter(|times| times.days.is_empty() && times.hours.is_none());
+        never.map(|_| "`zone` means nothing without `days` or `hours`".to_owned())
+    }
+}
+
+fn is_within(path: &str, fact: &str) -> bool {
+    path.strip_prefix(fact).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Ask, Comparison, Redaction, Test};
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn decisions() -> [Decision; 6] {
+        let reason = || "no".to_owned();
+        [
+            Decision::Allow,
+            Decision::Deny { reason: reason() },
+            Decision::Ask(Ask::default()),
+            Decision::Modify { set: BTreeMap::new(), redact: Vec::new() },
+            Decision::Interrupt { reason: reason() },
+            Decision::Defer { pause: Duration::from_secs(1) },
+        ]
+    }
+
+    fn rule(at: Point, then: Decision) -> Rule {
+        Rule { at, ..Rule::new("r".parse().unwrap(), then) }
+    }
+
+    #[test]
+    fn each_point_takes_the_decisions_that_make_sense_there() {
+        let line = |at: Point| {
+            let takes = |then: &Decision| if rule(at, then.clone()).check().is_ok() { '+' } else { '-' };
+            format!("{:8}{}\n", at.name(), decisions().iter().map(takes).collect::<String>())
+        };
+        expect![[r"
+            tool    ++++++
+            turn    +++--+
+            model   ++++-+
+            egress  ++--+-
+            secret  ++--+-
+            process ++--+-
+            payment +++-+-
+            output  +++++-
+        "]]
+        .assert_eq(&Point::ALL.map(line).concat());
+    }
+
+    #[track_caller]
+    fn check(rule: &Rule, want: &Expect) {
+        want.assert_eq(&rule.check().unwrap_err().to_string());
+    }
+
+    #[test]
+    fn what_makes_no_sense_at_a_point_is_refused_with_what_does() {
+        check(
+            &rule(Point::Egress, Decision::Ask(Ask::default())),
+            &expect![
+                "config.invalid: rule `r`: `ask` cannot be decided at `egress`, where there are: allow, deny, interrupt; the tool runs already: say that of the call, at `tool`"
+            ],
+        );
+        check(
+            &rule(Point::Turn, Decision::Interrupt { reason: String::new() }),
+            &expect![
+                "config.invalid: rule `r`: `interrupt` cannot be decided at `turn`, where there are: allow, deny, ask, defer; `deny` ends the turn here"
+            ],
+        );
+        let test = |path: &str| Test { path: path.to_owned(), is: Comparison::Like("*".to_owned()) };
+        check(
+            &Rule { tests: vec![test("/hostname")], ..rule(Point::Egress, Decision::Allow) },
+            &expect![
+                "config.invalid: rule `r`: there is no `/hostname` at `egress`, where there are: /scheme, /host, /port, /method, /path"
+            ],
+        );
+        check(
+            &Rule { tool: "pay".to_owned(), ..rule(Point::Model, Decision::Allow) },
+            &expect!["config.invalid: rule `r`: `tool` means nothing at `model`, where no tool is called"],
+        );
+        let set =
+            |path: &str, value| Decision::Modify { set: [(path.to_owned(), value)].into(), redact: vec![] };
+        check(
+            &rule(Point::Model, set("/model", json!("x"))),
+            &expect![
+                "config.invalid: rule `r`: `/model` cannot be set at `model`, only /options/tokens_most, /options/temperature_milli, /options/variant"
+            ],
+        );
+        check(
+            &rule(Point::Model, set("/options/tokens_most", json!(-1))),
+            &expect![
+                "config.invalid: rule `r`: expected a whole number from 0 on for `/options/tokens_most`, got -1"
+            ],
+        );
+        let redact = vec![Redaction { pattern: "a".to_owned(), with: String::new() }];
+        check(
+            &rule(Point::Model, Decision::Modify { set: BTreeMap::new(), redact }),
+            &expect![
+                "config.invalid: rule `r`: `redact` is for answers, at `output`; this rule is at `model`"
+            ],
+        );
+        for path in ["/args/0", "/args"] {
+            assert!(
+                Rule { tests: vec![test(path)], ..rule(Point::Process, Decision::Allow) }.check().is_ok()
+            );
+        }
+    }
+}
