@@ -42,7 +42,7 @@ pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling>
         (one, other) => return one.or(other),
     };
     Some(match (&first.decision, &second.decision) {
-        (Decision::Modify { .. }, Decision::Modify { .. }) => both(first, second),
+        (Decision::Modify { .. }, Decision::Modify { .. }) => both(first, &second),
         (Decision::Defer { pause }, Decision::Defer { pause: longer }) if longer > pause => second,
         _ if strictness(&second.decision) > strictness(&first.decision) => second,
         _ => first,
@@ -62,7 +62,7 @@ fn strictness(decision: &Decision) -> u8 {
 }
 
 /// Both changes. If they contradict each other, nothing happens.
-fn both(first: Ruling, second: Ruling) -> Ruling {
+fn both(first: Ruling, second: &Ruling) -> Ruling {
     let (Decision::Modify { set, redact }, Decision::Modify { set: more, redact: also }) =
         (&first.decision, &second.decision)
     else {

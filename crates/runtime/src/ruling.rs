@@ -57,7 +57,7 @@ pub(crate) async fn at_turn<H: Host>(
     let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
     let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
     let ruling = decided(turn, &about, host).await;
-    ruled(turn, about, ruling, host)
+    ruled(turn, &about, ruling, host)
 }
 
 /// Whether a model may be asked, and how.
@@ -78,7 +78,7 @@ pub(crate) async fn at_model<H: Host>(
     if let Some(Ruling { decision: Decision::Modify { set, .. }, .. }) = &ruling {
         shaped.options = with_options(call.options, set);
     }
-    ruled(turn, about, ruling, host)
+    ruled(turn, &about, ruling, host)
 }
 
 /// What rules see of a model call.
@@ -139,7 +139,7 @@ pub(crate) fn at_output<H: Host>(turn: &Turn<'_>, at: &AtCheckpoint, host: &mut 
         return Ok(Word::Go);
     };
     let about = About { at: Point::Output, key, facts: answer_facts(&answer), labels: Labels::default() };
-    ruled(turn, about, Some(ruled_then.ruling), host)
+    ruled(turn, &about, Some(ruled_then.ruling), host)
 }
 
 fn is_answer(reply: &Reply) -> bool {
@@ -169,7 +169,7 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &About, host: &mut H) -> Optio
 /// What a decision means now.
 fn ruled<H: Host>(
     turn: &Turn<'_>,
-    about: About,
+    about: &About,
     ruling: Option<Ruling>,
     host: &mut H,
 ) -> Result<Word, Error> {

@@ -73,7 +73,6 @@ async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_
                 set: [].into(),
                 redact: vec![outlast_vocab::policy::Redaction { pattern: "a".into(), with: "b".into() }],
             },
-            Point::Output => Decision::Defer { pause: std::time::Duration::from_secs(1) },
             Point::Turn | Point::Model => Decision::Interrupt { reason: "stop".to_owned() },
             _ => Decision::Defer { pause: std::time::Duration::from_secs(1) },
         };

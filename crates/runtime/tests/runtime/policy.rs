@@ -324,9 +324,7 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
 async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
     let named = |config: &mut Config| {
         let then = Decision::Deny { reason: "no".to_owned() };
-        let id = "guard".parse().unwrap();
-        config.package.policy.rules =
-            vec![Rule { id, tool: "pay".to_owned(), tests: Vec::new(), untrusted: None, then }];
+        config.package.policy.rules = vec![rule("guard", "pay", then)];
     };
     let started = live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, named).await;
     assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
