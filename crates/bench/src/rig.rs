@@ -147,6 +147,7 @@ pub(crate) async fn runtime_with(
         plugins: outlast::runtime::plugins::Plugins::default(),
         payments: None,
         policy_engine: None,
+        limiter: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(model)],

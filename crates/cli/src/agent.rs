@@ -4,6 +4,7 @@ pub(crate) mod file;
 mod hooks;
 pub(crate) mod layers;
 pub(crate) mod program;
+pub(crate) mod rates;
 mod rules;
 pub(crate) mod skills;
 pub(crate) mod staff;

@@ -17,6 +17,7 @@ mod keys;
 mod mcp;
 mod models;
 mod orgs;
+mod rates;
 mod resolve;
 mod retry;
 mod run;
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Cancel(cancel::Cancel),
     Approvals(approvals::Approvals),
     Budgets(budgets::Budgets),
+    Rates(rates::Rates),
     Cost(cost::Cost),
     /// Let a stuck turn try again
     Retry(retry::Retry),
@@ -117,6 +119,7 @@ impl Command {
             Self::Cancel(cancel) => done(cancel.run(data)),
             Self::Approvals(approvals) => done(approvals.run(data)),
             Self::Budgets(budgets) => done(budgets.run(data)),
+            Self::Rates(rates) => done(rates.run(data)),
             Self::Cost(cost) => done(cost.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),

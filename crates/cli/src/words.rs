@@ -6,6 +6,7 @@ use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutc
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::vocab::policy::{self, Approval};
+use outlast::vocab::rate::{Pace, Paced};
 use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Ruled, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -190,6 +191,11 @@ pub(crate) fn fact(fact: &Fact) -> String {
             };
             format!("{id}: {amount} to {payee} for {} {state}", quoted(purpose))
         }
+        Fact::Paced(Paced { key, rate, pace }) => match pace {
+            Pace::Waits { until } => format!("{key}: waits for `{rate}` until {}", when(*until)),
+            Pace::Goes => format!("{key}: goes, by `{rate}`"),
+            Pace::Refused { failure } => format!("{key}: {failure}"),
+        },
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {
             Shorter::Results => "long results are left out".to_owned(),

@@ -9,6 +9,7 @@ pub mod conversation;
 pub mod label;
 pub mod overlay;
 pub mod policy;
+pub mod rate;
 pub mod replay;
 pub mod reply;
 pub mod spending;

@@ -4,6 +4,7 @@
 use outlast_vocab::overlay::{Capability, Defined, Layer, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
 use outlast_vocab::policy::{Decision, Rule};
+use outlast_vocab::rate::Rate;
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ impl Placed {
 pub fn join(under: Overlay, over: Overlay) -> Overlay {
     let Overlay { mut system, mut capabilities, mut builtin, mut tools, .. } = under;
     let (mut mcp, mut documents, mut rules) = (under.mcp, under.documents, under.rules);
+    let mut rates = under.rates;
     let mut settings = under.settings;
     system.extend(over.system);
     add_new(&mut capabilities, over.capabilities);
@@ -44,6 +46,7 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     mcp.extend(over.mcp);
     documents.extend(over.documents);
     rules.extend(over.rules);
+    rates.extend(over.rates);
     settings.extend(over.settings);
     Overlay {
         system,
@@ -58,6 +61,7 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
         guard: under.guard.max(over.guard),
         hooks,
         rules,
+        rates,
         settings,
     }
 }
@@ -80,15 +84,18 @@ fn add_new(names: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// Folds layers, the root first. Two rules of one name are an error: a record names the rule that decided.
+/// Folds layers, the root first. Two rules of one name are an error, because a record names the rule that decided; so are two
+/// rates, because a layer must not loosen what one below it says.
 pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> {
-    let mut named: BTreeMap<String, String> = BTreeMap::new();
+    let mut named: BTreeMap<(&str, String), String> = BTreeMap::new();
     let mut folded = Overlay::default();
     for Placed { from, overlay } in layers {
-        for Rule { id, .. } in &overlay.rules {
-            if let Some(other) = named.insert(id.to_string(), from.clone()) {
+        let rules = overlay.rules.iter().map(|Rule { id, .. }| ("rule", id.to_string()));
+        let rates = overlay.rates.iter().map(|Rate { name, .. }| ("rate", name.to_string()));
+        for (what, name) in rules.chain(rates) {
+            if let Some(other) = named.insert((what, name.clone()), from.clone()) {
                 let detail = format!(
-                    "two rules are called `{id}`, in {other} and in {from}; names must be unique, and a rule of a layer \
+                    "two {what}s are called `{name}`, in {other} and in {from}; names must be unique, and a {what} of a layer \
                      below cannot be replaced"
                 );
                 return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -196,7 +203,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
 /// What a session or a turn makes of the package of its agent. It can tell the model more, choose another model, and let
 /// less happen; what needs something made in this process (tools, servers, settings) is an error, because a turn cannot.
 pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
-    let Overlay { system, model, model_calls, documents, network, guard, rules, .. } = overlay;
+    let Overlay { system, model, model_calls, documents, network, guard, rules, rates, .. } = overlay;
     let mut others = [
         ("capabilities", overlay.capabilities.is_empty()),
         ("builtin", overlay.builtin.is_empty()),
@@ -209,8 +216,8 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     .chain(overlay.settings.keys().map(String::as_str));
     if let Some(field) = others.next() {
         let detail = format!(
-            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard` and `rules`, but this one \
-             says `{field}`; say it of an agent"
+            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
+             this one says `{field}`; say it of an agent"
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
@@ -225,6 +232,12 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     if let Some(rule) = rules.iter().find(known) {
         let detail =
             format!("the agent `{}` has a rule `{}`, which cannot be replaced", package.agent, rule.id);
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    let known = |rate: &&Rate| package.rates.iter().any(|other| other.name == rate.name);
+    if let Some(rate) = rates.iter().find(known) {
+        let detail =
+            format!("the agent `{}` has a rate `{}`, which cannot be replaced", package.agent, rate.name);
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
     let opens_guard = |rule: &&Rule| {
@@ -246,6 +259,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     package.network = package.network.narrowed(network);
     package.guard = package.guard.max(guard);
     package.policy.rules.extend(rules);
+    package.rates.extend(rates);
     Ok(package)
 }
 
@@ -286,6 +300,7 @@ fn names(overlay: &Overlay) -> Vec<String> {
     names.extend(overlay.documents.keys().map(|path| format!("documents.{path}")));
     names.extend(overlay.hooks.iter().map(|Defined { name, .. }| format!("hooks.{name}")));
     names.extend(overlay.rules.iter().map(|rule| format!("rules.{}", rule.id)));
+    names.extend(overlay.rates.iter().map(|rate| format!("rates.{}", rate.name)));
     names.extend(overlay.settings.keys().cloned());
     names
 }

@@ -116,7 +116,7 @@ fn compare(value: &Value, bound: &Number) -> Option<Ordering> {
 }
 
 /// Whether a text is like a pattern in which `*` stands for anything. Linear in the text for every star.
-fn like(pattern: &str, text: &str) -> bool {
+pub(crate) fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };

@@ -8,6 +8,7 @@ use outlast_vocab::effect::{
 use outlast_vocab::hook::{HookPoint, Patch};
 use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
+use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
     Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Ruled, Seq, Started, Undoable,
 };
@@ -33,6 +34,7 @@ pub struct History {
     payments: BTreeMap<ReplayKey, Payment>,
     ruled: BTreeMap<ReplayKey, Ruled>,
     spending: Spending,
+    paced: BTreeMap<ReplayKey, Paced>,
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
@@ -103,6 +105,9 @@ impl History {
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
                 Fact::Payment(payment) => history.pay(payment),
                 Fact::Ruled(ruled) => history.rule(ruled),
+                Fact::Paced(paced) => {
+                    history.paced.insert(paced.key.clone(), paced);
+                }
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
@@ -249,7 +254,18 @@ impl History {
 
     /// Whether a call has not begun, because what must happen first has not.
     pub fn is_held(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
-        call.is_held() && !self.performed.keys().any(|performed| performed.admits(key))
+        let in_line = matches!(self.paced.get(key), Some(Paced { pace: Pace::Waits { .. }, .. }));
+        in_line || call.is_held() && !self.performed.keys().any(|performed| performed.admits(key))
+    }
+
+    /// What the rates of the call at this place said last; nothing if it never had to wait.
+    pub fn paced(&self, call: &ReplayKey) -> Option<&Paced> {
+        self.paced.get(call)
+    }
+
+    /// Whether the call at this place held still after it had begun: not for what lets it begin, but within itself.
+    pub fn has_waited_within(&self, call: &ReplayKey) -> bool {
+        self.waits.keys().any(|wait| wait.is_under(call) && !wait.admits(call))
     }
 
     /// Whether missing results were put into the transcript before.

@@ -73,6 +73,27 @@ fn a_rule_of_a_lower_layer_cannot_be_replaced() {
 }
 
 #[test]
+fn rates_of_layers_join_and_one_of_a_lower_layer_cannot_be_replaced() {
+    let rate = |name: &str| json!({ "rates": [{ "name": name, "tool": "*", "calls": 5, "per": "minute" }] });
+    let names =
+        |overlay: Overlay| overlay.rates.into_iter().map(|rate| rate.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(folded(&[rate("mail"), rate("pay")])), ["mail", "pay"]);
+    let layers = ["harness base", "agent shop"].map(|from| Placed::new(from, overlay(rate("mail"))));
+    assert_eq!(
+        said(&fold(layers).unwrap_err()),
+        (
+            Kind::ConfigInvalid,
+            "two rates are called `mail`, in harness base and in agent shop; names must be unique, and a rate of a layer \
+             below cannot be replaced"
+        )
+    );
+    let package = Package::new("shop", "a/one".parse().unwrap(), "");
+    let package = over(&package, overlay(rate("mail"))).unwrap();
+    let refused = over(&package, overlay(rate("mail"))).unwrap_err();
+    assert_eq!(refused.detail(), "the agent `shop` has a rate `mail`, which cannot be replaced");
+}
+
+#[test]
 fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
     let guard = |guard: &str| json!({ "guard": guard });
     let strict = folded(&[guard("strict"), guard("open"), guard("guarded")]);
@@ -179,8 +200,8 @@ fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
     let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
     assert_eq!(
         refused.detail(),
-        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard` and `rules`, but this one \
-         says `tools`; say it of an agent"
+        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
+         this one says `tools`; say it of an agent"
     );
 }
 

@@ -11,6 +11,7 @@ use outlast_ports::orgs;
 use outlast_ports::payment::{PaymentAuthority, PaymentDesk};
 use outlast_ports::plugin::{Installed, Plugin};
 use outlast_ports::policy::PolicyEngine;
+use outlast_ports::rate::Limiter;
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
@@ -30,6 +31,7 @@ use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Policy;
+use outlast_vocab::rate::Rate;
 use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -60,6 +62,7 @@ pub struct Builder {
     capabilities: Vec<String>,
     payments: Option<Arc<dyn PaymentAuthority>>,
     policy_engine: Option<Arc<dyn PolicyEngine>>,
+    limiter: Option<Arc<dyn Limiter>>,
     tools: Vec<AddTool>,
     agent: String,
     model: String,
@@ -67,6 +70,7 @@ pub struct Builder {
     policy: Policy,
     guard: Guard,
     budgets: Budgets,
+    rates: Vec<Rate>,
     overlays: Vec<Overlay>,
     pub(crate) bundles: Vec<Capability>,
     pub(crate) on: Vec<String>,
@@ -192,6 +196,7 @@ impl Builder {
             capabilities: Vec::new(),
             payments: None,
             policy_engine: None,
+            limiter: None,
             tools: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
@@ -199,6 +204,7 @@ impl Builder {
             policy: Policy::default(),
             guard: Guard::default(),
             budgets: Budgets::default(),
+            rates: Vec::new(),
             overlays: Vec::new(),
             bundles: Vec::new(),
             on: Vec::new(),
@@ -273,6 +279,20 @@ impl Builder {
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.budgets = budgets;
+        self
+    }
+
+    /// How often the agent's calls may go out (R11.7). Rates of one name are shared by all agents of an organisation.
+    #[must_use]
+    pub fn rates(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
+        self.rates.extend(rates);
+        self
+    }
+
+    /// Asks this limiter when calls may go out, instead of the database: for processes that share none.
+    #[must_use]
+    pub fn limiter(mut self, limiter: impl Limiter + 'static) -> Self {
+        self.limiter = Some(Arc::new(limiter));
         self
     }
 
@@ -516,6 +536,7 @@ impl Builder {
         }
         let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
         let policy_engine = self.policy_engine.take();
+        let limiter = self.limiter.take();
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
         let (Agent { package, tools, hooks }, mut plugins) = self.into_agent()?;
         let mut agents = Vec::new();
@@ -534,6 +555,7 @@ impl Builder {
             plugins,
             payments,
             policy_engine,
+            limiter,
             package,
             agents,
             clock,
@@ -569,6 +591,7 @@ impl Builder {
             policy: self.policy,
             guard: self.guard,
             budgets: self.budgets,
+            rates: self.rates,
             hooks: plugged.uses(&self.hooks),
             capabilities: on,
             ..Package::new(self.agent, self.model.parse()?, plugged.told(self.system))

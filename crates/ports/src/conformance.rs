@@ -38,6 +38,7 @@ mod history;
 mod inbox;
 mod journal;
 mod leases;
+mod limiter;
 mod model;
 mod orgs;
 mod outbox;
@@ -54,6 +55,7 @@ mod waits;
 pub use clock::ClockFixture;
 pub use contents::ContentsFixture;
 pub use differential::{Difference, Tally, differential};
+pub use limiter::LimiterFixture;
 pub use model::{Errand, ModelFixture};
 pub use payments::PaymentsFixture;
 pub use tool::ToolFixture;
@@ -491,6 +493,19 @@ suite! { $
             what_is_released_is_never_paid,
             what_was_never_reserved_is_not_paid,
             more_than_it_will_pay_is_refused,
+        }
+    }
+}
+
+suite! { $
+    /// Makes one test of every rule that a limiter keeps to. Takes how to make a
+    /// [`LimiterFixture`](crate::conformance::LimiterFixture).
+    limiter_conformance = limiter_rules on LimiterFixture {
+        limiter {
+            a_burst_goes_and_the_next_is_told_when_to_ask_again,
+            a_rate_is_never_exceeded_whatever_they_were_told,
+            a_call_takes_from_all_of_its_rates_or_from_none,
+            organisations_share_nothing,
         }
     }
 }

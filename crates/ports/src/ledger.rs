@@ -10,6 +10,7 @@ mod lookup;
 mod orgs;
 mod outbox;
 mod outside;
+mod rate;
 mod tree;
 mod turn;
 
@@ -23,6 +24,7 @@ pub use lookup::{
 pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, revoke_key};
 pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
 pub use outside::{acquit, condemn, forget, left, unused};
+pub use rate::rates;
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
 

@@ -22,6 +22,7 @@ pub mod outbox;
 pub mod payment;
 pub mod plugin;
 pub mod policy;
+pub mod rate;
 pub mod rows;
 pub mod scoped;
 pub mod service;

@@ -6,6 +6,7 @@ use crate::configs::ConfigKind;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
+use crate::rate::RateView;
 use crate::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
     PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
@@ -118,6 +119,7 @@ struct Tables {
     sweeps: Sweeps,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
     purses: BTreeMap<(OrgId, String), PurseRow>,
+    rates: BTreeMap<(OrgId, String), RateView>,
     holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
@@ -184,6 +186,7 @@ enum Undo {
     Sweeps(Sweeps),
     Partial((TurnNo, usize), Option<PartialRow>),
     Purse((OrgId, String), Option<PurseRow>),
+    Rate((OrgId, String), Option<RateView>),
     Hold((TurnNo, ReplayKey), Option<HoldRow>),
     Sink(String, Option<SinkRow>),
     Config(ConfigAt, Option<ConfigRow>),
@@ -219,6 +222,7 @@ impl Tables {
                 Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
                 Undo::Partial(key, row) => self.set_partial(key, row),
                 Undo::Purse(key, row) => self.set_purse(key, row),
+                Undo::Rate(key, row) => self.set_rate(key, row),
                 Undo::Hold(key, row) => self.set_hold(key, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Config(at, row) => self.set_config(at, row),
@@ -320,6 +324,11 @@ impl Tables {
     fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
         let old = swap(&mut self.partials, &key, row);
         self.undo.push(Undo::Partial(key, old));
+    }
+
+    fn set_rate(&mut self, key: (OrgId, String), row: Option<RateView>) {
+        let old = swap(&mut self.rates, &key, row);
+        self.undo.push(Undo::Rate(key, old));
     }
 
     fn set_purse(&mut self, key: (OrgId, String), row: Option<PurseRow>) {
@@ -541,6 +550,14 @@ impl ReadRows for Tables {
 
     fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
         Ok(page(self.attachments.values().filter(|row| row.session == session), limit))
+    }
+
+    fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error> {
+        Ok(self.rates.get(&(org, name.to_owned())).cloned())
+    }
+
+    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error> {
+        Ok(page(self.rates.values().filter(|row| of.covers(row.org)), limit))
     }
 
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
@@ -843,6 +860,11 @@ impl Rows for Tables {
 
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
         self.set_sweeps(sweeps);
+        Ok(())
+    }
+
+    fn put_rate(&mut self, row: &RateView) -> Result<(), Error> {
+        self.set_rate((row.org, row.name.clone()), Some(row.clone()));
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 use crate::configs::ConfigKind;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
+use crate::rate::RateView;
 use crate::store::{Fence, SessionState, TurnState};
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
 use outlast_vocab::budget::{Amount, Budget};
@@ -493,6 +494,10 @@ pub trait ReadRows {
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error>;
     /// All purses by rising organisation and name.
     fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error>;
+    /// One rate.
+    fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error>;
+    /// All rates by rising organisation and name.
+    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error>;
     /// Whether one of them was set by an operator.
     fn budgets_are_set(&self) -> Result<bool, Error>;
     /// What is reserved for effects of a turn, by key.
@@ -584,6 +589,8 @@ pub trait Rows: ReadRows {
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
     /// Removes a purse, if it is there.
     fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error>;
+    /// Adds or replaces a rate.
+    fn put_rate(&mut self, row: &RateView) -> Result<(), Error>;
     /// Adds or replaces what is reserved for an effect.
     fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
     /// Removes what is reserved for an effect.

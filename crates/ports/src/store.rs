@@ -9,6 +9,7 @@ use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
 use crate::orgs::Orgs;
 use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
+use crate::rate::{Pacing, RateView, Rates, Want};
 use crate::rows::{ReadRows, Rows};
 use crate::scoped::Scoped;
 use crate::{Answer, BoxFuture};
@@ -162,6 +163,8 @@ pub struct Commit {
     pub partial: Partial,
     /// What it does to the books, where something is counted.
     pub metering: Option<Metering>,
+    /// Calls that want to go out, where rates are kept here.
+    pub wants: Vec<Want>,
     /// What becomes of the turn.
     pub then: Then,
 }
@@ -170,7 +173,8 @@ impl Commit {
     /// A write of facts alone; whatever else belongs to it is added by struct update.
     pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
         let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
-        Self { lease, now, facts, values, blobs, files, partial: Partial::AsItIs, metering: None, then }
+        let (partial, metering, wants) = (Partial::AsItIs, None, Vec::new());
+        Self { lease, now, facts, values, blobs, files, partial, metering, wants, then }
     }
 }
 
@@ -273,6 +277,8 @@ pub struct Receipt {
     pub cancelled: Option<String>,
     /// What became of the wish to reserve, if there was one.
     pub held: Option<Held>,
+    /// What became of the calls that want to go out, in their order; nothing if a budget is short.
+    pub paced: Vec<Pacing>,
     /// What became of the turn.
     pub after: After,
 }
@@ -685,7 +691,7 @@ impl Durability {
 
 /// All facets.
 pub trait Store:
-    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Configs
+    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Rates + Configs
 {
     /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
     /// either.
@@ -957,6 +963,12 @@ impl<B: Backend> Books for B {
 
     fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()> {
         self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
+    }
+}
+
+impl<B: Backend> Rates for B {
+    fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>> {
+        self.read(move |rows| ledger::rates(rows, limit))
     }
 }
 

@@ -1,13 +1,14 @@
-//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents and payments in memory, a
+//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents, payments and rates in memory, a
 //! scripted model, a toolbox.
 use futures_util::stream;
 use outlast_ports::clock::{Clock, VirtualClock};
 use outlast_ports::conformance::{
-    ClockFixture, ContentsFixture, Errand, ModelFixture, PaymentsFixture, ToolFixture,
+    ClockFixture, ContentsFixture, Errand, LimiterFixture, ModelFixture, PaymentsFixture, ToolFixture,
 };
 use outlast_ports::contents::{Contents, MemoryContents};
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::payment::{Cashbox, PaymentAuthority};
+use outlast_ports::rate::{Limiter, LocalLimiter};
 use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
@@ -47,6 +48,16 @@ impl PaymentsFixture for OneHundred {
 }
 
 outlast_ports::payments_conformance!(|| OneHundred(Cashbox::with(["100 EUR".parse().unwrap()])));
+
+struct OneProcess(LocalLimiter);
+
+impl LimiterFixture for OneProcess {
+    fn limiter(&self) -> &dyn Limiter {
+        &self.0
+    }
+}
+
+outlast_ports::limiter_conformance!(|| OneProcess(LocalLimiter::default()));
 
 struct StandsStill(VirtualClock);
 

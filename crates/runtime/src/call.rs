@@ -90,12 +90,17 @@ pub(crate) async fn perform(
         turn.world.clock.sleep(pause).await;
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
+        if let Err(error) = scope.let_go(&scope.key, &prepared.tool, scope.again()).await {
+            let result = ToolResult::Err(Failure::from(&error));
+            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+        }
     }
 }
 
 /// The call as it runs: once it may begin, and with everything in place of what its arguments refer to.
 async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result<PreparedCall, Error> {
     let prepared = scope.admit(prepared).await?;
+    scope.let_go(&scope.key, &prepared.tool, scope.begins).await?;
     let whole = match whole(turn, &prepared, &scope.held()).await? {
         Cow::Owned(whole) => Some(whole),
         Cow::Borrowed(_) => None,

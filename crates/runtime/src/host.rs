@@ -6,6 +6,7 @@ use outlast_kernel::replay::History;
 use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::{Hold, Short};
+use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
@@ -100,6 +101,12 @@ pub trait Host: Asker {
 
     /// Remembers attachments for the next write.
     fn note_files(&mut self, files: Vec<Upload>);
+
+    /// Remembers calls that want to go out for the next write, which asks their rates.
+    fn want(&mut self, wants: Vec<Want>) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// What the last write made of calls that wanted to go out, in their order; nothing if a budget was short.
+    fn paced(&mut self) -> Vec<Pacing>;
 
     /// What was kept of the reply to this model call, by a process that died.
     fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;

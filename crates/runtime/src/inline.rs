@@ -5,6 +5,7 @@ use outlast_kernel::replay::History;
 use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::Hold;
+use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Joined, Place};
@@ -88,6 +89,14 @@ impl Host for Inline {
     fn note_values(&mut self, _: Vec<ValueWrite>) {}
 
     fn note_files(&mut self, _: Vec<Upload>) {}
+
+    async fn want(&mut self, wants: Vec<Want>) -> Result<(), Error> {
+        if wants.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
+    }
+
+    fn paced(&mut self) -> Vec<Pacing> {
+        Vec::new()
+    }
 
     async fn said(&self, _: &ReplayKey) -> Result<Option<String>, Error> {
         Ok(None)

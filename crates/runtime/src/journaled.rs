@@ -4,6 +4,7 @@ use crate::cancel::Canceller;
 use crate::host::{Asker, Driven, Host, Reserved, Tier};
 use crate::meter::{Meter, named};
 use crate::outfit::{Outfit, World};
+use crate::pace::ask_limiter;
 use crate::recall::{self, Recalled};
 use crate::recent::{Recent, Standing};
 use outlast_kernel::conversation::Conversation;
@@ -12,10 +13,12 @@ use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
 use outlast_ports::budget::{Held, Hold, Metering};
 use outlast_ports::filed::Filed;
+use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, Joined, JoinedInput, Outcome, Place, ToolOutcome};
 use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::id::OrgId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{
@@ -32,6 +35,7 @@ pub struct Journaled {
     store: Arc<dyn Store>,
     secret: [u8; 32],
     lease: Lease,
+    org: OrgId,
     history: Arc<History>,
     canceller: Arc<Canceller>,
     stopping: watch::Receiver<bool>,
@@ -44,6 +48,10 @@ pub struct Journaled {
     spending: Spending,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
+    /// Calls that want to go out with the next write.
+    wants: Vec<Want>,
+    /// What became of those that wanted to.
+    paced: Vec<Pacing>,
     /// What becomes of the text that was kept of a reply.
     partial: Partial,
     /// Whether there may be such text.
@@ -73,6 +81,8 @@ pub struct Opening {
     pub secret: [u8; 32],
     /// The right to write.
     pub lease: Lease,
+    /// Whose session it is.
+    pub org: OrgId,
     /// What is known of the turn.
     pub history: History,
     /// Who tells the turn that it is cancelled.
@@ -109,7 +119,7 @@ impl Journaled {
     /// Opens the journal of a turn to end it or to hold it still. One that has not begun does not begin here, so nothing is
     /// pinned that it was not accepted with.
     pub fn aside(opening: Opening) -> Self {
-        let Opening { world, store, secret, lease, history, canceller, stopping, .. } = opening;
+        let Opening { world, store, secret, lease, org, history, canceller, stopping, .. } = opening;
         let Opening { parent, recent, first, meter, .. } = opening;
         let resumed = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
@@ -121,6 +131,7 @@ impl Journaled {
             store,
             secret,
             lease,
+            org,
             history,
             canceller,
             stopping,
@@ -131,6 +142,8 @@ impl Journaled {
             spending,
             values: Vec::new(),
             files: Vec::new(),
+            wants: Vec::new(),
+            paced: Vec::new(),
             partial: Partial::AsItIs,
             keeps_text: resumed,
             place,
@@ -278,8 +291,10 @@ impl Journaled {
         let files = std::mem::take(&mut self.files).into_iter().map(Filed::Here).collect();
         let partial = std::mem::take(&mut self.partial);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
-        let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, then };
-        let receipt = self.write(commit).await?;
+        let wants = std::mem::take(&mut self.wants);
+        let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, wants, then };
+        let mut receipt = self.write(commit).await?;
+        self.paced.append(&mut receipt.paced);
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }
@@ -377,6 +392,24 @@ impl Host for Journaled {
         self.files.extend(files);
     }
 
+    async fn want(&mut self, wants: Vec<Want>) -> Result<(), Error> {
+        self.paced.clear();
+        let Some(limiter) = self.world.limiter.clone() else {
+            self.wants.extend(wants);
+            return Ok(());
+        };
+        for want in wants {
+            let (pacing, fact) = ask_limiter(limiter.as_ref(), &self.world, self.org, want).await;
+            self.paced.push(pacing);
+            self.noted.extend(fact);
+        }
+        Ok(())
+    }
+
+    fn paced(&mut self) -> Vec<Pacing> {
+        std::mem::take(&mut self.paced)
+    }
+
     async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
         if !self.keeps_text {
             return Ok(None);
@@ -386,7 +419,8 @@ impl Host for Journaled {
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
-        if self.noted.is_empty() && self.values.is_empty() && self.files.is_empty() {
+        let nothing = self.noted.is_empty() && self.values.is_empty() && self.files.is_empty();
+        if nothing && self.wants.is_empty() {
             return Ok(self.place.map_or(Seq(0), |place| place.seq));
         }
         let receipt = self.commit(Then::GoOn).await?;

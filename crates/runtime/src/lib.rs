@@ -30,6 +30,7 @@ pub mod model;
 pub mod outfit;
 pub mod outfits;
 pub mod output;
+mod pace;
 mod payments;
 pub mod plugins;
 mod projection;

@@ -13,13 +13,15 @@ use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider};
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
+use outlast_ports::rate::Limiter;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::approved_form;
+use outlast_vocab::rate::Rate;
 use outlast_vocab::tool::{Contract, PreparedCall};
-use outlast_vocab::{Error, Hash, Kind, Limits, canon};
+use outlast_vocab::{Error, Hash, Kind, Limits, canon, limits};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,6 +55,8 @@ pub struct World {
     pub payments: Option<Arc<dyn PaymentAuthority>>,
     /// Who decides beside the rules of agents, where somebody does.
     pub policy_engine: Option<Arc<dyn PolicyEngine>>,
+    /// Who keeps rates, unless that is the database.
+    pub limiter: Option<Arc<dyn Limiter>>,
 }
 
 impl World {
@@ -83,6 +87,7 @@ impl World {
             plugins: Plugins::default(),
             payments: None,
             policy_engine: None,
+            limiter: None,
         }
     }
 
@@ -168,6 +173,7 @@ impl Outfit {
         }
         own.hooks.check(&package, &world.limits)?;
         let gate = Gate::new(&package, world)?;
+        check_rates(&package.rates, &world.limits)?;
         let contracts = contracts(&package, &own.tools)?;
         Ok(Self::of(package, contracts, own, gate))
     }
@@ -249,6 +255,18 @@ impl Outfit {
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
+}
+
+/// Two rates of one name would take from one another.
+fn check_rates(rates: &[Rate], limits: &Limits) -> Result<(), Error> {
+    limits::check("rates_per_agent", rates.len(), limits.rates_per_agent)?;
+    for (index, rate) in rates.iter().enumerate() {
+        if rates[..index].iter().any(|other| other.name == rate.name) {
+            let detail = format!("two rates are called `{}`; names must be unique", rate.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+    }
+    Ok(())
 }
 
 /// The contracts of a package's tools, in its order. A tool that is not here, or that is taken back by one that its agent does

@@ -7,6 +7,7 @@ mod admit;
 mod direct;
 mod hooked;
 mod nested;
+mod pacing;
 mod paying;
 mod permit;
 
@@ -15,6 +16,7 @@ use crate::host::Tier;
 use crate::inline::not_durable;
 use crate::meter::short_of;
 use crate::outfit::{Outfit, World};
+use crate::pace::Begins;
 use crate::projection::Held;
 use outlast_kernel::replay::History;
 use outlast_kernel::spending::Spending;
@@ -22,6 +24,7 @@ use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::contents::cut;
 use outlast_ports::filed::Lies;
 use outlast_ports::plugin::{is_reserved, state_name};
+use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::service::CallScope;
 use outlast_ports::store::{AttachmentView, Store, Upload, ValueWrite};
 use outlast_ports::{Answer, BoxFuture};
@@ -57,6 +60,8 @@ pub(crate) enum FromCall {
     Record(Fact, Written, oneshot::Sender<()>),
     /// Something that the call is about to use, and who waits for the word on it.
     Reserve(Hold, oneshot::Sender<Option<Short>>),
+    /// A call that is about to go out, and who waits for the word of its rates.
+    GoesOut(Want, oneshot::Sender<Pacing>),
     /// What was used of what was reserved.
     Settle(Vec<Settlement>),
     /// The call at this place of the batch holds still.
@@ -90,6 +95,8 @@ pub(crate) struct Scope {
     pub(crate) spending: Spending,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
+    /// When its rates let it begin.
+    pub(crate) begins: Begins,
     pub(crate) to_driver: mpsc::Sender<FromCall>,
     pub(crate) used: Mutex<Used>,
 }

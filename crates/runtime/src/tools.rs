@@ -6,6 +6,7 @@ use crate::drive::Turn;
 use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
 use crate::meter::{calls, hold_calls, most, named, short_of};
+use crate::pace::{Begins, taken_over, wants, was_refused};
 use crate::projection::Held;
 use crate::scope::{FromCall, Scope, Used, Written};
 use crate::undo::undoable;
@@ -17,6 +18,7 @@ use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
 use outlast_kernel::step::{RunTools, Step};
 use outlast_kernel::transcript::result_of;
 use outlast_ports::budget::{Hold, Settlement, Short};
+use outlast_ports::rate::Pacing;
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
@@ -47,6 +49,8 @@ struct Slot {
     class: EffectClass,
     /// Its tool, unless it was refused.
     tool: Option<ToolName>,
+    /// When its rates let it begin.
+    begins: Begins,
     state: State,
 }
 
@@ -210,23 +214,47 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     }
     refuse_all_if_interrupted(&mut calls);
     host.note_all(changes);
+    let wants = wants(turn, batch.key(), &calls);
+    let wanted: Vec<ReplayKey> = wants.iter().map(|want| want.key.clone()).collect();
+    host.want(wants).await?;
     let command = ToolBatch { calls: calls.clone() }.into();
     host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
     let most = most_of(turn, calls.iter());
     let Reserved { last: asked, short } = reserve(batch.key(), most, host).await?;
+    let paced: BTreeMap<ReplayKey, Pacing> = wanted.into_iter().zip(host.paced()).collect();
+    let unasked = if batch.key().takes_back() { Begins::Now } else { Begins::Unasked };
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let key = batch.key().child(index, call.model_id().as_str());
         let tool = call.runs().cloned();
+        let begins = paced.get(&key).cloned().map_or(Ok(unasked), Begins::of);
+        let refused = begins.as_ref().err().cloned();
         let (class, state) = match call {
-            BatchCall::Run(call) => (call.class, State::Run(call, 1)),
+            BatchCall::Run(call) => (call.class, refused.map_or_else(|| State::Run(call, 1), rate_refused)),
             BatchCall::Refused(refused) => {
                 (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure)))
             }
         };
-        Slot { key, claim: ClaimRef { asked, child }, class, tool, state }
+        let begins = begins.unwrap_or(Begins::Now);
+        Slot { key, claim: ClaimRef { asked, child }, class, tool, begins, state }
     });
-    Ok(Claimed { slots: slots.collect(), most, short })
+    let slots: Vec<Slot> = slots.collect();
+    for slot in slots.iter().filter(|slot| matches!(paced.get(&slot.key), Some(Pacing::Refused(_)))) {
+        note_result(slot, host);
+    }
+    Ok(Claimed { slots, most, short })
+}
+
+fn rate_refused(failure: Failure) -> State {
+    State::Settled(ToolResult::Err(failure))
+}
+
+/// Notes the result that a call has without having run.
+fn note_result<H: Host>(slot: &Slot, host: &mut H) {
+    if let State::Settled(result) = &slot.state {
+        let outcome = ToolOutcome::Done(result.clone()).into();
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+    }
 }
 
 /// Writes the claims, and reserves for the calls. No budget keeps a turn from taking back what it did.
@@ -281,6 +309,17 @@ async fn take_over<H: Host>(
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let claim = ClaimRef { asked: recorded.asked, child };
         let key = batch.child(index, call.call.model_id().as_str());
+        let begins = taken_over(&history, &key);
+        if let (BatchCall::Run(prepared), None, Some(failure)) =
+            (&call.call, &call.outcome, was_refused(&history, &key))
+        {
+            host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+            let (class, tool) = (prepared.class, Some(prepared.tool.clone()));
+            let slot = Slot { key, claim, class, tool, begins, state: rate_refused(failure.clone()) };
+            note_result(&slot, host);
+            slots.push(slot);
+            continue;
+        }
         let (class, state) = match (&call.call, &call.outcome) {
             (BatchCall::Refused(refused), _) => {
                 (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure.clone())))
@@ -299,7 +338,7 @@ async fn take_over<H: Host>(
                 (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
             }
         };
-        slots.push(Slot { key, claim, class, tool: call.call.runs().cloned(), state });
+        slots.push(Slot { key, claim, class, tool: call.call.runs().cloned(), begins, state });
     }
     let most = most_of(turn, recorded.calls.iter().map(|recorded| &recorded.call));
     let runs = slots.iter().any(|slot| matches!(slot.state, State::Run(..)));
@@ -510,6 +549,14 @@ async fn take<H: Host>(
             // The call may have been dropped meanwhile; what is reserved counts as used then.
             let _ = word.send(short);
         }
+        FromCall::GoesOut(want, word) => {
+            host.want(vec![want]).await?;
+            host.flush().await?;
+            if let Some(pacing) = host.paced().pop() {
+                // The call may have been dropped meanwhile; what was taken for it is used up then.
+                let _ = word.send(pacing);
+            }
+        }
         FromCall::Settle(settled) => {
             for Settlement { key, used } in settled {
                 host.settle(&key, used);
@@ -615,6 +662,7 @@ fn start<'a, H: Host>(
         spending: host.spending(),
         child: index,
         key: slot.key.clone(),
+        begins: slot.begins,
         to_driver: to_driver.clone(),
         used: Mutex::new(Used::default()),
     });

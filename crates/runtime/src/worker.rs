@@ -24,6 +24,7 @@ use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs::{self, Org};
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
+use outlast_ports::rate::Limiter;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
     Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
@@ -77,6 +78,8 @@ pub struct Config {
     pub payments: Option<Arc<dyn PaymentAuthority>>,
     /// Who decides beside the rules of agents, where somebody does.
     pub policy_engine: Option<Arc<dyn PolicyEngine>>,
+    /// Who keeps rates, unless that is the store.
+    pub limiter: Option<Arc<dyn Limiter>>,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
     /// The agent that answers when an input names none.
@@ -185,7 +188,7 @@ impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
-        let Config { payments, policy_engine, clock, entropy, tasks, limits, worker, .. } = config;
+        let Config { payments, limiter, policy_engine, clock, entropy, tasks, limits, worker, .. } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
@@ -196,6 +199,7 @@ impl Runtime {
             plugins,
             payments,
             policy_engine,
+            limiter,
             ..world
         });
         let outfits = Outfits::new(package, agents, &world)?;

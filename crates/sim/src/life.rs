@@ -113,6 +113,7 @@ impl Life {
             plugins: outlast_runtime::plugins::Plugins::default(),
             payments: None,
             policy_engine: None,
+            limiter: None,
             sinks: Vec::new(),
             store: store.clone(),
             models: vec![Arc::new(SimModel {

@@ -260,6 +260,19 @@ CREATE TABLE purses (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX purses_set ON purses (org, name) WHERE budget IS NOT NULL;
 
+CREATE TABLE rates (
+    org BLOB NOT NULL,
+    name TEXT NOT NULL,
+    every_us INTEGER NOT NULL,
+    burst INTEGER NOT NULL,
+    next_us INTEGER NOT NULL,
+    line_us INTEGER NOT NULL,
+    taken INTEGER NOT NULL,
+    refused INTEGER NOT NULL,
+    asked INTEGER NOT NULL,
+    PRIMARY KEY (org, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE holds (
     turn INTEGER NOT NULL REFERENCES turns (no),
     key TEXT NOT NULL,

@@ -174,7 +174,8 @@ impl Session {
             | Fact::Undoable(_)
             | Fact::Hooked(_)
             | Fact::Payment(_)
-            | Fact::Ruled(_) => {
+            | Fact::Ruled(_)
+            | Fact::Paced(_) => {
                 self.odd(record, "nobody did this");
             }
         }

@@ -209,6 +209,10 @@ kinds! {
     ApprovalForbidden = "approval.forbidden", Reject, 403;
     /// A budget has not enough left for what was asked.
     BudgetExceeded = "budget.exceeded", Reject, 402;
+    /// A rate has no room for a call, and its calls do not wait for that long.
+    RateExceeded = "rate.exceeded", Reject, 429;
+    /// Nobody can tell whether a rate has room for a call.
+    RateUnavailable = "rate.unavailable", Reject, 503;
     /// The process died while an at-most-once tool ran: nobody knows whether it happened.
     ToolOutcomeUnknown = "tool.outcome_unknown", Park, 409;
     /// A call was left without a result when its branch was forked or rewound.

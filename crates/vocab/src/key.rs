@@ -87,6 +87,11 @@ impl ReplayKey {
         self.0.ends_with("/undo")
     }
 
+    /// Whether this is part of what takes something back.
+    pub fn takes_back(&self) -> bool {
+        self.0.split('/').any(|part| part == "undo")
+    }
+
     /// The wait of a call until somebody approves it in this form. Another form is another wait, so what was approved is what
     /// runs (R11.2).
     #[must_use]
@@ -105,10 +110,18 @@ impl ReplayKey {
         self.under(format_args!("deferred"))
     }
 
+    /// The wait of a call until its rates let it go.
+    #[must_use]
+    pub fn rate(&self) -> Self {
+        self.under(format_args!("rate"))
+    }
+
     /// Whether this is what the call at `call` waits for before it begins.
     pub fn admits(&self, call: &Self) -> bool {
         let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));
-        rest.is_some_and(|rest| rest == "deferred" || rest.starts_with("approval:") && !rest.contains('/'))
+        rest.is_some_and(|rest| {
+            matches!(rest, "deferred" | "rate") || rest.starts_with("approval:") && !rest.contains('/')
+        })
     }
 
     /// The answer that a model call gave.

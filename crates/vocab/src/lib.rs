@@ -24,6 +24,7 @@ pub mod overlay;
 pub mod package;
 pub mod payment;
 pub mod policy;
+pub mod rate;
 pub mod record;
 pub mod stream;
 pub mod time;

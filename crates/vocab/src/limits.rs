@@ -78,6 +78,14 @@ pub struct Limits {
     pub hook_patch_bytes: usize,
     /// How long one request to the payment authority may take.
     pub payment_deadline: Duration,
+    /// How long a call waits for its turn where its rate says nothing.
+    pub rate_wait: Duration,
+    /// How long a call may take to begin once its rates let it go; after that it asks them again.
+    pub rate_grace: Duration,
+    /// How long one question to the limiter may take.
+    pub limiter_deadline: Duration,
+    /// Rates of one agent.
+    pub rates_per_agent: usize,
     /// How long running tools get to finish after a cancel.
     pub cancel_grace: Duration,
     /// Bytes of a tool result that a model is shown whole; a larger one is attached, and the model is shown its beginning.
@@ -167,6 +175,10 @@ impl Default for Limits {
             hooks_per_agent: 32,
             hook_patch_bytes: 1 << 20,
             payment_deadline: Duration::from_secs(30),
+            rate_wait: Duration::from_hours(1),
+            rate_grace: Duration::from_secs(1),
+            limiter_deadline: Duration::from_secs(2),
+            rates_per_agent: 32,
             cancel_grace: Duration::from_secs(2),
             result_shown_bytes: 32 << 10,
             preview_bytes: 2 << 10,

@@ -311,6 +311,9 @@ names! {
     /// What a rule of a policy is called.
     RuleId: "a rule's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    /// What a rate of outbound calls is called.
+    RateName: "a rate's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
+        |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
     /// What a hook is called.
     HookName: "a hook's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);

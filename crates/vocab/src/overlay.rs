@@ -3,6 +3,7 @@
 use crate::label::Guard;
 use crate::message::ModelName;
 use crate::policy::Rule;
+use crate::rate::Rate;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -48,6 +49,9 @@ pub struct Overlay {
     /// What calls may do. They join in order and the first that fits decides, so the root has the first word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// How often calls may go out. They join; every one that fits a call counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<Rate>,
     /// Everything else, by name; the last value counts.
     #[serde(flatten)]
     pub settings: BTreeMap<String, Value>,
@@ -225,6 +229,7 @@ mod tests {
             "network": [["*.example"], ["a.example"]],
             "hooks": [{"name": "guard", "point": "before_tool"}],
             "rules": [{"id": "no", "then": {"deny": {"reason": "no"}}}],
+            "rates": [{"name": "mail", "tool": "mail*", "calls": 5, "per": "minute"}],
             "files": "notes"
         });
         let layer: Layer = serde_json::from_value(written.clone()).unwrap();

@@ -8,6 +8,7 @@ use crate::label::Guard;
 use crate::message::{ModelName, ToolName};
 use crate::overlay::Reach;
 use crate::policy::Policy;
+use crate::rate::Rate;
 use crate::tool::Contract;
 use crate::{Error, Hash, Kind, canon, limits};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub struct Package {
     /// What its turns may use.
     #[serde(default, skip_serializing_if = "Budgets::is_empty")]
     pub budgets: Budgets,
+    /// How often its calls may go out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<Rate>,
     /// What runs at points of its turns, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookUse>,
@@ -65,6 +69,7 @@ impl Package {
             policy: Policy::default(),
             guard: Guard::default(),
             budgets: Budgets::default(),
+            rates: Vec::new(),
             hooks: Vec::new(),
             network: Reach::default(),
             documents: BTreeMap::new(),

@@ -12,6 +12,7 @@ use crate::label::Labels;
 use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
 use crate::payment::Payment;
 use crate::policy::{Decision, Point, Ruling};
+use crate::rate::Paced;
 use crate::tool::{EffectClass, PreparedCall, Undo};
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
@@ -128,6 +129,8 @@ pub enum Fact {
     Payment(Payment),
     /// A policy decided something besides a call.
     Ruled(Ruled),
+    /// A rate made a call wait, let it go then, or refused it.
+    Paced(Paced),
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -540,6 +543,7 @@ impl Fact {
             Self::Hooked(_) => "effect.hooked",
             Self::Payment(_) => "effect.payment",
             Self::Ruled(_) => "policy.ruled",
+            Self::Paced(_) => "effect.paced",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

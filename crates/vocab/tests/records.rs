@@ -56,6 +56,7 @@ tags! { fact_tag, FACTS, Fact:
     Hooked = "hooked",
     Payment = "payment",
     Ruled = "ruled",
+    Paced = "paced",
     Repaired = "repaired",
     Compacted = "compacted",
     Settled = "settled",
@@ -97,6 +98,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package-with_hooks.json", true),
         ("package-with_layers.json", true),
         ("package-with_points.json", true),
+        ("package-with_rates.json", true),
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();

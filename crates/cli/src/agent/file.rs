@@ -4,6 +4,7 @@ use super::budget::BudgetTable;
 use super::hooks::{Hook, HookTable};
 use super::layers::Place;
 use super::program::Words;
+use super::rates::RateTable;
 use super::rules::RuleTable;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
@@ -86,6 +87,9 @@ pub(crate) struct AgentTable {
     /// What its calls may do. Rules of all layers join, the root's first, and the first that fits decides.
     #[serde(default, skip_serializing)]
     pub(super) rules: Vec<RuleTable>,
+    /// How often its calls may go out. Rates of all layers join, and every one that fits a call counts.
+    #[serde(default, skip_serializing)]
+    pub(super) rates: Vec<RateTable>,
     /// What becomes of calls that untrusted text may have asked for: `open`, `guarded` or `strict`.
     #[schemars(with = "Option<String>")]
     pub(super) guard: Option<Guard>,
@@ -393,9 +397,9 @@ impl AgentFile {
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
-        let Overlay { system, model_calls, capabilities, documents, network, guard, rules, .. } =
+        let Overlay { system, model_calls, capabilities, documents, network, guard, rules, rates, .. } =
             self.folded.clone();
-        let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard);
+        let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard).rates(rates);
         if let Some(budget) = budget {
             let budgets = budget.budgets().map_err(|what| Error::new(Kind::ConfigInvalid, what))?;
             builder = builder.budgets(budgets);

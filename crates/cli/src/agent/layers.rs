@@ -5,6 +5,7 @@ use super::file::{
 };
 use super::hooks::HookTable;
 use super::program::whole;
+use super::rates::{RateTable, rates};
 use super::rules::RuleTable;
 use crate::config::document::{Document, read_text};
 use outlast::tools::egress::HostRule;
@@ -96,6 +97,9 @@ pub(crate) struct CapabilityTable {
     /// What calls may do.
     #[serde(default, skip_serializing)]
     rules: Vec<RuleTable>,
+    /// How often calls may go out.
+    #[serde(default, skip_serializing)]
+    rates: Vec<RateTable>,
     /// Programs that run at points of turns.
     #[serde(default)]
     hooks: Vec<HookTable>,
@@ -157,7 +161,8 @@ impl AgentTable {
         let rules = rules(&self.rules, place)?;
         make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
         hooks_whole(&mut self.hooks, place);
-        Ok(Layer { parent, overlay: overlay(&self, rules, place)? })
+        let rates = rates(&self.rates, place)?;
+        Ok(Layer { parent, overlay: Overlay { rates, ..overlay(&self, rules, place)? } })
     }
 }
 
@@ -169,7 +174,8 @@ impl CapabilityTable {
         let rules = rules(&self.rules, place)?;
         make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
         hooks_whole(&mut self.hooks, place);
-        let mut overlay = overlay(&self, rules, place)?;
+        let rates = rates(&self.rates, place)?;
+        let mut overlay = Overlay { rates, ..overlay(&self, rules, place)? };
         overlay.settings.retain(|name, _| name != "needs" && name != "description");
         Ok(Capability { description, needs: Requires { capabilities, settings, env, programs }, overlay })
     }

@@ -2,12 +2,14 @@
 //! same harnesses and switch on the same capabilities; what `outlast.toml` names counts before what the database has.
 use super::file::{AgentFile, AgentTable, pins_of};
 use super::layers::{CapabilityTable, Place, folded};
+use super::rates::{RateTable, rates};
 use crate::config::document::Document;
 use crate::config::{keys, schema};
 use crate::data::Data;
 use crate::providers::Configuration;
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::vocab::overlay::Layer;
+use outlast::vocab::overlay::{Layer, Overlay};
+use outlast::vocab::rate::Rate;
 use outlast::{Error, Kind, Limits};
 use outlast_kernel::overlay::{Placed, Registry};
 use outlast_mcp::Pins;
@@ -21,6 +23,8 @@ pub(crate) struct Staff {
     /// Harnesses and capabilities.
     pub(crate) registry: Registry,
     agents: BTreeMap<String, Written>,
+    /// How often calls of all of them may go out.
+    rates: Vec<Rate>,
     pins: Pins,
 }
 
@@ -108,6 +112,7 @@ impl Staff {
     /// Those of a file.
     pub(crate) fn of(document: Option<Document>) -> Result<Self, Error> {
         let (mut registry, mut agents, mut pins) = (Registry::default(), BTreeMap::new(), Pins::default());
+        let rates = document.as_ref().map(everywhere).transpose()?.unwrap_or_default();
         if let Some(document) = &document {
             pins = read_pins(&pins_of(document.path()))?;
             for name in document.names(&["harnesses"])? {
@@ -128,7 +133,7 @@ impl Staff {
                 registry.capabilities.insert(name, capability);
             }
         }
-        Ok(Self { document, registry, agents, pins })
+        Ok(Self { document, registry, agents, rates, pins })
     }
 
     /// With what the database has, if there is one. A name that the configuration has too is the configuration's.
@@ -162,7 +167,7 @@ impl Staff {
 
     /// Every table of agents, harnesses and capabilities that cannot be read, with what is wrong with it.
     pub(crate) fn misread(document: &Document) -> Result<Vec<Error>, Error> {
-        let mut wrong = Vec::new();
+        let mut wrong: Vec<Error> = everywhere(document).err().into_iter().collect();
         for kind in ["harnesses", "agents"] {
             for name in document.names(&[kind])? {
                 let at = [kind, name.as_str()];
@@ -226,7 +231,11 @@ impl Staff {
     ) -> Result<Member, Error> {
         let over = over
             .map(|path| Ok::<_, Error>(Placed::new(format!("overlay {}", path.display()), overlay(path)?)));
-        let layers = self.registry.layers(place.what.clone(), layer, over.transpose()?)?;
+        let mut layers = self.registry.layers(place.what.clone(), layer, over.transpose()?)?;
+        if !self.rates.is_empty() {
+            let rates = Overlay { rates: self.rates.clone(), ..Overlay::default() };
+            layers.insert(0, Placed::new("outlast.toml", rates));
+        }
         let agent = folded(name, layers.clone(), &self.registry, place)?;
         Ok(Member { agent: agent.accepted(self.pins.clone()), layers })
     }
@@ -241,8 +250,14 @@ impl Staff {
     }
 }
 
+/// The rates that a configuration has for all agents.
+fn everywhere(document: &Document) -> Result<Vec<Rate>, Error> {
+    let tables: Vec<RateTable> = document.value(&["rates"])?.unwrap_or_default();
+    rates(&tables, &Place::within(document, &[], "outlast.toml".to_owned())?)
+}
+
 /// A layer in a file of its own.
-fn overlay(path: &Path) -> Result<outlast::vocab::overlay::Overlay, Error> {
+fn overlay(path: &Path) -> Result<Overlay, Error> {
     let document = Document::read(path, "overlay")?;
     keys::check(&document, &schema::agent())?;
     let table: AgentTable = document.value(&[])?.unwrap_or_default();

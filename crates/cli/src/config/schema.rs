@@ -2,6 +2,7 @@
 //! is in it by itself; `docs/outlast.schema.json` and the guide are held against it.
 use crate::agent::file::AgentTable;
 use crate::agent::layers::CapabilityTable;
+use crate::agent::rates::RateTable;
 use crate::sinks::SinkTable;
 use outlast::providers::ProviderTable;
 use schemars::generate::SchemaSettings;
@@ -34,6 +35,7 @@ pub(crate) fn configuration() -> Value {
             described::<crate::providers::AttachmentsTable>(&mut generator),
         ),
         ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
+        ("rates", "How often calls of all agents may go out.", list::<RateTable>(&mut generator)),
     ];
     let mut properties = serde_json::Map::new();
     for (name, description, mut schema) in tables {

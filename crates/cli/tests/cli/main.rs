@@ -21,6 +21,7 @@ mod orgs;
 mod output;
 mod place;
 mod questions;
+mod rates;
 mod run;
 mod sessions;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! What a write wrote, in a few words.
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
 use outlast_vocab::payment::PaymentState;
+use outlast_vocab::rate::Pace;
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Record, Seq};
 use std::collections::BTreeMap;
 
@@ -41,6 +42,11 @@ impl Words {
                 PaymentState::Reserved => "payment reserved".to_owned(),
                 PaymentState::Settled { .. } => "payment settled".to_owned(),
                 PaymentState::Released { .. } => "payment released".to_owned(),
+            },
+            Fact::Paced(paced) => match &paced.pace {
+                Pace::Waits { .. } => format!("waits for the rate {}", paced.rate),
+                Pace::Goes => format!("let go by the rate {}", paced.rate),
+                Pace::Refused { .. } => format!("refused by the rate {}", paced.rate),
             },
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ruled(ruled) => format!("{} by {}", ruled.ruling.decision.name(), ruled.ruling.rule),

@@ -2,7 +2,9 @@
 use super::budget::{close, meter, meter_first};
 use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
+use super::rate::pace;
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
+use crate::budget::Held;
 use crate::filed::{Filed, Lies};
 use crate::rows::{
     AttachmentRow, ClaimRow, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow,
@@ -339,7 +341,7 @@ fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
 
 /// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
 pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
-    let Commit { lease, now, values, blobs, files, partial, metering, then, .. } = commit;
+    let Commit { lease, now, values, blobs, files, partial, metering, wants, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
     let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
     if turn.id != lease.turn {
@@ -362,6 +364,11 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         Some(metering) => meter(rows, &session, &turn, metering, now)?,
         None => None,
     };
+    // What a budget has not enough left for does not go out.
+    let paced = match &held {
+        Some(Held::No(_)) => Vec::new(),
+        Some(Held::Yes { .. }) | None => pace(rows, &mut session, &mut turn, &wants, now)?,
+    };
     let input_waits = session.queued > 0 && joins(rows, session.no, &turn.head)?;
     let after = match then {
         Then::GoOn => After::GoesOn,
@@ -377,7 +384,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     rows.put_session(&session)?;
     let cancelled = if turn.cancelled { lookup::cancel_reason(rows, turn.id)? } else { None };
     let last = Place { seq: session.last_seq, hash: session.last_hash };
-    Ok(Receipt { places, last, input_waits, cancelled, held, after })
+    Ok(Receipt { places, last, input_waits, cancelled, held, paced, after })
 }
 
 /// Everything that follows from a fact changes with it.
@@ -428,6 +435,7 @@ fn project(
         | Fact::Hooked(_)
         | Fact::Payment(_)
         | Fact::Ruled(_)
+        | Fact::Paced(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }

@@ -7,6 +7,7 @@
 use crate::configs::ConfigKind;
 use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
+use crate::rate::RateView;
 use crate::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
     PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
@@ -292,6 +293,14 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(rows.into_iter().map(|row| self.attachment_seen(row)).collect())
     }
 
+    fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error> {
+        if self.covers(org) { self.rows.rate(org, name) } else { Ok(None) }
+    }
+
+    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error> {
+        self.rows.rates(self.narrowed(of), limit)
+    }
+
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
         if self.covers(org) { self.rows.purse(org, name) } else { Ok(None) }
     }
@@ -567,6 +576,10 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
 
     fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error> {
         if self.covers(row.org) { self.rows.insert_config(row) } else { Err(foreign()) }
+    }
+
+    fn put_rate(&mut self, row: &RateView) -> Result<(), Error> {
+        if self.covers(row.org) { self.rows.put_rate(row) } else { Err(foreign()) }
     }
 
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {

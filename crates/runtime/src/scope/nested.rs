@@ -3,6 +3,7 @@ use super::{Scope, Written, call};
 use crate::catalogue::{AskedFor, Caller};
 use crate::hooks::{after_tool, before_tool};
 use crate::meter::{calls, hold_calls};
+use crate::pace::{Begins, taken_over};
 use crate::undo::undoable;
 use outlast_ports::tool::Ran;
 use outlast_vocab::budget::Amount;
@@ -96,6 +97,8 @@ impl Scope {
         let contract = self.outfit.contracts.iter().find(|contract| contract.name == *tool);
         let most = calls(std::iter::once(contract));
         self.reserve(hold_calls(key.clone(), most)).await?;
+        let begins = taken_over(&self.history, &key);
+        self.let_go(&key, tool, begins).await?;
         let schema = contract.map_or(&Value::Null, |contract| &contract.input);
         let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), &prepared));
@@ -200,6 +203,7 @@ impl Scope {
             spending: self.spending,
             child: self.child,
             key,
+            begins: Begins::Now,
             to_driver: self.to_driver.clone(),
             used: Mutex::default(),
         }

@@ -92,6 +92,7 @@ impl Drive<'_> {
                 store: self.inner.store.clone(),
                 secret: self.inner.secret,
                 lease: lease.clone(),
+                org,
                 history,
                 canceller: self.wish.canceller.clone(),
                 stopping: self.inner.stopping.subscribe(),

@@ -382,6 +382,7 @@ pub(crate) async fn live_with(
         plugins: Plugins::default(),
         payments: None,
         policy_engine: None,
+        limiter: None,
         sinks: Vec::new(),
         store,
         models: vec![Arc::new(Played(script.clone()))],

@@ -16,6 +16,7 @@ mod pinned;
 mod points;
 mod policy;
 mod projection;
+mod rates;
 mod room;
 mod sinks;
 mod turns;

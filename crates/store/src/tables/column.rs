@@ -1,6 +1,7 @@
 //! How a value looks in a column, and back. What does not fit back is damage.
 use outlast_ports::filed::Lies;
 use outlast_ports::orgs::Org;
+use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node,
     OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
@@ -8,6 +9,7 @@ use outlast_ports::rows::{
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
+use outlast_vocab::rate::Standing;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Hash, Millis};
@@ -307,6 +309,30 @@ pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
         held: read_json(row, 3)?,
         lost: read_json(row, 4)?,
         standing: read_json(row, 5)?,
+    })
+}
+
+/// Everything of a rate.
+macro_rules! rate {
+    ($rest:literal) => {
+        concat!(
+            "SELECT org, name, every_us, burst, next_us, line_us, taken, refused, asked FROM rates ",
+            $rest
+        )
+    };
+}
+pub(super) use rate;
+
+pub(super) fn read_rate(row: &Row<'_>) -> Result<RateView> {
+    Ok(RateView {
+        org: OrgId::from_u128(read_id(row, 0)?),
+        name: row.get(1)?,
+        every: read_whole(row, 2)?,
+        burst: row.get(3)?,
+        standing: Standing { next: read_whole(row, 4)?, line: read_whole(row, 5)? },
+        taken: read_whole(row, 6)?,
+        refused: read_whole(row, 7)?,
+        asked: Millis(read_whole(row, 8)?),
     })
 }
 

@@ -5,6 +5,7 @@ use crate::error::failure;
 use outlast_ports::configs::ConfigKind;
 use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
+use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow,
     PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
@@ -264,6 +265,24 @@ impl ReadRows for Tables<'_> {
             Reach::Org(org) => {
                 let sql = column::purse!("WHERE org = ?1 ORDER BY name LIMIT ?2");
                 self.all(sql, params![id(org.to_u128()), limit(most)], column::read_purse)
+            }
+        }
+    }
+
+    fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error> {
+        let sql = column::rate!("WHERE org = ?1 AND name = ?2");
+        self.one(sql, params![id(org.to_u128()), name], column::read_rate)
+    }
+
+    fn rates(&self, of: Reach, most: usize) -> Result<Vec<RateView>, Error> {
+        match of {
+            Reach::Everything => {
+                let sql = column::rate!("ORDER BY org, name LIMIT ?1");
+                self.all(sql, [limit(most)], column::read_rate)
+            }
+            Reach::Org(org) => {
+                let sql = column::rate!("WHERE org = ?1 ORDER BY name LIMIT ?2");
+                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_rate)
             }
         }
     }

@@ -3,6 +3,7 @@ use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::orgs::Org;
+use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
     PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
@@ -11,6 +12,7 @@ use outlast_ports::rows::{
 use outlast_ports::store::Fence;
 use outlast_vocab::id::{OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
+use outlast_vocab::rate::Standing;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
@@ -337,6 +339,29 @@ impl Rows for Tables<'_> {
 
     fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
         self.run("DELETE FROM purses WHERE org = ?1 AND name = ?2", params![id(org.to_u128()), name])?;
+        Ok(())
+    }
+
+    fn put_rate(&mut self, row: &RateView) -> Result<(), Error> {
+        let RateView { org, name, every, burst, standing: Standing { next, line }, taken, refused, asked } =
+            row;
+        self.run(
+            "INSERT INTO rates (org, name, every_us, burst, next_us, line_us, taken, refused, asked)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (org, name) DO UPDATE SET
+                 every_us = ?3, burst = ?4, next_us = ?5, line_us = ?6, taken = ?7, refused = ?8, asked = ?9",
+            params![
+                id(org.to_u128()),
+                name,
+                whole(*every),
+                burst,
+                whole(*next),
+                whole(*line),
+                whole(*taken),
+                whole(*refused),
+                whole(asked.0),
+            ],
+        )?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::payment::{Order, Payment, PaymentState};
 use outlast_vocab::policy::{Ask, Decision, Point, Ruling};
+use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
     Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
     Ruled, Settled, Shorter, Started, Undoable, Verdict,
@@ -91,6 +92,10 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
             let order = Order { payee: text.clone(), amount: "1.5 EUR".parse().unwrap(), purpose: text };
             let state = receipt.map_or(PaymentState::Asked, |receipt| PaymentState::Settled { receipt });
             Fact::Payment(Payment { key, id: PaymentId::from_u128(id), order, state })
+        }),
+        (key(), option(any::<u64>()), failure()).prop_map(|(key, until, failure)| {
+            let pace = until.map_or(Pace::Refused { failure }, |until| Pace::Waits { until: Millis(until) });
+            Fact::Paced(Paced { key, rate: "mail".parse().unwrap(), pace })
         }),
         (key(), text(), option(json_value())).prop_map(|(key, text, was)| {
             let patch = Patch::AfterModel(ReplyPatch { text });

@@ -69,6 +69,7 @@ pub(super) enum Ask {
     Deliveries(String, usize),
     SetBudget(Purse, Option<Budget>, Millis),
     Budgets(usize),
+    Rates(usize),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
     /// Whether the secret is the same when it is asked for again; it is another one in every store.
@@ -238,6 +239,7 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::SetBudget(purse, budget, now) => {
             Answer::of("set_budget", store.set_budget(purse, budget, now).await)
         }
+        Ask::Rates(limit) => Answer::of("rates", store.rates(limit).await),
         Ask::Budgets(limit) => Answer::of("budgets", store.budgets(limit).await),
         Ask::Deliveries(sink, limit) => Answer::of("deliveries", store.deliveries(sink, limit).await),
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),

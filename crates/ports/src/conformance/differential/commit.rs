@@ -1,7 +1,9 @@
 //! Draws the writes of a worker: what a turn would write, what a worker that lost its lease would write, and nonsense.
 use super::dice::Dice;
 use super::known::{Claim, Known};
-use super::things::{blob, filed, later, metering, resolution, text, turn, value_name, wait_key, worker};
+use super::things::{
+    blob, filed, later, metering, resolution, text, turn, value_name, wait_key, want, worker,
+};
 use crate::conformance::scene::{
     answered, asked, call, joined, model_call, performed, reclaimed, reply, started,
 };
@@ -32,6 +34,7 @@ pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },
         partial: partial(dice),
         metering: dice.percent(40).then(|| metering(dice)),
+        wants: if dice.percent(30) { dice.some(2, want) } else { Vec::new() },
         then,
     })
 }

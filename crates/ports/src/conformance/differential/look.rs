@@ -19,7 +19,14 @@ pub(super) fn at(on: &dyn Fixture, known: &Known) -> Result<String, String> {
         .chain(BLOBS.iter().map(|blob| Ask::Blob(Hash::of(blob))))
         .chain(known.workers.iter().map(|worker| Ask::Agenda(*worker, known.now)))
         .chain(["one", "two"].map(|sink| Ask::Deliveries(sink.to_owned(), ALL)))
-        .chain([Ask::Feed(0, ALL), Ask::Sweeps, Ask::Left(ALL), Ask::Sinks, Ask::Budgets(ALL)])
+        .chain([
+            Ask::Feed(0, ALL),
+            Ask::Sweeps,
+            Ask::Left(ALL),
+            Ask::Sinks,
+            Ask::Budgets(ALL),
+            Ask::Rates(ALL),
+        ])
         .collect();
     for answer in put(on, &asks) {
         writeln!(text, "{} {}", answer.name, answer.said).expect("a String takes every write");

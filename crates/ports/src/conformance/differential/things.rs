@@ -4,14 +4,17 @@ use super::known::Known;
 use crate::budget::{Hold, IfHeld, Metering, Settlement};
 use crate::conformance::scene::{ALL, place};
 use crate::filed::{Filed, Outside, Sweeps};
+use crate::rate::Want;
 use crate::store::{MAIN, Taker, Upload};
 use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::{MediaType, ToolResult};
+use outlast_vocab::rate::{Asks, Rate, Span, WhenFull};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,6 +173,23 @@ pub(super) fn metering(dice: &mut Dice) -> Metering {
         driven: Duration::from_millis(dice.one_of(&[0, 0, 7])),
         standing: dice.percent(20).then(|| amount(dice)),
     }
+}
+
+/// A call that wants to go out, by one of two rates or both.
+pub(super) fn want(dice: &mut Dice) -> Want {
+    let rate = |name: &str, dice: &mut Dice| {
+        let (name, calls) = (name.parse().expect("a rate's name"), dice.one_of(&[1, 3, 60]));
+        let rate = Rate::new(name, "*", NonZeroU32::new(calls).expect("at least one"), Span::Second);
+        let when_full = dice.one_of(&[WhenFull::Deny, WhenFull::default()]);
+        Rate { burst: NonZeroU32::new(dice.one_of(&[1, 2])).expect("at least one"), when_full, ..rate }
+    };
+    let mut rates = vec![rate("mail", dice)];
+    if dice.percent(30) {
+        rates.push(rate("slow", dice));
+    }
+    let key = ReplayKey::turn(0).tools(0).child(dice.one_of(&[0, 1]), "c");
+    let asks = dice.one_of(&[Asks::First, Asks::First, Asks::Again]);
+    Want { key, rates, asks, wait_most: Duration::from_secs(2) }
 }
 
 pub(super) fn amount(dice: &mut Dice) -> Amount {

@@ -149,6 +149,7 @@ asks! {
     deliveries => |s, _ids| s.deliveries("crm".to_owned(), ALL);
     redeliver => |s, ids| s.redeliver("crm".to_owned(), Some(ids.delivery), NOW);
     budgets => |s, _ids| s.budgets(ALL);
+    rates => |s, _ids| s.rates(ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);

@@ -1,0 +1,79 @@
+//! `[[rates]]`: how often calls may go out.
+use super::layers::Place;
+use outlast::Error;
+use outlast::vocab::message::RateName;
+use outlast::vocab::rate::{Rate, Span, WhenDown, WhenFull};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How often calls may go out. Rates of one name are shared by all agents of an organisation.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[[rates]]")]
+pub(crate) struct RateTable {
+    /// What it is called in records and messages.
+    #[schemars(with = "String")]
+    name: RateName,
+    /// Which tools it is for, `*` stands for anything; every tool without it.
+    tool: Option<String>,
+    /// How many calls.
+    calls: NonZeroU32,
+    /// In which time: `second`, `minute`, `hour` or `day`.
+    #[schemars(with = "String")]
+    per: Span,
+    /// How many may go out at once; 1 without it.
+    burst: Option<NonZeroU32>,
+    /// What becomes of a call that it has no room for: it waits, or is denied.
+    #[serde(default)]
+    when_full: Full,
+    /// Seconds that a call waits at most; it is denied if that is not enough.
+    wait_s: Option<NonZeroU32>,
+    /// What becomes of a call while the limiter does not answer: `closed` or `open`.
+    #[serde(default)]
+    #[schemars(with = "String")]
+    when_down: WhenDown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Full {
+    #[default]
+    Wait,
+    Deny,
+}
+
+impl RateTable {
+    /// The rate, or what is wrong with it.
+    fn rate(&self) -> Result<Rate, String> {
+        let name = &self.name;
+        let most = self.wait_s.map(|seconds| Duration::from_secs(seconds.get().into()));
+        let when_full = match (self.when_full, most) {
+            (Full::Wait, most) => WhenFull::Wait { most },
+            (Full::Deny, None) => WhenFull::Deny,
+            (Full::Deny, Some(_)) => {
+                return Err(format!("rate `{name}`: `wait_s` means nothing where `when_full` is `deny`"));
+            }
+        };
+        let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
+        let rate = Rate::new(name.clone(), tool, self.calls, self.per);
+        let burst = self.burst.unwrap_or(rate.burst);
+        Ok(Rate { burst, when_full, when_down: self.when_down, ..rate })
+    }
+}
+
+/// The rates of a table.
+pub(super) fn rates(tables: &[RateTable], place: &Place<'_>) -> Result<Vec<Rate>, Error> {
+    let mut rates: Vec<Rate> = Vec::new();
+    for (index, table) in tables.iter().enumerate() {
+        let steps = ["rates", &index.to_string()];
+        let rate = table.rate().map_err(|what| place.invalid(&steps, &what))?;
+        if rates.iter().any(|other| other.name == rate.name) {
+            let what = format!("two rates are called `{}`; names must be unique", rate.name);
+            return Err(place.invalid(&steps, &what));
+        }
+        rates.push(rate);
+    }
+    Ok(rates)
+}

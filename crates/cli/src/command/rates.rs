@@ -1,0 +1,75 @@
+//! `outlast rates`: how often calls may go out, and how much room is left.
+use crate::data::Data;
+use crate::terminal;
+use crate::words::when;
+use clap::Args;
+use outlast::Error;
+use outlast::clock::Clock;
+use outlast::rate::RateView;
+use outlast::runtime::system::SystemClock;
+use outlast::vocab::Millis;
+use serde_json::json;
+
+/// List rates of outbound calls with their room
+#[derive(Args)]
+pub(crate) struct Rates {
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many are listed.
+const LISTED: usize = 1_000;
+
+impl Rates {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let rates = data.open().await?.rates(LISTED).await?;
+        let now = SystemClock.now();
+        if self.json {
+            list_json(&rates, now);
+        } else {
+            list(&rates, now);
+        }
+        Ok(())
+    }
+}
+
+fn list_json(rates: &[RateView], now: Millis) {
+    for rate in rates {
+        let RateView { org, name, every, burst, standing, taken, refused, asked } = rate;
+        let line = json!({
+            "org": org, "name": name, "every_us": every, "burst": burst, "next_us": standing.next, "line_us": standing.line, "taken": taken,
+            "refused": refused, "asked": asked, "room": rate.room(now),
+        });
+        terminal::say(&line.to_string());
+    }
+}
+
+fn list(rates: &[RateView], now: Millis) {
+    if rates.is_empty() {
+        terminal::note(
+            "· no call fell under a rate yet; `[[rates]]` of an agent or of outlast.toml set them",
+        );
+        return;
+    }
+    let width = rates.iter().map(|rate| rate.name.chars().count()).max().unwrap_or(0).max(4);
+    terminal::say(&format!("{:width$}  ROOM    EVERY         OUT  TURNED AWAY  NEXT", "NAME"));
+    for rate in rates {
+        let RateView { name, every, burst, standing, taken, refused, .. } = rate;
+        let room = format!("{}/{burst}", rate.room(now));
+        let next = Millis(standing.next.max(standing.line).div_ceil(1_000));
+        let next = if next <= now { "now".to_owned() } else { when(next) };
+        let every = seconds(*every);
+        terminal::say(&format!("{name:width$}  {room:<6}  {every:<10}  {taken:>5}  {refused:>11}  {next}"));
+    }
+}
+
+/// Microseconds as a person reads them.
+fn seconds(micros: u64) -> String {
+    if micros < 1_000_000 {
+        format!("{} ms", micros.div_ceil(1_000))
+    } else {
+        format!("{} s", micros / 1_000_000)
+    }
+}

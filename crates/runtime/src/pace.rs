@@ -1,0 +1,147 @@
+//! When calls of tools may go out: what their rates say, from the store or from a limiter of one's own (R11.7).
+use crate::drive::Turn;
+use crate::outfit::World;
+use crate::tools::contract;
+use futures_util::future::{Either, select};
+use outlast_kernel::batch::Batch;
+use outlast_kernel::rate::rates_of;
+use outlast_kernel::replay::History;
+use outlast_ports::rate::{Limiter, Pacing, Take, Want, full};
+use outlast_vocab::effect::BatchCall;
+use outlast_vocab::id::OrgId;
+use outlast_vocab::message::{RateName, ToolName};
+use outlast_vocab::rate::{Asks, Pace, Paced, Rate, Taken, WhenDown};
+use outlast_vocab::record::Fact;
+use outlast_vocab::tool::Scheduling;
+use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey};
+
+/// When a call may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// At once: it began before, or what takes a turn back is not held up.
+    Now,
+    /// Its rates were not asked yet.
+    Unasked,
+    /// Its rates let it go at this instant.
+    From(Millis),
+    /// It stands in line, and asks again at this instant.
+    Waits(Millis),
+}
+
+impl Begins {
+    /// When it may, or why it may not.
+    pub(crate) fn of(pacing: Pacing) -> Result<Self, Failure> {
+        match pacing {
+            Pacing::Goes(at) => Ok(Self::From(at)),
+            Pacing::Waits(until) => Ok(Self::Waits(until)),
+            Pacing::Refused(failure) => Err(failure),
+        }
+    }
+}
+
+/// The calls of a new batch that want to go out at once. One that waits for somebody's word, or for its neighbours, asks when
+/// it comes to that.
+pub(crate) fn wants(turn: &Turn<'_>, batch: &ReplayKey, calls: &[BatchCall]) -> Vec<Want> {
+    if turn.outfit.package.rates.is_empty() || batch.takes_back() {
+        return Vec::new();
+    }
+    let wants = |index: usize| match &calls[index] {
+        BatchCall::Run(call) if !call.is_held() => {
+            let key = batch.child(index, call.model_id.as_str());
+            want(&turn.outfit.package.rates, key, &call.tool, &turn.world.limits)
+        }
+        BatchCall::Run(_) | BatchCall::Refused(_) => None,
+    };
+    at_once(turn, calls).into_iter().filter_map(wants).collect()
+}
+
+/// The calls of a batch that begin before any other has ended, in their order.
+fn at_once(turn: &Turn<'_>, calls: &[BatchCall]) -> Vec<usize> {
+    let schedule = |call: &BatchCall| match call {
+        BatchCall::Run(call) => {
+            contract(turn, call).map(|contract| contract.scheduling.clone()).unwrap_or_default()
+        }
+        BatchCall::Refused(_) => Scheduling::Parallel,
+    };
+    let schedule: Vec<Scheduling> = calls.iter().map(schedule).collect();
+    let mut order = Batch::new(&schedule, turn.world.limits.parallel_tools);
+    for (index, _) in calls.iter().enumerate().filter(|(_, call)| matches!(call, BatchCall::Refused(_))) {
+        order.finish(index);
+    }
+    let mut begin: Vec<usize> = std::iter::from_fn(|| order.start()).collect();
+    begin.sort_unstable();
+    begin
+}
+
+/// A call that wants to go out, if it falls under a rate.
+pub(crate) fn want(rates: &[Rate], key: ReplayKey, tool: &ToolName, limits: &Limits) -> Option<Want> {
+    let rates: Vec<Rate> = rates_of(rates, tool).cloned().collect();
+    let falls = !rates.is_empty();
+    falls.then_some(Want { key, rates, asks: Asks::First, wait_most: limits.rate_wait })
+}
+
+/// When a call may begin, as far as the journal knows.
+pub(crate) fn taken_over(history: &History, call: &ReplayKey) -> Begins {
+    match history.paced(call) {
+        _ if call.takes_back() || history.has_waited_within(call) => Begins::Now,
+        Some(Paced { pace: Pace::Waits { until }, .. }) => Begins::Waits(*until),
+        Some(_) | None => Begins::Unasked,
+    }
+}
+
+/// Why its rates refused a call, if the journal says that they did.
+pub(crate) fn was_refused<'h>(history: &'h History, call: &ReplayKey) -> Option<&'h Failure> {
+    match history.paced(call).map(|paced| &paced.pace) {
+        Some(Pace::Refused { failure }) => Some(failure),
+        Some(Pace::Waits { .. } | Pace::Goes) | None => None,
+    }
+}
+
+/// What a limiter of one's own says of a call, with the fact of it where it does not go at once.
+pub(crate) async fn ask_limiter(
+    limiter: &dyn Limiter,
+    world: &World,
+    org: OrgId,
+    want: Want,
+) -> (Pacing, Option<Fact>) {
+    let Want { key, rates, asks, wait_most } = want;
+    let (now, deadline) = (world.clock.now(), world.limits.limiter_deadline);
+    let first = rates.first().map(|rate| rate.name.clone());
+    let closed = rates.iter().find(|rate| rate.when_down == WhenDown::Closed).map(|rate| rate.name.clone());
+    let asked = limiter.take(Take { org, rates, asks, wait_most, now });
+    let answer = match select(asked, world.clock.sleep(deadline)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => {
+            let detail = format!("the limiter did not answer within {} ms", deadline.as_millis());
+            Err(Error::new(Kind::RateUnavailable, detail))
+        }
+    };
+    match (answer, closed) {
+        (Ok(Taken::Goes), _) => {
+            let waited = first.filter(|_| asks == Asks::Again);
+            (Pacing::Goes(world.clock.now()), waited.map(|rate| paced(key, rate, Pace::Goes)))
+        }
+        (Ok(Taken::Waits(until, rate)), _) => {
+            (Pacing::Waits(until), Some(paced(key, rate, Pace::Waits { until })))
+        }
+        (Ok(Taken::Full(free, rate)), _) => refused(key, rate.clone(), full(&rate, free, now)),
+        (Err(error), Some(rate)) => {
+            let detail = format!("nobody knows whether the rate `{rate}` has room: {}", error.detail());
+            refused(key, rate, Failure::new(Kind::RateUnavailable, detail))
+        }
+        (Err(error), None) => {
+            tracing::warn!(%error, "the limiter is down; the call goes out, as its rate says");
+            let waited = first.filter(|_| asks == Asks::Again);
+            (Pacing::Goes(world.clock.now()), waited.map(|rate| paced(key, rate, Pace::Goes)))
+        }
+    }
+}
+
+fn refused(key: ReplayKey, rate: RateName, failure: Failure) -> (Pacing, Option<Fact>) {
+    let pace = Pace::Refused { failure: failure.clone() };
+    (Pacing::Refused(failure), Some(paced(key, rate, pace)))
+}
+
+fn paced(key: ReplayKey, rate: RateName, pace: Pace) -> Fact {
+    Fact::Paced(Paced { key, rate, pace })
+}

@@ -1,0 +1,447 @@
+//! Rates of outbound calls: never exceeded, however many processes there are and whoever dies (R11.7).
+use crate::common::*;
+use outlast_ports::Answer;
+use outlast_ports::clock::Clock;
+use outlast_ports::memory::Memory;
+use outlast_ports::orgs::{Org, Orgs};
+use outlast_ports::rate::{Limiter, LocalLimiter, RateView, Rates, Take};
+use outlast_ports::service::{Services, Tools};
+use outlast_ports::store::{Queries, Target};
+use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::access::Access;
+use outlast_vocab::id::OrgId;
+use outlast_vocab::rate::{Pace, Paced, Rate, Span, Taken, WhenDown, WhenFull};
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
+use serde_json::json;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// When calls went out, by the clock that all processes of a test share.
+#[derive(Clone)]
+struct Outside {
+    clock: Arc<PausedClock>,
+    went: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Outside {
+    fn new() -> Self {
+        Self { clock: PausedClock::new(), went: Arc::default() }
+    }
+
+    fn goes(&self) {
+        self.went.lock().unwrap().push(self.clock.now().0);
+    }
+
+    fn went(&self) -> Vec<u64> {
+        self.went.lock().unwrap().clone()
+    }
+
+    /// Seconds between one call and the next.
+    fn gaps(&self) -> Vec<u64> {
+        self.went().windows(2).map(|pair| (pair[1] - pair[0]) / 1_000).collect()
+    }
+
+    /// A world with tools that call outside, under these rates.
+    fn under(&self, rates: Vec<Rate>) -> impl Fn(&mut Config) + use<> {
+        let outside = self.clone();
+        move |config| {
+            let mut toolbox = Toolbox::new(Services::default());
+            toolbox.add(Post(outside.clone())).unwrap();
+            toolbox.add(Mail(outside.clone())).unwrap();
+            toolbox.add(Forward).unwrap();
+            toolbox.add(Shaky(outside.clone())).unwrap();
+            config.package.tools = toolbox.manifests().into_iter().map(|manifest| manifest.name).collect();
+            config.tools = vec![Arc::new(toolbox)];
+            config.package.rates = rates.clone();
+            config.clock = outside.clock.clone();
+            config.limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
+        }
+    }
+}
+
+macro_rules! outbound {
+    ($($name:ident = $about:expr;)*) => {$(
+        struct $name(Outside);
+
+        impl Tool for $name {
+            type Args = Note;
+            type Needs = ();
+
+            fn about(&self) -> About { $about }
+
+            async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+                self.0.goes();
+                done("gone")
+            }
+        }
+    )*};
+}
+
+outbound! {
+    Post = About::new("post", "Posts, as often as it takes.").idempotent();
+    Mail = About::new("mail", "Mails, at most once.");
+}
+
+/// Lets another tool call outside.
+struct Forward;
+
+impl Tool for Forward {
+    type Args = Note;
+    type Needs = (Tools,);
+
+    fn about(&self) -> About {
+        About::new("forward", "Posts by another tool, twice.").idempotent().durable()
+    }
+
+    async fn run(&self, (tools,): (Tools,), _: Call, _: Note) -> Result<Ran, Error> {
+        for _ in 0..2 {
+            tools.call("post", json!({ "text": "" })).await?;
+        }
+        done("forwarded")
+    }
+}
+
+/// Fails at first.
+struct Shaky(Outside);
+
+impl Tool for Shaky {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("shaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10))
+    }
+
+    async fn run(&self, (): (), call: Call, _: Note) -> Result<Ran, Error> {
+        self.0.goes();
+        if call.attempt < 3 {
+            return Err(Error::new(Kind::ToolUnavailable, "not yet"));
+        }
+        done("at last")
+    }
+}
+
+fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
+}
+
+fn rate(tool: &str, calls: u32, per: Span) -> Rate {
+    Rate::new("out".parse().unwrap(), tool, count(calls), per)
+}
+
+fn calls(tool: &'static str, number: usize) -> Line {
+    Line::Call(vec![(tool, json!({ "text": "" })); number])
+}
+
+async fn live_in(
+    memory: &Memory,
+    outside: &Outside,
+    lines: Vec<Line>,
+    rates: Vec<Rate>,
+    number: u128,
+) -> Life {
+    let store = Arc::new(memory.clone());
+    live_with(store, lines, Arc::default(), number, outside.under(rates)).await.unwrap()
+}
+
+fn paces(facts: &[Fact]) -> Vec<&'static str> {
+    let name = |fact: &Fact| match fact {
+        Fact::Paced(Paced { pace, .. }) => Some(match pace {
+            Pace::Waits { .. } => "waits",
+            Pace::Goes => "goes",
+            Pace::Refused { .. } => "refused",
+        }),
+        _ => None,
+    };
+    facts.iter().filter_map(name).collect()
+}
+
+fn answered() -> End {
+    End::Answered { text: "done".to_owned() }
+}
+
+/// In no span of time do more calls go out than the rate and one burst let.
+#[track_caller]
+fn assert_kept(went: &[u64], rate: &Rate) {
+    let mut went = went.to_vec();
+    went.sort_unstable();
+    for (first, from) in went.iter().enumerate() {
+        for (last, to) in went.iter().enumerate().skip(first) {
+            let calls = u64::try_from(last - first + 1).unwrap();
+            let room = u64::from(rate.burst.get()) + (to - from) * 1_000 / rate.every();
+            assert!(calls <= room, "{calls} calls from {from} to {to}, room for {room}: {went:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let rate = Rate { burst: count(2), ..rate("post", 60, Span::Minute) };
+    let life = live_in(&memory, &outside, vec![calls("post", 4), Line::Say("done")], vec![rate], 1).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered());
+    assert_eq!(outside.gaps(), [0, 1, 1]);
+    assert_eq!(paces(&life.facts().await), ["waits", "waits", "goes", "goes"]);
+    // Nothing that short parks.
+    assert!(!life.names().await.contains(&"turn.parked"));
+    let [RateView { taken, refused, burst, .. }] = &memory.rates(10).await.unwrap()[..] else {
+        panic!("one rate was asked")
+    };
+    assert_eq!((*taken, *refused, *burst), (4, 0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_long_parks_its_turn_and_another_process_goes_on_with_it() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let lines = || vec![calls("mail", 2), Line::Say("done")];
+    let rates = || vec![rate("mail", 1, Span::Minute)];
+    let life = live_in(&memory, &outside, lines(), rates(), 1).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    assert_eq!(outside.went().len(), 1);
+    life.die(&memory).await;
+    let life = live_in(&memory, &outside, lines(), rates(), 2).await;
+    assert_eq!(life.end(turn).await, answered());
+    assert_eq!(outside.gaps(), [60]);
+    assert_eq!(memory.rates(1).await.unwrap()[0].taken, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let deny = Rate { when_full: WhenFull::Deny, ..rate("po*", 2, Span::Minute) };
+    let lines = vec![calls("post", 1), calls("post", 1), Line::Say("done")];
+    let life = live_in(&memory, &outside, lines, vec![deny], 1).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered());
+    assert_eq!(outside.went().len(), 1);
+    let shown = life.last_shown().join("\n");
+    assert!(shown.contains("the rate `out` has no room for 30 s; ask again then"), "{shown}");
+    assert_eq!(paces(&life.facts().await), ["refused"]);
+    // A line that is too long denies too.
+    let short = WhenFull::Wait { most: Some(Duration::from_secs(10)) };
+    let patient = Rate { when_full: short, ..rate("post", 10, Span::Minute) };
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let life = live_in(&memory, &outside, vec![calls("post", 4), Line::Say("done")], vec![patient], 1).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered());
+    assert_eq!(outside.gaps(), [6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_rate_lets_go_at_once_costs_no_write_of_its_own() {
+    let mut writes = Vec::new();
+    for rates in [vec![], vec![rate("*", 60, Span::Second)]] {
+        let (memory, outside) = (Memory::new(), Outside::new());
+        let mortal = Mortal::new(memory, Death::Never);
+        let pulse = mortal.pulse();
+        let lines = vec![calls("post", 1), Line::Say("done")];
+        let life = live_with(Arc::new(mortal), lines, Arc::default(), 1, outside.under(rates)).await.unwrap();
+        let before = pulse.writes();
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered());
+        writes.push(pulse.writes() - before);
+    }
+    assert_eq!(writes, [4, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
+    for (tool, gaps) in [("shaky", vec![60, 60]), ("forward", vec![60])] {
+        let (memory, outside) = (Memory::new(), Outside::new());
+        let rates = vec![
+            rate("*y", 1, Span::Minute),
+            Rate { name: "post".parse().unwrap(), ..rate("post", 1, Span::Minute) },
+        ];
+        let life = live_in(&memory, &outside, vec![calls(tool, 1), Line::Say("done")], rates, 1).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered(), "{tool}");
+        assert_eq!(outside.gaps(), gaps, "{tool}");
+    }
+}
+
+/// A turn dies at every write. A call that waited for its turn has not begun, so an at-most-once one still goes; what was taken
+/// for a call that died costs its place, and never gives one.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_rate() {
+    for tool in ["mail", "post"] {
+        let rate = rate("*", 20, Span::Minute);
+        for at in 0.. {
+            let (memory, outside) = (Memory::new(), Outside::new());
+            let mut died = false;
+            for (number, death) in [(1, Death::After(at)), (2, Death::Never)] {
+                let mortal = Mortal::new(memory.clone(), death);
+                let pulse = mortal.pulse();
+                let lines = vec![calls(tool, 3), Line::Say("done")];
+                let change = outside.under(vec![rate.clone()]);
+                let life = live_with(Arc::new(mortal), lines, Arc::default(), number, change).await;
+                let Ok(life) = life else { continue };
+                let input = Input { key: Some("go".to_owned()), ..input("go") };
+                let ends = async {
+                    if let Ok(taken) = life.runtime.submit(input).await {
+                        life.runtime.outcome(taken.turn).await.ok();
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = pulse.stopped() => died = true,
+                    () = ends => {}
+                }
+                life.die(&memory).await;
+            }
+            let reader = live_in(&memory, &outside, vec![], vec![], 3).await;
+            assert_kept(&outside.went(), &rate);
+            let unknown = memory.unknown(10).await.unwrap().len();
+            let went = outside.went().len();
+            assert!(went + unknown >= 3, "{tool} at {at}: {went} went, {unknown} unknown");
+            assert!(tool == "post" || went <= 3, "{tool} at {at}: {went} went");
+            reader.die(&memory).await;
+            if !died {
+                assert!(at > 8, "it died {at} times only");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_turns_of_several_processes_under_one_rate_never_exceed_it_whoever_dies() {
+    for seed in 0..6_u64 {
+        let (memory, outside) = (Memory::new(), Outside::new());
+        let rate = Rate { burst: count(5), ..rate("*", 120, Span::Minute) };
+        let target =
+            |n: u64| Target::Key { key: n.to_string(), fresh: SessionId::from_u128(u128::from(n) + 1) };
+        let life = async |number: u64, death: Death| {
+            let mortal = Mortal::new(memory.clone(), death);
+            let pulse = mortal.pulse();
+            let lines = vec![calls("post", 2), Line::Say("done")];
+            let change = outside.under(vec![rate.clone()]);
+            let worker = live_with(Arc::new(mortal), lines, Arc::default(), number.into(), change).await;
+            let Ok(worker) = worker else { return };
+            let send = async {
+                let mut turns = Vec::new();
+                for n in 0..64 {
+                    let input = Input { key: Some("go".to_owned()), ..Input::text(target(n), "go") };
+                    let Ok(accepted) = worker.runtime.submit(input).await else { break };
+                    turns.push(accepted.turn);
+                }
+                for turn in turns {
+                    worker.runtime.outcome(turn).await.ok();
+                }
+            };
+            tokio::select! {
+                () = send => {}
+                () = pulse.stopped() => {}
+            }
+            worker.die(&memory).await;
+        };
+        for round in 0..3 {
+            let death = |n: u64| Death::Before(40 + (seed * 31 + round * 17 + n * 13) % 120);
+            let number = round * 2 + 1;
+            tokio::join!(life(number, death(0)), life(number + 1, death(1)));
+        }
+        life(99, Death::Never).await;
+        let went = outside.went();
+        assert_kept(&went, &rate);
+        let RateView { taken, .. } = memory.rates(1).await.unwrap()[0];
+        let went = u64::try_from(went.len()).unwrap();
+        assert!(went >= 128 && taken >= went, "{went} went, {taken} were taken, seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn organisations_do_not_share_a_rate() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let lines = vec![calls("post", 1), Line::Say("done")];
+    let life = live_in(&memory, &outside, lines, vec![rate("*", 1, Span::Hour)], 1).await;
+    let org = Org { id: OrgId::from_u128(9), name: "other".parse().unwrap(), created: Millis(0) };
+    memory.create_org(org.clone()).await.unwrap();
+    for access in [Access::to(OrgId::DEFAULT), Access::to(org.id)] {
+        let turn = life
+            .runtime
+            .serving(access)
+            .submit(Input::text(Target::New(life.runtime.fresh_session()), "go"))
+            .await
+            .unwrap()
+            .turn;
+        assert_eq!(life.end(turn).await, answered());
+    }
+    assert_eq!(outside.gaps(), [0]);
+    assert_eq!(memory.rates(10).await.unwrap().len(), 2);
+}
+
+/// A limiter elsewhere, which may be down.
+#[derive(Default)]
+struct Elsewhere {
+    local: LocalLimiter,
+    down: bool,
+    hangs: bool,
+}
+
+impl Limiter for Elsewhere {
+    fn take(&self, take: Take) -> Answer<'_, Taken> {
+        match (self.hangs, self.down) {
+            (true, _) => Box::pin(std::future::pending()),
+            (_, true) => Box::pin(async { Err(Error::new(Kind::IoFailed, "connection refused")) }),
+            (false, false) => self.local.take(take),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_of_ones_own_is_asked_and_its_waits_survive_the_process() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let limiter: Arc<dyn Limiter> = Arc::new(Elsewhere::default());
+    let change = |config: &mut Config| {
+        outside.under(vec![rate("mail", 1, Span::Minute)])(config);
+        config.limiter = Some(limiter.clone());
+    };
+    let lines = || vec![calls("mail", 2), Line::Say("done")];
+    let life = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    life.die(&memory).await;
+    let life = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 2, change).await.unwrap();
+    assert_eq!(life.end(turn).await, answered());
+    assert_eq!(outside.gaps(), [60]);
+    assert_eq!(memory.rates(10).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() {
+    for (down, hangs) in [(true, false), (false, true)] {
+        for (when_down, went) in [(WhenDown::Closed, 0), (WhenDown::Open, 1)] {
+            let (memory, outside) = (Memory::new(), Outside::new());
+            let rate = Rate { when_down, ..rate("post", 1, Span::Minute) };
+            let change = |config: &mut Config| {
+                outside.under(vec![rate])(config);
+                config.limiter = Some(Arc::new(Elsewhere { down, hangs, ..Elsewhere::default() }));
+            };
+            let lines = vec![calls("post", 1), Line::Say("done")];
+            let life = live_with(Arc::new(memory), lines, Arc::default(), 1, change).await.unwrap();
+            let turn = life.send("go").await;
+            assert_eq!(life.end(turn).await, answered());
+            assert_eq!(outside.went().len(), went);
+            let told = life.last_shown().join("\n").contains("nobody knows whether the rate `out` has room");
+            assert_eq!(told, when_down == WhenDown::Closed);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_cancelled_in_line_ends_without_the_call() {
+    let (memory, outside) = (Memory::new(), Outside::new());
+    let rate = rate("mail", 60, Span::Minute);
+    let life = live_in(&memory, &outside, vec![calls("mail", 2), Line::Say("done")], vec![rate], 1).await;
+    let turn = life.send("go").await;
+    life.until("effect.paced").await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(outside.went().len(), 1);
+    // It never began, so nobody has to find out whether it happened.
+    assert_eq!(memory.unknown(10).await.unwrap().len(), 0);
+}

@@ -1,0 +1,339 @@
+//! Rates as data: how often calls of tools may go out, and when the next one may (R11.7).
+//!
+//! What is kept of a rate are two instants: from when on the next call fits, and where the line of those who wait ends. Whoever
+//! keeps them asks [`take`] in the write that lets the call begin, so nothing that runs at the same time can come between: in
+//! any span of time no more calls begin than its share of the rate and one burst, however they are spread over processes.
+//! A place in the line is only a time to ask again; whoever comes late or dies has taken nothing.
+use crate::key::ReplayKey;
+use crate::message::RateName;
+use crate::{Failure, Millis};
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How far the clocks of two processes may be apart. What is further ahead was left by a clock that was wrong.
+const APART: Duration = Duration::from_hours(1);
+
+/// How often calls may go out. All calls in an organisation that fall under a rate of one name share it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// What it is called in records and messages.
+    pub name: RateName,
+    /// Which tools it is for; `*` stands for anything.
+    pub tool: String,
+    /// How many calls.
+    pub calls: NonZeroU32,
+    /// In which time.
+    pub per: Span,
+    /// How many may go out at once, after nothing went out for a while.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub burst: NonZeroU32,
+    /// What becomes of a call that it has no room for.
+    #[serde(default, skip_serializing_if = "WhenFull::is_default")]
+    pub when_full: WhenFull,
+    /// What becomes of a call while nobody knows whether it has room.
+    #[serde(default, skip_serializing_if = "WhenDown::is_closed")]
+    pub when_down: WhenDown,
+}
+
+const fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_one(burst: &NonZeroU32) -> bool {
+    *burst == one()
+}
+
+impl Rate {
+    /// So many calls in so much time, one by one; calls wait for their turn, and nothing goes out while nobody knows.
+    pub fn new(name: RateName, tool: impl Into<String>, calls: NonZeroU32, per: Span) -> Self {
+        let (when_full, when_down) = (WhenFull::default(), WhenDown::default());
+        Self { name, tool: tool.into(), calls, per, burst: one(), when_full, when_down }
+    }
+
+    /// Microseconds between two calls, rounded up: a rate is never exceeded by a rounding.
+    pub fn every(&self) -> u64 {
+        self.per.micros().div_ceil(self.calls.get().into())
+    }
+
+    /// How long a call may wait; `else_most` where the rate says nothing.
+    fn patience(&self, else_most: Duration) -> u64 {
+        match self.when_full {
+            WhenFull::Wait { most } => micros(most.unwrap_or(else_most)),
+            WhenFull::Deny => 0,
+        }
+    }
+
+    /// Microseconds by which calls of a burst may come before their time.
+    fn slack(&self) -> u64 {
+        self.every().saturating_mul(u64::from(self.burst.get()) - 1)
+    }
+
+    /// Microseconds between two places in the line. Whoever wakes a little late must not make everybody behind come too early;
+    /// where there is a burst, that absorbs it.
+    fn apart(&self) -> u64 {
+        let every = self.every();
+        if self.burst > one() { every } else { every.saturating_add(every / 64).saturating_add(1_000) }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time over which calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Span {
+    /// A second.
+    Second,
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
+impl Span {
+    const fn micros(self) -> u64 {
+        match self {
+            Self::Second => 1_000_000,
+            Self::Minute => 60_000_000,
+            Self::Hour => 3_600_000_000,
+            Self::Day => 86_400_000_000,
+        }
+    }
+}
+
+/// What becomes of a call that a rate has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// It waits for its turn.
+    Wait {
+        /// How long at most; a call that would wait for longer is denied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<Duration>,
+    },
+    /// It is denied, and the model is told.
+    Deny,
+}
+
+impl Default for WhenFull {
+    fn default() -> Self {
+        Self::Wait { most: None }
+    }
+}
+
+impl WhenFull {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What becomes of a call while the limiter does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenDown {
+    /// It is denied.
+    #[default]
+    Closed,
+    /// It goes out.
+    Open,
+}
+
+impl WhenDown {
+    #[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+    fn is_closed(&self) -> bool {
+        *self == Self::Closed
+    }
+}
+
+/// What a call's rates said of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paced {
+    /// The call.
+    pub key: ReplayKey,
+    /// The rate that says so: of several the slowest.
+    pub rate: RateName,
+    /// What it says.
+    pub pace: Pace,
+}
+
+/// How far a call has come with its rates. A call that goes at once leaves no record of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// It waits for its turn. It has not begun.
+    Waits {
+        /// When that is.
+        until: Millis,
+    },
+    /// Its turn came, and it goes.
+    Goes,
+    /// It may not go.
+    Refused {
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// How a rate stands, in microseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// From when on the next call fits.
+    pub next: u64,
+    /// Where the line of those who wait ends.
+    pub line: u64,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// A call that comes.
+    First,
+    /// A call that was given a place in the line, whose time has come.
+    Again,
+}
+
+/// What became of a wish to let a call out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It goes now.
+    Goes,
+    /// It asks again at this instant; of several rates this is the slowest.
+    Waits(Millis, RateName),
+    /// There is no room before this instant, and the rate's calls do not wait for that long.
+    Full(Millis, RateName),
+}
+
+/// Lets one call out by all of these rates or by none, or gives it a place in the line. `wait_most` is how long a call waits
+/// where its rate says nothing.
+pub fn take(rates: &mut [(&Rate, Standing)], asks: Asks, now: Millis, wait_most: Duration) -> Option<Taken> {
+    let instant = now.0.saturating_mul(1_000);
+    for (rate, standing) in rates.iter_mut() {
+        let latest = instant.saturating_add(rate.patience(wait_most)).saturating_add(rate.every());
+        let most = latest.saturating_add(micros(APART));
+        let right = |at: u64| if at > most { latest } else { at };
+        *standing = Standing { next: right(standing.next), line: right(standing.line) };
+    }
+    let place = |(rate, standing): &(&Rate, Standing)| {
+        let Standing { next, line } = *standing;
+        // Who is called up a little early waits where they stand; who comes when others were called up before goes behind.
+        let stands = asks == Asks::Again && next.saturating_sub(instant) < rate.every();
+        (rate.name.clone(), if stands { next } else { next.max(line) })
+    };
+    let (slowest, at) = rates.iter().map(place).max_by_key(|(_, at)| *at)?;
+    if at <= instant {
+        for (rate, standing) in rates.iter_mut() {
+            let from = standing.next.max(instant.saturating_sub(rate.slack()));
+            standing.next = from.saturating_add(rate.every());
+        }
+        return Some(Taken::Goes);
+    }
+    let at = at.div_ceil(1_000).saturating_mul(1_000);
+    let free = Millis(at / 1_000);
+    if let Some((rate, _)) = rates.iter().find(|(rate, _)| at - instant > rate.patience(wait_most)) {
+        return Some(Taken::Full(free, rate.name.clone()));
+    }
+    for (rate, standing) in rates.iter_mut() {
+        standing.line = standing.line.max(at.saturating_add(rate.apart()));
+    }
+    Some(Taken::Waits(free, slowest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(calls: u32, per: Span, burst: u32) -> Rate {
+        let count = |n| NonZeroU32::new(n).unwrap();
+        Rate { burst: count(burst), ..Rate::new("mail".parse().unwrap(), "*", count(calls), per) }
+    }
+
+    /// When calls go that come at these instants and wait where they are told to; none if they are turned away.
+    fn gone(rate: &Rate, at: &[u64]) -> Vec<Option<u64>> {
+        let mut standing = Standing::default();
+        let mut gone = vec![None; at.len()];
+        let mut asking: std::collections::BTreeSet<(u64, bool, usize)> =
+            at.iter().enumerate().map(|(call, at)| (*at, true, call)).collect();
+        while let Some((now, comes, call)) = asking.pop_first() {
+            let mut rates = [(rate, standing)];
+            let asks = if comes { Asks::First } else { Asks::Again };
+            match take(&mut rates, asks, Millis(now), Duration::from_secs(10)) {
+                Some(Taken::Goes) => gone[call] = Some(now),
+                Some(Taken::Waits(Millis(until), _)) => {
+                    assert!(until > now);
+                    asking.insert((until, false, call));
+                }
+                Some(Taken::Full(..)) | None => {}
+            }
+            standing = rates[0].1;
+        }
+        gone
+    }
+
+    const T: u64 = 1_000_000;
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_one_by_one() {
+        let rate = rate(60, Span::Minute, 3);
+        assert_eq!(gone(&rate, &[T; 6]), [T, T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
+        let later = [T, T, T, T + 5_000, T + 5_000, T + 5_000, T + 5_000];
+        let want = [T, T, T, T + 5_000, T + 5_000, T + 5_000, T + 6_000].map(Some);
+        assert_eq!(gone(&rate, &later), want);
+    }
+
+    #[test]
+    fn who_comes_while_others_wait_goes_behind_them() {
+        let rate = rate(60, Span::Minute, 2);
+        let came = [T, T, T, T, T + 1_000];
+        assert_eq!(gone(&rate, &came), [T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
+    }
+
+    #[test]
+    fn who_would_wait_for_too_long_is_turned_away_and_takes_nothing() {
+        let slow = rate(6, Span::Minute, 2);
+        let came = [T, T, T, T, T, T + 9_999];
+        assert_eq!(gone(&slow, &came), [Some(T), Some(T), Some(T + 10_000), None, None, None]);
+        let deny = Rate { when_full: WhenFull::Deny, ..rate(6, Span::Minute, 1) };
+        assert_eq!(gone(&deny, &[T, T, T + 9_999, T + 10_000]), [Some(T), None, None, Some(T + 10_000)]);
+    }
+
+    #[test]
+    fn a_call_of_several_rates_goes_by_all_of_them_or_takes_from_none() {
+        let (fast, slow) = (rate(10, Span::Second, 1), rate(6, Span::Minute, 1));
+        let slow = Rate { name: "slow".parse().unwrap(), ..slow };
+        let deny = Rate { when_full: WhenFull::Deny, ..slow.clone() };
+        let busy = Standing { next: (T + 5_000) * 1_000, line: 0 };
+        let mut rates = [(&fast, Standing::default()), (&deny, busy)];
+        let full = Some(Taken::Full(Millis(T + 5_000), slow.name.clone()));
+        assert_eq!(take(&mut rates, Asks::First, Millis(T), Duration::ZERO), full);
+        assert_eq!(rates.map(|(_, standing)| standing), [Standing::default(), busy]);
+        let mut rates = [(&fast, Standing::default()), (&slow, busy)];
+        let waits = Some(Taken::Waits(Millis(T + 5_000), slow.name.clone()));
+        assert_eq!(take(&mut rates, Asks::First, Millis(T), Duration::from_secs(10)), waits);
+        assert_eq!(rates.map(|(_, standing)| standing.next), [0, busy.next]);
+        assert_eq!(take(&mut rates, Asks::Again, Millis(T + 5_000), Duration::ZERO), Some(Taken::Goes));
+        assert_eq!(rates.map(|(_, standing)| standing.next), [(T + 5_100) * 1_000, (T + 15_000) * 1_000]);
+    }
+
+    #[test]
+    fn an_instant_that_a_wrong_clock_left_does_not_hold_calls_up_for_ever() {
+        let rate = rate(60, Span::Minute, 1);
+        let year = T * 1_000 * 31_536_000;
+        let mut rates = [(&rate, Standing { next: year, line: year })];
+        let taken = take(&mut rates, Asks::First, Millis(T), Duration::from_secs(10));
+        assert!(matches!(taken, Some(Taken::Full(..))));
+        let latest = (T + 11_000) * 1_000;
+        assert_eq!(rates[0].1, Standing { next: latest, line: latest });
+    }
+
+    #[test]
+    fn rounding_never_lets_more_out() {
+        assert_eq!(rate(7, Span::Second, 1).every(), 142_858);
+        assert_eq!(rate(3, Span::Day, 1).every(), 28_800_000_000);
+    }
+}
