@@ -31,3 +31,39 @@ impl Spending {
         (!self.unpriced).then_some(self.cost)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::effect::{Command, ModelCall, Reply, StopReason, Usage};
+    use outlast_vocab::record::Performed;
+    use outlast_vocab::{Hash, ReplayKey};
+
+    fn reply(cost: Option<&str>) -> Fact {
+        let call = ModelCall {
+            model: "test/script".parse().unwrap(),
+            at: None,
+            tools: Hash::ZERO,
+            choice: outlast_vocab::effect::ToolChoice::default(),
+            options: outlast_vocab::effect::Generation::default(),
+            output: None,
+        };
+        let cost = cost.map(|cost| cost.parse().unwrap());
+        let (parts, calls) = (Vec::new(), Vec::new());
+        let reply = Reply { parts, calls, stop: StopReason::End, usage: Usage::default(), cost, attempt: 1 };
+        let (key, outcome) = (ReplayKey::turn(0).model(0), ModelOutcome::Reply(reply).into());
+        Fact::Performed(Performed { key, command: Command::from(call), outcome })
+    }
+
+    #[test]
+    fn replies_add_up_exactly_and_one_without_a_price_makes_all_of_it_unknown() {
+        let spent = |costs: &[Option<&str>]| {
+            let mut spending = Spending::default();
+            costs.iter().for_each(|cost| spending.take(&reply(*cost)));
+            spending.known().map(|cost| cost.to_string())
+        };
+        assert_eq!(spent(&[]).as_deref(), Some("0"));
+        assert_eq!(spent(&[Some("0.1"), Some("0.2")]).as_deref(), Some("0.3"));
+        assert_eq!(spent(&[Some("0.1"), None]), None);
+    }
+}

@@ -85,8 +85,8 @@ pub use outlast_mcp as mcp;
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
-    budget, clock, configs, contents, filed, hook, model, orgs, outbox, payment, plugin, rate, service, sink,
-    store, tool,
+    budget, clock, configs, contents, filed, hook, model, orgs, outbox, payment, plugin, policy, rate,
+    service, sink, store, tool,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

@@ -156,7 +156,12 @@ fn local(now: Millis, zone: &TimeZone) -> Option<LocalTime> {
 
 fn pattern(redaction: &Redaction) -> Result<Regex, String> {
     let built = RegexBuilder::new(&redaction.pattern).size_limit(PATTERN_BYTES).build();
-    built.map_err(|cause| format!("expected a regular expression, got `{}`: {cause}", redaction.pattern))
+    built.map_err(|cause| {
+        // What is wrong is said last, below a drawing of where.
+        let cause = cause.to_string();
+        let what = cause.lines().last().unwrap_or_default();
+        format!("expected a regular expression, got `{}`: {what}", redaction.pattern)
+    })
 }
 
 /// A text with everything replaced that is to be.

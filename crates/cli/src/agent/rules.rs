@@ -62,6 +62,7 @@ pub(super) struct RuleTable {
 /// Where a rule decides.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 enum At {
     #[default]
     Tool,
@@ -91,6 +92,7 @@ impl From<At> for Point {
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 enum WeekDay {
     Mon,
     Tue,
@@ -128,7 +130,7 @@ enum Then {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.rules.where]]")]
 struct TestTable {
-    /// JSON pointer to the argument, like `/euros`.
+    /// JSON pointer to the argument or the fact, like `/euros`.
     path: String,
     /// It is this.
     is: Option<Value>,

@@ -151,7 +151,7 @@ fn a_rule_that_denies_needs_nobody() {
 }
 
 #[track_caller]
-fn refused(rules: &[&str], want: &Expect) {
+pub(crate) fn refused(rules: &[&str], want: &Expect) {
     let place = Place::with_script("say hi");
     let said = rules.iter().map(|rule| {
         place.write("agent.toml", &format!("name = \"a\"\n[[rules]]\nname = \"r\"\n{rule}"));
@@ -182,7 +182,7 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
             | error[config.invalid]: agent.toml:4: unknown variant `forbid`, expected one of `allow`, `deny`, `ask`, `modify`, `interrupt`, `defer`
             | error[config.invalid]: agent.toml:2: rule `r`: `deny` needs a `reason`
             | error[config.invalid]: agent.toml:2: rule `r`: `who` means nothing where `then` is `allow`
-            | error[config.invalid]: agent.toml:2: rule `r`: `modify` needs `set`, like `set = { "/euros" = 100 }`
+            | error[config.invalid]: agent.toml:2: rule `r`: `modify` needs `set`, like `set = { "/euros" = 100 }`, or `redact`
             | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`
             | error[config.invalid]: agent.toml:2: rule `r`: `defer` needs `pause_s`
             | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`

@@ -23,8 +23,18 @@ fn tables(schema: &Value) -> BTreeMap<String, Vec<String>> {
         if let Some(title) = table["title"].as_str() {
             tables.insert(title.to_owned(), keys(table));
         } else {
-            let named =
-                ["Api", "Class", "DocumentTable", "From", "Group", "KeyTable", "Place", "Then", "Variable"];
+            let named = [
+                "Api",
+                "Class",
+                "DocumentTable",
+                "From",
+                "Full",
+                "Group",
+                "KeyTable",
+                "Place",
+                "Then",
+                "Variable",
+            ];
             assert!(
                 named.contains(&name.as_str()),
                 "give the table `{name}` a title, so that the guide can name it"
@@ -103,7 +113,7 @@ stor = "file:///x"
             outlast.toml:1: unknown key `provider`; did you mean `providers`?
             outlast.toml:5: unknown key `sistem` in `agents.clerk`; did you mean `system`?
             outlast.toml:6: unknown key `modle` in `agents.clerk`; did you mean `model`?
-            outlast.toml:7: unknown key `rocket` in `agents.clerk`; the keys are: budget, builtin, capabilities, documents, fetch, files, guard, hooks, mcp, model, model_calls, name, network, parent, rules, shell, system, tools
+            outlast.toml:7: unknown key `rocket` in `agents.clerk`; the keys are: budget, builtin, capabilities, documents, fetch, files, guard, hooks, mcp, model, model_calls, name, network, parent, rates, rules, shell, system, tools
             outlast.toml:11: unknown key `thn` in `agents.clerk.rules`; did you mean `then`?
             outlast.toml:21: unknown key `stor` in `attachments`; did you mean `store`?
             outlast.toml:15: invalid value: integer `0`, expected a nonzero u32

@@ -20,6 +20,7 @@ mod models;
 mod orgs;
 mod output;
 mod place;
+mod points;
 mod questions;
 mod rates;
 mod run;

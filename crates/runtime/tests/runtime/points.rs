@@ -424,6 +424,19 @@ async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_hold_it_up() {
+    for then in [asks(), defer()] {
+        let rules = vec![Rule { tool: "do".to_owned(), ..rule(Point::Tool, then) }];
+        let life = under(rules, vec![call("let", "egress"), Line::Say("done")]).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, answered("done"));
+        assert_eq!(life.witness.count("did"), 0);
+        let told = life.last_shown().pop().unwrap();
+        assert!(told.contains("policy.denied: the rule `r` holds `do` up"), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
     for at in [Point::Turn, Point::Model, Point::Output] {
         let life = under(vec![rule(at, asks())], lines(at)).await;

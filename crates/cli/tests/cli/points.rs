@@ -1,0 +1,112 @@
+//! Rules of an agent file at other points than calls.
+use crate::approvals::refused;
+use crate::place::Place;
+use expect_test::expect;
+
+#[test]
+fn a_turn_waits_in_the_inbox_and_what_a_rule_takes_out_of_its_answer_is_nowhere() {
+    let place = Place::with_script("say call 5551234");
+    let agent = r#"
+name = "clerk"
+
+[[rules]]
+name = "start"
+at = "turn"
+then = "ask"
+
+[[rules]]
+name = "numbers"
+at = "output"
+then = "modify"
+redact = [{ pattern = '\d{4,}', with = "[number]" }]
+"#;
+    place.write("clerk.toml", agent);
+    place.check(
+        "run hi --session s --agent clerk.toml --script script.txt
+         approvals
+         approvals approve apr_1 --by ann
+         work --agent clerk.toml --script script.txt
+         sessions show s",
+        &expect![[r#"
+            $ run hi --session s --agent clerk.toml --script script.txt
+            | · trn_1 waits for an approval
+            |   outlast approvals approve apr_1
+            $ approvals
+            apr_1
+              turn {"attachments":0,"input":"hi"}
+              asked TIME in ses_1, trn_1; rule `start` wants anybody
+            | · then: outlast approvals approve ID [--arguments JSON] | deny ID --reason WHY
+            $ approvals approve apr_1 --by ann
+            decided: ann approved it
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #10 turn.ended answered: "call [number]"
+            | · nothing is left that could be driven now
+            $ sessions show s
+            ses_1 `s` idle, 1 turn, updated TIME
+            head main at #9 of ses_1
+            trn_1 answered
+            #2    user hi
+            #9    assistant call [number]
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_or_a_variable_that_a_rule_forbids_is_not_used() {
+    for (rule, told) in [
+        (
+            "at = \"process\"\nwhere = [{ path = \"/program\", like = \"*tee\" }]",
+            "the rule `r` forbids it: no",
+        ),
+        (
+            "at = \"secret\"\nwhere = [{ path = \"/name\", is = \"USER_TOKEN\" }]",
+            "the rule `r` forbids it: no",
+        ),
+        ("at = \"process\"\nwhere = [{ path = \"/program\", like = \"*cat\" }]", "joe"),
+    ] {
+        let place = Place::with_script("call pay {\"to\": \"joe\"}\n---\nsay {{result pay}}");
+        let agent = format!(
+            "name = \"clerk\"\n[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"tee\", \"-a\", \"paid\"]\n\
+             env = [\"PATH\", \"USER_TOKEN\"]\n[[rules]]\nname = \"r\"\nthen = \"deny\"\nreason = \"no\"\n{rule}\n"
+        );
+        place.write("clerk.toml", &agent);
+        place.set("USER_TOKEN", "x");
+        let said = place.output(&["run", "pay", "--agent", "clerk.toml", "--script", "script.txt"]);
+        assert!(String::from_utf8_lossy(&said.stdout).contains(told), "{rule}: {said:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_makes_no_sense_at_its_point_is_refused_with_its_line() {
+    refused(
+        &[
+            "at = \"egress\"\nthen = \"ask\"",
+            "at = \"turn\"\nthen = \"interrupt\"\nreason = \"no\"",
+            "at = \"egress\"\nthen = \"allow\"\nwhere = [{ path = \"/url\", is = \"x\" }]",
+            "at = \"output\"\ntool = \"pay\"\nthen = \"allow\"",
+            "at = \"model\"\nthen = \"modify\"\nset = { \"/model\" = \"x\" }",
+            "at = \"nowhere\"\nthen = \"allow\"",
+            "then = \"allow\"\nhours = \"9-17\"",
+            "then = \"allow\"\ndays = [\"mon\"]\nzone = \"Mars/Base\"",
+            "then = \"allow\"\nzone = \"UTC\"",
+            "then = \"allow\"\ncost_over = \"much\"",
+            "then = \"allow\"\norg = \"acme\"",
+            "at = \"output\"\nthen = \"modify\"\nredact = [{ pattern = \"(\", with = \"\" }]",
+        ],
+        &expect![[r#"
+            | error[config.invalid]: agent.toml:2: rule `r`: `ask` cannot be decided at `egress`, where there are: allow, deny, interrupt; the tool runs already: say that of the call, at `tool`
+            | error[config.invalid]: agent.toml:2: rule `r`: `interrupt` cannot be decided at `turn`, where there are: allow, deny, ask, defer; `deny` ends the turn here
+            | error[config.invalid]: agent.toml:2: rule `r`: there is no `/url` at `egress`, where there are: /scheme, /host, /port, /method, /path
+            | error[config.invalid]: agent.toml:2: rule `r`: `tool` means nothing at `output`, where no tool is called
+            | error[config.invalid]: agent.toml:2: rule `r`: `/model` cannot be set at `model`, only /options/tokens_most, /options/temperature_milli, /options/variant
+            | error[config.invalid]: agent.toml:4: unknown variant `nowhere`, expected one of `tool`, `turn`, `model`, `egress`, `secret`, `process`, `payment`, `output`
+            | error[config.invalid]: agent.toml:5: input.invalid: expected hours like `09:00-17:30`, got `9-17`
+            | error[config.invalid]: agent.toml:2: rule `r`: expected a time zone like `Europe/Berlin`, got `Mars/Base`
+            | error[config.invalid]: agent.toml:2: rule `r`: `zone` means nothing without `days` or `hours`
+            | error[config.invalid]: agent.toml:5: input.invalid: expected dollars like `0.25` with at most 12 decimals, got `much`
+            | error[config.invalid]: agent.toml:5: expected an organisation id (`org_` and 32 hex digits), got `acme`
+            | error[config.invalid]: rule `r`: expected a regular expression, got `(`: error: unclosed group
+        "#]],
+    );
+}
