@@ -55,7 +55,7 @@ pub struct Take {
 ///
 /// A call goes by all of its rates or takes from none; one that is told to wait has taken nothing, and asks again. An error says that nobody knows; what becomes of the call then is the
 /// rate's `when_down`.
-pub trait Limiter: Send + Sync {
+pub trait Limiter: Send + Sync + 'static {
     /// Lets one call out, says when it is to ask again, or that there is no room.
     fn take(&self, take: Take) -> Answer<'_, Taken>;
 }

@@ -235,8 +235,8 @@ pub fn take(rates: &mut [(&Rate, Standing)], asks: Asks, now: Millis, wait_most:
     }
     let at = at.div_ceil(1_000).saturating_mul(1_000);
     let free = Millis(at / 1_000);
-    if let Some((rate, _)) = rates.iter().find(|(rate, _)| at - instant > rate.patience(wait_most)) {
-        return Some(Taken::Full(free, rate.name.clone()));
+    if rates.iter().any(|(rate, _)| at - instant > rate.patience(wait_most)) {
+        return Some(Taken::Full(free, slowest));
     }
     for (rate, standing) in rates.iter_mut() {
         standing.line = standing.line.max(at.saturating_add(rate.apart()));

@@ -22,7 +22,6 @@ mod output;
 mod place;
 mod points;
 mod questions;
-mod rates;
 mod run;
 mod sessions;
 #[cfg(target_os = "linux")]

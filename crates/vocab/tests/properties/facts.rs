@@ -135,5 +135,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (19, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (21, EffectKind::ALL.len()));
 }

@@ -195,6 +195,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../orgs.rs"),
         include_str!("../../budget.rs"),
         include_str!("../../configs.rs"),
+        include_str!("../../rate.rs"),
     ];
     sources.into_iter().flat_map(facets).collect()
 }
