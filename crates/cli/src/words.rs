@@ -44,7 +44,16 @@ pub(crate) fn call(ask: &ToolUse) -> String {
 pub(crate) fn claimed(call: &BatchCall) -> String {
     match call {
         BatchCall::Run(call) => {
-            let rule = call.ruling.as_ref().map(|ruling| format!(" (rule `{}`)", ruling.rule));
+            let rule = call.ruling.as_ref().map(|ruling| match &ruling.grant {
+                None => format!(" (rule `{}`)", ruling.rule),
+                Some(grant) => {
+                    format!(
+                        " (rule `{}`, approved for the session by {})",
+                        ruling.rule,
+                        grant.by.join(" and ")
+                    )
+                }
+            });
             let arguments = one_line(&call.arguments.to_string(), TEXT_LETTERS);
             format!("{} {arguments}{}", call.tool, rule.unwrap_or_default())
         }
@@ -78,9 +87,11 @@ pub(crate) fn resolution(resolution: &Resolution) -> String {
 
 /// What somebody said to a question for approval.
 pub(crate) fn approval(approval: &Approval) -> String {
-    let by = &approval.by;
+    let names: Vec<&str> = approval.with.iter().chain([&approval.by]).map(String::as_str).collect();
+    let by = names.join(" and ");
     match &approval.verdict {
         policy::Verdict::Approve => format!("{by} approved it"),
+        policy::Verdict::ApproveForSession => format!("{by} approved it, and calls like it in this session"),
         policy::Verdict::Deny { reason } => format!("{by} denied it: {}", one_line(reason, TEXT_LETTERS)),
         policy::Verdict::Edit { arguments } => {
             format!("{by} approved it as {}", one_line(&arguments.to_string(), TEXT_LETTERS))
@@ -196,6 +207,8 @@ pub(crate) fn fact(fact: &Fact) -> String {
             Pace::Goes => format!("{key}: goes, by `{rate}`"),
             Pace::Refused { failure } => format!("{key}: {failure}"),
         },
+        Fact::Reminded { key, number } => format!("{key}: reminder {number}"),
+        Fact::Escalated { key, to } => format!("{key}: {} may approve too", to.join(" and ")),
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {
             Shorter::Results => "long results are left out".to_owned(),

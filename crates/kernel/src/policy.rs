@@ -280,7 +280,14 @@ mod tests {
 
     fn ruling(rule: &str, decision: Option<Decision>) -> Option<Ruling> {
         let rule = rule.parse().unwrap();
-        decision.map(|decision| Ruling { rule, policy: Hash::ZERO, decision, failed: false })
+        decision.map(|decision| Ruling {
+            rule,
+            policy: Hash::ZERO,
+            decision,
+            failed: false,
+            grant: None,
+            preview: None,
+        })
     }
 
     proptest! {

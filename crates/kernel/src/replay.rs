@@ -112,7 +112,13 @@ impl History {
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
-                Fact::Asked(_) | Fact::Settled(_) | Fact::Opened { .. } | Fact::HeadMoved { .. } => {}
+                // Among them what people were told, which decides nothing.
+                Fact::Asked(_)
+                | Fact::Settled(_)
+                | Fact::Opened { .. }
+                | Fact::HeadMoved { .. }
+                | Fact::Reminded { .. }
+                | Fact::Escalated { .. } => {}
             }
         }
         Ok(history)

@@ -86,7 +86,7 @@ pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
     budget, clock, configs, contents, filed, hook, model, orgs, outbox, payment, plugin, policy, rate,
-    service, sink, store, tool,
+    service, sink, store, tool, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

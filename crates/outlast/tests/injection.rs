@@ -243,7 +243,7 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
         questions += pending.len();
         for question in pending {
             let verdict = Verdict::Deny { reason: "no".to_owned() };
-            let approval = Approval { by: "ann".to_owned(), verdict };
+            let approval = Approval::new("ann", verdict);
             outlast.runtime().approve(question.id, approval).await.unwrap();
         }
         turn.answer().await.unwrap();
@@ -267,7 +267,7 @@ async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
             vec![rule(
                 "ask",
                 None,
-                Decision::Ask(Ask { who: Vec::new(), expires: Some(Duration::from_millis(1)) }),
+                Decision::Ask(Ask { expires: Some(Duration::from_millis(1)), ..Ask::default() }),
             )],
             false,
         ),

@@ -40,6 +40,7 @@ mod journal;
 mod leases;
 mod limiter;
 mod model;
+mod notices;
 mod orgs;
 mod outbox;
 mod outside;
@@ -50,6 +51,7 @@ mod shared;
 mod tool;
 mod tree;
 mod views;
+mod votes;
 mod waits;
 
 pub use clock::ClockFixture;
@@ -266,6 +268,31 @@ suite! { $
             an_operator_settles_the_call_they_name,
             an_operator_settles_while_the_turn_goes_on,
             only_an_unknown_outcome_can_be_settled_by_an_operator,
+        }
+        notices {
+            people_are_reminded_when_it_is_due_and_each_time_once,
+            what_fell_due_while_nobody_worked_is_one_reminder,
+            there_are_no_more_reminders_than_the_limit,
+            others_may_approve_once_it_is_escalated_and_not_before,
+            nobody_is_told_while_nobody_waits_and_what_fell_due_comes_after,
+            a_turn_that_was_stopped_leaves_no_question_behind,
+        }
+        votes {
+            a_question_takes_as_many_votes_as_it_says_and_the_last_one_decides,
+            each_person_has_one_vote,
+            one_denial_denies,
+            an_edit_voids_the_votes_before_it_and_is_the_first_for_what_it_says,
+            who_is_not_named_has_no_vote,
+            nobody_approves_what_nobody_asks_about,
+            a_completion_key_is_no_way_around_the_votes,
+            votes_on_a_question_whose_time_is_over_are_gone,
+            an_approval_for_the_session_takes_the_votes_of_all,
+            what_is_asked_each_time_is_not_approved_for_the_session,
+            a_tool_that_is_defined_anew_is_not_approved_for_the_session,
+            a_call_is_claimed_under_an_approval_of_its_own_session_that_still_counts,
+            an_approval_for_the_session_covers_no_call_with_more_labels,
+            a_session_has_no_more_approvals_than_the_limit,
+            what_is_approved_for_a_session_goes_with_it,
         }
         waits {
             a_parked_turn_holds_no_lease_and_is_not_driven,

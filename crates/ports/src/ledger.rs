@@ -7,12 +7,14 @@
 mod budget;
 mod configs;
 mod lookup;
+mod notices;
 mod orgs;
 mod outbox;
 mod outside;
 mod rate;
 mod tree;
 mod turn;
+mod votes;
 
 pub use budget::{budgets, set_budget};
 pub use configs::{config, config_versions, configs, put_config};
@@ -21,12 +23,14 @@ pub use lookup::{
     records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names,
     verify, waiting,
 };
+pub use notices::notify;
 pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, revoke_key};
 pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
 pub use outside::{acquit, condemn, forget, left, unused};
 pub use rate::rates;
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
+pub use votes::{grants, grants_in, revoke_grant, standing, vote};
 
 use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;

@@ -4,7 +4,7 @@
 //! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
 //! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
 //! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
-//! [`orgs`] is whose everything is, and [`scoped`] why nobody sees what belongs to others.
+//! [`votes`] is what people say to questions. [`orgs`] is whose everything is, and [`scoped`] why nobody sees what belongs to others.
 
 pub mod budget;
 pub mod clock;
@@ -30,6 +30,7 @@ pub mod sink;
 pub mod store;
 pub mod task;
 pub mod tool;
+pub mod votes;
 
 use outlast_vocab::Error;
 use std::{future::Future, pin::Pin};

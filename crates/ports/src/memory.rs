@@ -8,17 +8,18 @@ use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
 use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
-    PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
-    SessionRow, SinkRow, TurnNo, TurnRow, taken,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
+    NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
+    Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow, taken,
 };
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::access::Reach;
-use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Millis};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -121,6 +122,9 @@ struct Tables {
     purses: BTreeMap<(OrgId, String), PurseRow>,
     rates: BTreeMap<(OrgId, String), RateView>,
     holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
+    votes: BTreeMap<VoteAt, VoteRow>,
+    notices: BTreeMap<(TurnNo, ReplayKey), NoticeRow>,
+    grants: BTreeMap<GrantId, GrantRow>,
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
     deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
@@ -170,6 +174,13 @@ impl Default for Secret {
 /// Where a version of an agent, a harness or a capability stands.
 type ConfigAt = (OrgId, ConfigKind, String, u32);
 
+/// Where a vote stands.
+type VoteAt = (TurnNo, ReplayKey, String);
+
+fn vote_at(row: &VoteRow) -> VoteAt {
+    (row.turn, row.key.clone(), row.vote.by.clone())
+}
+
 /// What a unit replaced: the old row, or that there was none.
 enum Undo {
     Session(SessionNo, Option<SessionRow>),
@@ -188,6 +199,9 @@ enum Undo {
     Purse((OrgId, String), Option<PurseRow>),
     Rate((OrgId, String), Option<RateView>),
     Hold((TurnNo, ReplayKey), Option<HoldRow>),
+    Vote(VoteAt, Option<VoteRow>),
+    Notice((TurnNo, ReplayKey), Option<NoticeRow>),
+    Grant(GrantId, Option<GrantRow>),
     Sink(String, Option<SinkRow>),
     Config(ConfigAt, Option<ConfigRow>),
     Delivery((String, TurnNo), Option<DeliveryRow>),
@@ -224,6 +238,9 @@ impl Tables {
                 Undo::Purse(key, row) => self.set_purse(key, row),
                 Undo::Rate(key, row) => self.set_rate(key, row),
                 Undo::Hold(key, row) => self.set_hold(key, row),
+                Undo::Vote(at, row) => self.set_vote(at, row),
+                Undo::Notice(key, row) => self.set_notice(key, row),
+                Undo::Grant(id, row) => self.set_grant(id, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Config(at, row) => self.set_config(at, row),
                 Undo::Delivery(key, row) => self.set_delivery(key, row),
@@ -339,6 +356,21 @@ impl Tables {
     fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<HoldRow>) {
         let old = swap(&mut self.holds, &key, row);
         self.undo.push(Undo::Hold(key, old));
+    }
+
+    fn set_vote(&mut self, at: VoteAt, row: Option<VoteRow>) {
+        let old = swap(&mut self.votes, &at, row);
+        self.undo.push(Undo::Vote(at, old));
+    }
+
+    fn set_notice(&mut self, key: (TurnNo, ReplayKey), row: Option<NoticeRow>) {
+        let old = swap(&mut self.notices, &key, row);
+        self.undo.push(Undo::Notice(key, old));
+    }
+
+    fn set_grant(&mut self, id: GrantId, row: Option<GrantRow>) {
+        let old = swap(&mut self.grants, &id, row);
+        self.undo.push(Undo::Grant(id, old));
     }
 
     fn set_sink(&mut self, name: String, row: Option<SinkRow>) {
@@ -576,6 +608,41 @@ impl ReadRows for Tables {
         Ok(self.holds.values().filter(|row| row.turn == turn).cloned().collect())
     }
 
+    fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
+        Ok(self.votes.values().filter(|row| row.turn == turn).cloned().collect())
+    }
+
+    fn notices(&self, turn: TurnNo) -> Result<Vec<NoticeRow>, Error> {
+        Ok(self.notices.values().filter(|row| row.turn == turn).cloned().collect())
+    }
+
+    fn notices_due(&self, now: Millis, limit: usize) -> Result<Vec<NoticeRow>, Error> {
+        let due = |row: &&NoticeRow| row.due_at.is_some_and(|at| at <= now);
+        let mut rows: Vec<&NoticeRow> = self.notices.values().filter(due).collect();
+        rows.sort_by_key(|row| (row.due_at, row.turn, row.key.clone()));
+        Ok(page(rows.into_iter(), limit))
+    }
+
+    fn next_notice(&self) -> Result<Option<Millis>, Error> {
+        Ok(self.notices.values().filter_map(|row| row.due_at).min())
+    }
+
+    fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
+        Ok(self.grants.get(&id).cloned())
+    }
+
+    fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error> {
+        Ok(self.grants.values().filter(|row| row.session == session).cloned().collect())
+    }
+
+    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error> {
+        let org = |row: &GrantRow| self.sessions.get(&row.session).map(|session| session.org);
+        let mut rows: Vec<&GrantRow> =
+            self.grants.values().filter(|row| org(row).is_some_and(|org| of.covers(org))).collect();
+        rows.sort_by_key(|row| (Reverse(row.session), row.id));
+        Ok(page(rows.into_iter(), limit))
+    }
+
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
         Ok(self.partials.range((turn, 0)..=(turn, usize::MAX)).map(|(_, row)| row.clone()).collect())
     }
@@ -724,6 +791,12 @@ impl Rows for Tables {
                 self.set_resolution(key, None);
             }
             self.set_waits(turn, None);
+            for row in self.votes(turn)? {
+                self.set_vote(vote_at(&row), None);
+            }
+            for row in self.notices(turn)? {
+                self.set_notice((turn, row.key), None);
+            }
             self.delete_partials(turn)?;
             let sinks: Vec<String> = self.sinks.keys().cloned().collect();
             for sink in sinks {
@@ -745,6 +818,9 @@ impl Rows for Tables {
                 Lies::Outside => self.release_outside(row.attachment.content),
             }
             self.set_attachment((no, row.attachment.id), None);
+        }
+        for row in self.session_grants(no)? {
+            self.set_grant(row.id, None);
         }
         let claims: Vec<_> = self.claims.keys().filter(|(session, _)| *session == no).copied().collect();
         for key in claims {
@@ -875,6 +951,36 @@ impl Rows for Tables {
 
     fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
         self.set_purse((org, name.to_owned()), None);
+        Ok(())
+    }
+
+    fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        self.set_vote(vote_at(row), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        self.set_vote(vote_at(row), None);
+        Ok(())
+    }
+
+    fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error> {
+        self.set_notice((row.turn, row.key.clone()), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.set_notice((turn, key.clone()), None);
+        Ok(())
+    }
+
+    fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {
+        self.set_grant(row.id, Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_grant(&mut self, id: GrantId) -> Result<(), Error> {
+        self.set_grant(id, None);
         Ok(())
     }
 

@@ -8,11 +8,15 @@ use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
 use crate::rate::RateView;
 use crate::store::{Fence, SessionState, TurnState};
+use crate::votes::Vote;
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
+use outlast_vocab::approval::Given;
 use outlast_vocab::budget::{Amount, Budget};
-use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::Attachment;
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Attachment, RuleId, ToolName};
+use outlast_vocab::policy::Ask;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
@@ -363,6 +367,55 @@ pub struct ConfigRow {
     pub at: Millis,
 }
 
+/// A vote on a question for approval that is not decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteRow {
+    /// The turn that asks.
+    pub turn: TurnNo,
+    /// The wait for the answer.
+    pub key: ReplayKey,
+    /// The vote. Each person has one.
+    pub vote: Vote,
+}
+
+/// A question for approval whose people are told of it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeRow {
+    /// The turn that asks.
+    pub turn: TurnNo,
+    /// The wait for the answer.
+    pub key: ReplayKey,
+    /// When the turn began to wait for it.
+    pub since: Millis,
+    /// Who is asked, and when they are told again.
+    pub ask: Ask,
+    /// What they were told.
+    pub given: Given,
+    /// When they are told next; none while the turn does not wait.
+    pub due_at: Option<Millis>,
+}
+
+/// An approval for the rest of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantRow {
+    /// What it is called.
+    pub id: GrantId,
+    /// The session.
+    pub session: SessionNo,
+    /// The name of what it covers.
+    pub form: Hash,
+    /// The tool.
+    pub tool: ToolName,
+    /// The rule that asked.
+    pub rule: RuleId,
+    /// The untrusted sources that may have asked for the call it was given for.
+    pub labels: Labels,
+    /// Who gave it.
+    pub by: Vec<String>,
+    /// When.
+    pub at: Millis,
+}
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
@@ -526,6 +579,20 @@ pub trait ReadRows {
         name: &str,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error>;
+    /// The votes on questions of a turn, by key and by who gave them.
+    fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error>;
+    /// The questions of a turn whose people are told again, by key.
+    fn notices(&self, turn: TurnNo) -> Result<Vec<NoticeRow>, Error>;
+    /// Those that are due, those that were due first before the others.
+    fn notices_due(&self, now: Millis, limit: usize) -> Result<Vec<NoticeRow>, Error>;
+    /// When the next one is due.
+    fn next_notice(&self) -> Result<Option<Millis>, Error>;
+    /// An approval for the rest of a session.
+    fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error>;
+    /// Those of one session by rising id.
+    fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error>;
+    /// Those of many sessions, by falling session and rising id.
+    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// The completion key of a wait. Whoever asks was shown the turn.
@@ -542,7 +609,8 @@ pub trait Rows: ReadRows {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
-    /// Removes a session with all its turns, records, claims, waits, values, attachments, deliveries and heads. Content outside that
+    /// Removes a session with all its turns, records, claims, waits, votes, notices, grants, values, attachments, deliveries and
+    /// heads. Content outside that
     /// only it used stays in the books with no use.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
     /// Extends every lease of a worker and lists them.
@@ -603,6 +671,18 @@ pub trait Rows: ReadRows {
     fn note(&mut self, row: &AuditRow) -> Result<(), Error>;
     /// Adds a version, which must not be there yet.
     fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error>;
+    /// Adds a vote, or replaces the one that the same person gave.
+    fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error>;
+    /// Removes a vote.
+    fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error>;
+    /// Adds or replaces a question whose people are told again.
+    fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error>;
+    /// Removes a question whose people are told again, if it is there.
+    fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
+    /// Adds or replaces an approval for the rest of a session.
+    fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error>;
+    /// Removes an approval for the rest of a session.
+    fn delete_grant(&mut self, id: GrantId) -> Result<(), Error>;
     /// Keeps a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
     /// Forgets what was kept of the reply that a turn was getting.

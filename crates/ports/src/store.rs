@@ -12,6 +12,7 @@ use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkVi
 use crate::rate::{Pacing, RateView, Rates, Want};
 use crate::rows::{ReadRows, Rows};
 use crate::scoped::Scoped;
+use crate::votes::Votes;
 use crate::{Answer, BoxFuture};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, Purse};
@@ -413,6 +414,8 @@ pub struct Agenda {
     pub has_work: bool,
     /// When the next parked turn is due.
     pub next_wake: Option<Millis>,
+    /// When somebody has to be told next that a question waits for them.
+    pub next_notice: Option<Millis>,
 }
 
 /// A call whose outcome nobody knows.
@@ -591,7 +594,7 @@ pub trait Queries: Send + Sync {
     /// When the next parked turn is due.
     fn next_wake(&self) -> Answer<'_, Option<Millis>>;
 
-    /// Both of these in one look.
+    /// Both of these in one look, and when the next notice is due.
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda>;
 
     /// A number that changes when another process changed something. Cheap.
@@ -691,7 +694,7 @@ impl Durability {
 
 /// All facets.
 pub trait Store:
-    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Rates + Configs
+    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Rates + Configs + Votes
 {
     /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
     /// either.
@@ -853,7 +856,8 @@ impl<B: Backend> Queries for B {
 
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda> {
         self.read(move |rows| {
-            Ok(Agenda { has_work: ledger::has_work(rows, worker, now)?, next_wake: ledger::next_wake(rows)? })
+            let (has_work, next_wake) = (ledger::has_work(rows, worker, now)?, ledger::next_wake(rows)?);
+            Ok(Agenda { has_work, next_wake, next_notice: rows.next_notice()? })
         })
     }
 

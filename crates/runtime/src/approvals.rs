@@ -1,15 +1,17 @@
 //! Questions for approval, over all sessions: what waits, and what somebody says to it (R11.2).
 //!
 //! Only people and programs outside reach this; a tool cannot, so an agent never approves what it asks for.
-use outlast_ports::store::{Resolved, Store, WaitingTurn};
-use outlast_vocab::effect::{BatchCall, Command};
-use outlast_vocab::id::{ApprovalId, SessionId, TurnId};
+use outlast_ports::store::{Store, WaitingTurn};
+use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
+use outlast_vocab::approval::Given;
+use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
-use outlast_vocab::record::{Asked, Fact, Record};
+use outlast_vocab::record::Fact;
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Kind, Millis, limits};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Hash, Kind, Limits, Millis, canon, limits};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The questions of a database.
@@ -21,7 +23,7 @@ pub struct Approvals {
 /// A call that waits for somebody.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What it is called.
+    /// What it is called. Once somebody has changed its arguments it is another question, with another id.
     pub id: ApprovalId,
     /// The session.
     pub session: SessionId,
@@ -29,14 +31,27 @@ pub struct Question {
     pub turn: TurnId,
     /// The call, exactly as it will run.
     pub call: PreparedCall,
+    /// What the model asked for, where somebody has changed the arguments since.
+    pub original: Option<Value>,
     /// Who may approve it, and until when.
     pub ask: Ask,
+    /// Who has approved it so far.
+    pub votes: Vec<Vote>,
+    /// What those who may approve it were told since.
+    pub given: Given,
     /// When the model asked for it.
     pub since: Millis,
     /// The wait.
     pub wait: Wait,
-    /// Whether somebody has decided it, and no worker has taken note of that yet.
+    /// Whether it is decided, and no worker has taken note of that yet.
     pub decided: bool,
+}
+
+impl Question {
+    /// The fingerprint of the arguments, where somebody has changed them.
+    fn edited(&self) -> Option<Hash> {
+        self.original.as_ref().map(|_| canon::fingerprint(&self.call.arguments))
+    }
 }
 
 impl Approvals {
@@ -56,36 +71,46 @@ impl Approvals {
 
     /// One of them.
     pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
-        let waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
-        for waiting in waiting.into_iter().filter(|waiting| id_of(waiting.turn, &waiting.wait) == id) {
-            if let Some(question) = self.question(waiting).await? {
-                return Ok(question);
+        for waiting in self.store.waiting(WaitKind::Approval, usize::MAX).await? {
+            let first = id_of(waiting.turn, &waiting.wait);
+            match self.question(waiting).await? {
+                Some(question) if question.id == id => return Ok(question),
+                Some(question) if first == id => {
+                    let detail =
+                        format!("somebody has changed the arguments of {id}; it is {} now", question.id);
+                    return Err(Error::new(Kind::ApprovalNotFound, detail));
+                }
+                _ => {}
             }
         }
         Err(Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}")))
     }
 
-    /// Says yes, no, or yes with a change. The first word counts; whoever comes later is told it.
-    pub async fn decide(&self, id: ApprovalId, approval: Approval, now: Millis) -> Result<Resolved, Error> {
+    /// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; whoever
+    /// comes later is told what was decided.
+    pub async fn decide(&self, id: ApprovalId, approval: Approval, now: Millis) -> Result<Voted, Error> {
         let question = self.find(id).await?;
-        let who = &question.ask.who;
-        if !who.is_empty() && !who.contains(&approval.by) {
-            let detail =
-                format!("`{}` may not approve this; it takes one of: {}", approval.by, who.join(", "));
-            return Err(Error::new(Kind::ApprovalForbidden, detail));
-        }
         if let Verdict::Edit { arguments } = &approval.verdict {
             self.takes(&question, arguments).await?;
         }
-        let word = serde_json::to_value(approval).map_err(|cause| {
-            Error::new(Kind::InputInvalid, "the approval does not fit JSON").because(cause)
-        })?;
-        self.store.resolve(question.turn, question.wait.key, Resolution::Ok(word), now).await
+        let (edited, grants_most) = (question.edited(), Limits::default().grants_per_session);
+        let (turn, key) = (question.turn, question.wait.key);
+        self.store.vote(Ballot { turn, key, edited, approval, grants_most, now }).await
+    }
+
+    /// What is approved for the rest of sessions.
+    pub async fn grants(&self, limit: usize) -> Result<Vec<Grant>, Error> {
+        self.store.grants(limit).await
+    }
+
+    /// Ends an approval for the rest of a session: somebody is asked again from the next call on.
+    pub async fn revoke(&self, id: GrantId, now: Millis) -> Result<Grant, Error> {
+        self.store.revoke_grant(id, now).await
     }
 
     /// Whether the tool of a question takes these arguments, as it was defined when the turn began.
-    async fn takes(&self, question: &Question, arguments: &serde_json::Value) -> Result<(), Error> {
-        limits::check_depth("json_depth", arguments, limits::Limits::default().json_depth)?;
+    pub async fn takes(&self, question: &Question, arguments: &Value) -> Result<(), Error> {
+        limits::check_depth("json_depth", arguments, Limits::default().json_depth)?;
         let pinned: Result<Pinned, _> = serde_json::from_slice(&self.store.package(question.turn).await?);
         let contracts = pinned.ok().and_then(|pinned| pinned.contracts).unwrap_or_default();
         let Some(contract) = contracts.iter().find(|contract| contract.name == question.call.tool) else {
@@ -96,38 +121,33 @@ impl Approvals {
 
     async fn question(&self, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
         let WaitingTurn { session, turn, wait } = waiting;
-        let id = id_of(turn, &wait);
         let records = self.store.turn_records(turn).await?;
         let decided = records
             .iter()
             .any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
-        let found = records.into_iter().find_map(|record| call_of(record, &wait));
-        Ok(found.and_then(|(since, call)| {
-            let ask = match &call.ruling.as_ref()?.decision {
-                Decision::Ask(ask) => ask.clone(),
-                _ => return None,
-            };
-            Some(Question { id, session, turn, call, ask, since, wait, decided })
-        }))
+        let held = records.into_iter().find_map(|record| held_up(record, &wait.key));
+        let Some((since, mut call)) = held else { return Ok(None) };
+        let Some(Decision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
+            return Ok(None);
+        };
+        let Standing { votes, given } = self.store.standing(turn, wait.key.clone()).await?;
+        let edit = votes.iter().find_map(|vote| match &vote.verdict {
+            Verdict::Edit { arguments } => Some(arguments.clone()),
+            _ => None,
+        });
+        let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
+        let first = id_of(turn, &wait);
+        let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
+        Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, decided }))
     }
 }
 
-/// What the question behind a wait is called.
+/// What the question behind a wait is called, as it was asked.
 pub fn id_of(turn: TurnId, wait: &Wait) -> ApprovalId {
     ApprovalId::derived(&[&turn.to_u128().to_be_bytes(), wait.key.as_str().as_bytes()])
 }
 
-/// The call that this wait holds up, if the record claims it.
-fn call_of(record: Record, wait: &Wait) -> Option<(Millis, PreparedCall)> {
-    let (key, batch) = match record.fact {
-        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => (key, batch),
-        Fact::Ruled(ruled) if wait.key.admits(&ruled.key) => return Some((record.at, ruled.into_call()?)),
-        _ => return None,
-    };
-    batch.calls.into_iter().enumerate().find_map(|(index, call)| match call {
-        BatchCall::Run(call) if wait.key.admits(&key.child(index, call.model_id.as_str())) => {
-            Some((record.at, call))
-        }
-        _ => None,
-    })
+/// What a question is called once somebody has changed its arguments to these.
+fn id_after(first: ApprovalId, arguments: &Value) -> ApprovalId {
+    ApprovalId::derived(&[&first.to_u128().to_be_bytes(), canon::fingerprint(arguments).as_bytes()])
 }

@@ -162,7 +162,10 @@ impl Catalogue {
         let whole = held.project(arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
         let facts = Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, around };
-        let ruling = outfit.judge(&facts).await?;
+        let mut ruling = outfit.judge(&facts).await?;
+        if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
+            *preview = previewed(entry, &ask.tool, &whole, limits).await;
+        }
         let arguments = match ruling.as_ref().map(|ruling| &ruling.decision) {
             Some(Decision::Modify { set, .. }) => changed(arguments, set),
             _ => arguments.clone(),
@@ -178,6 +181,13 @@ impl Catalogue {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
         fits(&entry.validator, arguments)
     }
+}
+
+/// What a tool says that a call would do, as much of it as is shown. One that cannot tell holds nothing up.
+async fn previewed(entry: &Entry, tool: &ToolName, arguments: &Value, limits: &Limits) -> Option<Box<str>> {
+    let preview = entry.provider.preview(tool, arguments).await.ok().flatten()?;
+    let end = preview.floor_char_boundary(limits.preview_bytes);
+    Some(preview[..end].into())
 }
 
 /// The arguments with some of them set by a rule, each by its pointer; a place that is not there is made if its parent is.

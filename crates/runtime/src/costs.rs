@@ -1,11 +1,11 @@
-//! What models and calls of tools with a price cost, added up from the records (R5.6): by session, agent, model, source, tool
-//! or day.
+//! What models and calls of tools with a price cost, added up from the records (R5.6): by session, turn, agent, model, source,
+//! tool or day.
 use outlast_ports::store::{FeedCursor, Store};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, ToolOutcome, Usage};
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Shorter};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Seq, Shorter};
 use outlast_vocab::{Error, Hash, Millis, ReplayKey, SessionId, TurnId};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +28,8 @@ pub enum By {
     Tool,
     /// Each day, in UTC.
     Day,
+    /// Each turn.
+    Turn,
 }
 
 /// What was spent on one of them.
@@ -65,7 +67,7 @@ pub async fn spent(
     of: Option<SessionId>,
     by: By,
 ) -> Result<BTreeMap<String, Spent>, Error> {
-    let mut books = Books { by, packages: HashMap::new(), turns: HashMap::new(), spent: BTreeMap::new() };
+    let mut books = Books::by(by);
     let mut after = FeedCursor(0);
     loop {
         let page = store.feed(after, PAGE).await?;
@@ -75,6 +77,21 @@ pub async fn spent(
             books.take(store, found.session, &found.record).await?;
         }
     }
+}
+
+/// What was spent in one session, by turn. Reads that session alone.
+pub async fn spent_by_turn(store: &dyn Store, session: SessionId) -> Result<BTreeMap<TurnId, Spent>, Error> {
+    let mut books = Books::by(By::Turn);
+    let mut after = Seq(0);
+    loop {
+        let page = store.records(session, after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        for record in &page {
+            books.take(store, session, record).await?;
+        }
+    }
+    books.spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
 }
 
 /// What must be known of a turn while it is read.
@@ -94,6 +111,10 @@ struct Books {
 }
 
 impl Books {
+    fn by(by: By) -> Self {
+        Self { by, packages: HashMap::new(), turns: HashMap::new(), spent: BTreeMap::new() }
+    }
+
     async fn take(&mut self, store: &dyn Store, session: SessionId, record: &Record) -> Result<(), Error> {
         let Some(turn) = record.turn else { return Ok(()) };
         match &record.fact {
@@ -188,6 +209,7 @@ impl Books {
             By::Model => entry.model.to_owned(),
             By::Source | By::Tool => entry.source.to_owned(),
             By::Day => day(record.at),
+            By::Turn => record.turn.map(|turn| turn.to_string()).unwrap_or_default(),
             By::Agent => {
                 let agent =
                     record.turn.and_then(|turn| self.package(turn)).map(|package| package.agent.clone());

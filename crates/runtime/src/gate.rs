@@ -94,7 +94,14 @@ impl Gate {
             _ => Ok(()),
         });
         match sense {
-            Ok(()) => Some(Ruling { rule, policy: engine.version(), decision, failed: false }),
+            Ok(()) => Some(Ruling {
+                rule,
+                policy: engine.version(),
+                decision,
+                failed: false,
+                grant: None,
+                preview: None,
+            }),
             Err(what) => failed(engine.version(), format!("the policy engine decided by `{rule}`: {what}")),
         }
     }
@@ -134,7 +141,14 @@ fn check_names(package: &Package) -> Result<(), Error> {
 
 fn failed(policy: Hash, reason: String) -> Option<Ruling> {
     let rule = RuleId::try_from(ENGINE.to_owned()).ok()?;
-    Some(Ruling { rule, policy, decision: Decision::Deny { reason }, failed: true })
+    Some(Ruling {
+        rule,
+        policy,
+        decision: Decision::Deny { reason },
+        failed: true,
+        grant: None,
+        preview: None,
+    })
 }
 
 fn invalid(rule: &Rule, what: &str) -> Error {
@@ -190,13 +204,22 @@ impl Outfit {
         let rules = match self.guarded(facts, rule) {
             Some(decision) => {
                 let rule = RuleId::try_from(GUARD.to_owned()).ok()?;
-                Some(Ruling { rule, policy: self.policy, decision, failed: false })
+                Some(Ruling {
+                    rule,
+                    policy: self.policy,
+                    decision,
+                    failed: false,
+                    grant: None,
+                    preview: None,
+                })
             }
             None => rule.map(|Rule { id, then, .. }| Ruling {
                 rule: id.clone(),
                 policy: self.policy,
                 decision: then.clone(),
                 failed: false,
+                grant: None,
+                preview: None,
             }),
         };
         stricter(rules, self.gate.ask(facts).await)

@@ -19,6 +19,7 @@ pub mod events;
 pub mod files;
 mod gate;
 pub mod governor;
+mod grants;
 pub mod hooks;
 pub mod host;
 pub mod inline;

@@ -18,7 +18,7 @@ use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::policy::approved_form;
+use outlast_vocab::policy::{Decision, Rule, approved_form};
 use outlast_vocab::rate::Rate;
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, canon, limits};
@@ -174,6 +174,7 @@ impl Outfit {
         own.hooks.check(&package, &world.limits)?;
         let gate = Gate::new(&package, world)?;
         check_rates(&package.rates, &world.limits)?;
+        check_questions(&package)?;
         let contracts = contracts(&package, &own.tools)?;
         Ok(Self::of(package, contracts, own, gate))
     }
@@ -264,6 +265,19 @@ fn check_rates(rates: &[Rate], limits: &Limits) -> Result<(), Error> {
         if rates[..index].iter().any(|other| other.name == rate.name) {
             let detail = format!("two rates are called `{}`; names must be unique", rate.name);
             return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an agent with a rule that asks what nobody can answer.
+fn check_questions(package: &Package) -> Result<(), Error> {
+    for Rule { id, then, .. } in &package.policy.rules {
+        if let Decision::Ask(ask) = then {
+            ask.check().map_err(|what| {
+                let detail = format!("rule `{id}` of the agent `{}`: {what}", package.agent);
+                Error::new(Kind::ConfigInvalid, detail)
+            })?;
         }
     }
     Ok(())

@@ -238,8 +238,8 @@ pub(crate) fn approved(resolution: Resolution) -> Result<(), Error> {
     let denied = |why: String| Err(Error::new(Kind::ApprovalDenied, why));
     match resolution {
         Resolution::Ok(value) => match serde_json::from_value::<Approval>(value) {
-            Ok(Approval { verdict: Verdict::Approve, .. }) => Ok(()),
-            Ok(Approval { by, verdict: Verdict::Deny { reason } }) => {
+            Ok(Approval { verdict: Verdict::Approve | Verdict::ApproveForSession, .. }) => Ok(()),
+            Ok(Approval { by, verdict: Verdict::Deny { reason }, .. }) => {
                 denied(format!("{by} said no: {reason}"))
             }
             Ok(Approval { verdict: Verdict::Edit { .. }, .. }) => {

@@ -3,6 +3,7 @@
 use crate::call::perform;
 use crate::catalogue::AskedFor;
 use crate::drive::Turn;
+use crate::grants::note_grants;
 use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
 use crate::meter::{calls, hold_calls, most, named, short_of};
@@ -213,6 +214,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
         });
     }
     refuse_all_if_interrupted(&mut calls);
+    note_grants(turn, host.store(), &mut calls).await?;
     host.note_all(changes);
     let wants = wants(turn, batch.key(), &calls);
     let wanted: Vec<ReplayKey> = wants.iter().map(|want| want.key.clone()).collect();

@@ -31,6 +31,7 @@ use outlast_ports::store::{
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
+use outlast_ports::votes::Voted;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
@@ -462,10 +463,10 @@ impl Runtime {
     }
 
     /// Says yes, no, or yes with a change to one of them.
-    pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<Resolved, Error> {
-        let resolved = self.approvals().decide(id, approval, self.now()).await?;
+    pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<Voted, Error> {
+        let voted = self.approvals().decide(id, approval, self.now()).await?;
         self.inner.wake.notify_one();
-        Ok(resolved)
+        Ok(voted)
     }
 
     /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.

@@ -288,7 +288,7 @@ impl Request {
                 let verdict = || if yes { policy::Verdict::Approve } else { no.clone() };
                 let pending = runtime.approvals().pending(usize::MAX).await?;
                 for question in pending.into_iter().filter(|question| question.session == session) {
-                    let word = policy::Approval { by: "ann".to_owned(), verdict: verdict() };
+                    let word = policy::Approval::new("ann", verdict());
                     runtime.approve(question.id, word).await?;
                 }
             }

@@ -213,6 +213,9 @@ CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NUL
 //
 // Budgets: what was used and reserved, by whose it is; `budget` is what an operator set. Amounts are JSON, because every
 // database counts them in the ledger and none in SQL. Waits are found by their kind.
+//
+// Votes on questions that are not decided, one of each person; whom to tell again of a question, which is due only while its
+// turn waits; what is approved for the rest of a session.
 const VERSION_5: &str = "
 CREATE TABLE orgs (
     id BLOB NOT NULL PRIMARY KEY,
@@ -280,6 +283,39 @@ CREATE TABLE holds (
     purses TEXT NOT NULL,
     PRIMARY KEY (turn, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE votes (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    voter TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    verdict TEXT NOT NULL,
+    PRIMARY KEY (turn, key, voter)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE notices (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    ask TEXT NOT NULL,
+    reminded INTEGER NOT NULL,
+    escalated INTEGER NOT NULL,
+    due_at INTEGER,
+    PRIMARY KEY (turn, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX notices_due ON notices (due_at, turn, key) WHERE due_at IS NOT NULL;
+
+CREATE TABLE grants (
+    id BLOB NOT NULL PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions (no),
+    form BLOB NOT NULL,
+    tool TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    granters TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX grants_session ON grants (session, id);
 
 ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 UPDATE waits SET kind = json_extract(wait, '$.kind');

@@ -173,6 +173,8 @@ impl Session {
             | Fact::Repaired { .. }
             | Fact::Undoable(_)
             | Fact::Hooked(_)
+            | Fact::Reminded { .. }
+            | Fact::Escalated { .. }
             | Fact::Payment(_)
             | Fact::Ruled(_)
             | Fact::Paced(_) => {

@@ -327,6 +327,10 @@ pub enum Act {
     Deny,
     /// Let a call run with other arguments.
     Edit,
+    /// Let a call run, and those like it for the rest of its session.
+    Grant,
+    /// Ended what was approved for the rest of a session.
+    RevokeGrant,
     /// Said how a call of unknown outcome went.
     Settle,
     /// Branched a session.
@@ -360,6 +364,8 @@ impl Act {
             Self::Approve => "approval.approve",
             Self::Deny => "approval.deny",
             Self::Edit => "approval.edit",
+            Self::Grant => "approval.grant",
+            Self::RevokeGrant => "approval.revoke",
             Self::Settle => "call.settle",
             Self::Fork => "session.fork",
             Self::Rewind => "session.rewind",
@@ -377,7 +383,7 @@ impl Act {
     pub const fn needs(self) -> Scope {
         match self {
             Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind => Scope::Run,
-            Self::Approve | Self::Deny | Self::Edit => Scope::Approve,
+            Self::Approve | Self::Deny | Self::Edit | Self::Grant | Self::RevokeGrant => Scope::Approve,
             Self::Settle
             | Self::Retry
             | Self::Delete

@@ -207,6 +207,8 @@ kinds! {
     ApprovalNotFound = "approval.not_found", Reject, 404;
     /// Somebody who may not approve this tried to.
     ApprovalForbidden = "approval.forbidden", Reject, 403;
+    /// Nothing is approved for a session under this id.
+    GrantNotFound = "grant.not_found", Reject, 404;
     /// A budget has not enough left for what was asked.
     BudgetExceeded = "budget.exceeded", Reject, 402;
     /// A rate has no room for a call, and its calls do not wait for that long.

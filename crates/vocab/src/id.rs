@@ -128,6 +128,8 @@ ids! {
     AttachmentId = "att", "attachment";
     /// A question for approval.
     ApprovalId = "apr", "approval";
+    /// An approval that counts for the rest of a session.
+    GrantId = "grt", "grant";
     /// One finished output on its way to one sink.
     DeliveryId = "dlv", "delivery";
     /// One payment; also its idempotency key towards the payment authority.

@@ -86,6 +86,11 @@ impl From<Source> for String {
 pub struct Labels(BTreeSet<Source>);
 
 impl Labels {
+    /// Whether all of them are among others.
+    pub fn is_within(&self, others: &Self) -> bool {
+        self.0.is_subset(&others.0)
+    }
+
     /// Whether nothing untrusted had a say.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -5,6 +5,7 @@
 //! which together are the journal's format. [`access`] says who asks.
 
 pub mod access;
+pub mod approval;
 pub mod budget;
 pub mod canon;
 pub mod capability;

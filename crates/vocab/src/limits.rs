@@ -138,6 +138,10 @@ pub struct Limits {
     pub page_rows: usize,
     /// Values kept in one session.
     pub values_per_session: usize,
+    /// Approvals for the rest of a session that one session may have.
+    pub grants_per_session: usize,
+    /// Reminders of one question for approval.
+    pub reminders_per_question: u32,
     /// Bytes of one value.
     pub value_bytes: usize,
 }
@@ -205,6 +209,8 @@ impl Default for Limits {
             live_frames: 1_024,
             page_rows: 1_000,
             values_per_session: 10_000,
+            grants_per_session: 1_000,
+            reminders_per_question: 100,
             value_bytes: 64 << 10,
         }
     }

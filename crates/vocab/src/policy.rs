@@ -9,6 +9,7 @@ pub use facts::{Circumstances, Deed, Facts};
 pub use point::{Point, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT};
 pub use times::{Day, Hours, LocalTime, Times};
 
+use crate::approval::{Escalation, Granted};
 use crate::cost::Cost;
 use crate::effect::is_default;
 use crate::id::OrgId;
@@ -18,6 +19,7 @@ use crate::{Error, Hash, Kind, canon};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// The rules of an agent. The first one that fits a call decides; a call that none fits is allowed.
@@ -188,6 +190,18 @@ pub struct Ask {
     /// After which time nobody has approved, which is a no; without it the question waits for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Duration>,
+    /// How many of them it takes; one where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<NonZeroU32>,
+    /// Whether somebody is asked each time: nobody may approve for the rest of a session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub each_time: bool,
+    /// After which time they are reminded, again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remind: Option<Duration>,
+    /// Who may approve too after a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalate: Option<Box<Escalation>>,
 }
 
 /// What was decided, as the record keeps it.
@@ -202,6 +216,12 @@ pub struct Ruling {
     /// Whether it stands because whoever decides could not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
+    /// What allowed the call where somebody would have been asked: that it was approved for the rest of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Box<Granted>>,
+    /// What the tool says the call would do, for whoever is asked about it (R6.16).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Box<str>>,
 }
 
 impl Ruling {
@@ -224,6 +244,16 @@ pub struct Approval {
     pub by: String,
     /// What.
     pub verdict: Verdict,
+    /// Who said so before, where it takes several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<String>,
+}
+
+impl Approval {
+    /// The word of one.
+    pub fn new(by: impl Into<String>, verdict: Verdict) -> Self {
+        Self { by: by.into(), verdict, with: Vec::new() }
+    }
 }
 
 /// Yes, no, or yes with a change.
@@ -232,6 +262,8 @@ pub struct Approval {
 pub enum Verdict {
     /// It may run as it was shown.
     Approve,
+    /// It may run as it was shown, and so may every later call of the session that the same rule asks about.
+    ApproveForSession,
     /// It may not.
     Deny {
         /// Why.

@@ -131,6 +131,20 @@ pub enum Fact {
     Ruled(Ruled),
     /// A rate made a call wait, let it go then, or refused it.
     Paced(Paced),
+    /// Whoever may approve a call was reminded of it.
+    Reminded {
+        /// The wait for the approval.
+        key: ReplayKey,
+        /// How many reminders have fallen due by now.
+        number: u32,
+    },
+    /// Others may approve a call too from now on.
+    Escalated {
+        /// The wait for the approval.
+        key: ReplayKey,
+        /// Who.
+        to: Vec<String>,
+    },
     /// Calls without a result were given one before the model was asked.
     Repaired {
         /// Which calls, and what was put there.
@@ -544,6 +558,8 @@ impl Fact {
             Self::Payment(_) => "effect.payment",
             Self::Ruled(_) => "policy.ruled",
             Self::Paced(_) => "effect.paced",
+            Self::Reminded { .. } => "approval.reminded",
+            Self::Escalated { .. } => "approval.escalated",
             Self::Repaired { .. } => "transcript.repaired",
             Self::Compacted(_) => "context.compacted",
             Self::Settled(_) => "effect.settled",

@@ -198,8 +198,11 @@ pub struct PreparedCall {
 impl PreparedCall {
     /// Whether it may begin only after something outside has happened.
     pub fn is_held(&self) -> bool {
-        let decision = self.ruling.as_ref().map(|ruling| &ruling.decision);
-        matches!(decision, Some(Decision::Ask(_) | Decision::Defer { .. }))
+        self.ruling.as_ref().is_some_and(|ruling| match ruling.decision {
+            Decision::Ask(_) => ruling.grant.is_none(),
+            Decision::Defer { .. } => true,
+            _ => false,
+        })
     }
 
     /// The fingerprint of the arguments: the same call id with another one is a determinism violation (R6.5).

@@ -57,6 +57,8 @@ tags! { fact_tag, FACTS, Fact:
     Payment = "payment",
     Ruled = "ruled",
     Paced = "paced",
+    Reminded = "reminded",
+    Escalated = "escalated",
     Repaired = "repaired",
     Compacted = "compacted",
     Settled = "settled",

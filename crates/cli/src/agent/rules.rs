@@ -1,5 +1,6 @@
 //! The rules of an agent as tables of its file.
 use outlast::vocab::OrgId;
+use outlast::vocab::approval::Escalation;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::message::RuleId;
 use outlast::vocab::policy::{Ask, Comparison, Day, Decision, Hours, Point, Redaction, Rule, Test, Times};
@@ -51,6 +52,16 @@ pub(super) struct RuleTable {
     who: Option<Vec<String>>,
     /// Seconds after which silence is a no, for `ask`.
     expires_s: Option<NonZeroU32>,
+    /// How many of them have to approve, for `ask`; one without it.
+    approvals: Option<NonZeroU32>,
+    /// Whether somebody may approve for the rest of a session, for `ask`; they may without it.
+    session: Option<bool>,
+    /// Seconds after which they are reminded, again and again, for `ask`.
+    remind_s: Option<NonZeroU32>,
+    /// Seconds after which those in `escalate_to` may approve too, for `ask`.
+    escalate_s: Option<NonZeroU32>,
+    /// Who may approve too after `escalate_s`, for `ask`.
+    escalate_to: Option<Vec<String>>,
     /// Arguments that are set, by JSON pointer, for `modify`.
     set: Option<BTreeMap<String, Value>>,
     /// What is replaced in an answer, for `modify` at `output`.
@@ -190,6 +201,11 @@ impl RuleTable {
             ("reason", self.reason.is_some()),
             ("who", self.who.is_some()),
             ("expires_s", self.expires_s.is_some()),
+            ("approvals", self.approvals.is_some()),
+            ("session", self.session.is_some()),
+            ("remind_s", self.remind_s.is_some()),
+            ("escalate_s", self.escalate_s.is_some()),
+            ("escalate_to", self.escalate_to.is_some()),
             ("set", self.set.is_some()),
             ("redact", self.redact.is_some()),
             ("pause_s", self.pause_s.is_some()),
@@ -211,9 +227,9 @@ impl RuleTable {
                 Ok(Decision::Interrupt { reason: why("interrupt")? })
             }
             Then::Ask => {
-                only("ask", &["who", "expires_s"])?;
-                let expires = self.expires_s.map(|seconds| Duration::from_secs(seconds.get().into()));
-                Ok(Decision::Ask(Ask { who: self.who.clone().unwrap_or_default(), expires }))
+                let more = ["remind_s", "escalate_s", "escalate_to"];
+                only("ask", &[&["who", "expires_s", "approvals", "session"][..], &more].concat())?;
+                self.ask().map(Decision::Ask)
             }
             Then::Modify => {
                 only("modify", &["set", "redact"])?;
@@ -242,6 +258,27 @@ impl RuleTable {
 impl RedactionTable {
     fn redaction(&self) -> Redaction {
         Redaction { pattern: self.pattern.clone(), with: self.with.clone() }
+    }
+}
+
+impl RuleTable {
+    fn ask(&self) -> Result<Ask, String> {
+        let span = |seconds: NonZeroU32| Duration::from_secs(seconds.get().into());
+        let escalate = match (self.escalate_s, &self.escalate_to) {
+            (Some(after), Some(to)) => Some(Box::new(Escalation { after: span(after), to: to.clone() })),
+            (None, None) => None,
+            (Some(_), None) => return Err("`escalate_s` needs `escalate_to`".to_owned()),
+            (None, Some(_)) => return Err("`escalate_to` needs `escalate_s`".to_owned()),
+        };
+        let ask = Ask {
+            who: self.who.clone().unwrap_or_default(),
+            expires: self.expires_s.map(span),
+            approvals: self.approvals,
+            each_time: self.session == Some(false),
+            remind: self.remind_s.map(span),
+            escalate,
+        };
+        ask.check().map(|()| ask)
     }
 }
 

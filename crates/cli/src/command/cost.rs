@@ -38,6 +38,8 @@ enum By {
     Tool,
     /// Each day, in UTC
     Day,
+    /// Each turn
+    Turn,
 }
 
 impl Cost {
@@ -55,6 +57,7 @@ impl Cost {
             By::Source => costs::By::Source,
             By::Tool => costs::By::Tool,
             By::Day => costs::By::Day,
+            By::Turn => costs::By::Turn,
         };
         let spent = costs::spent(store.as_ref(), session, by).await?;
         if self.json {

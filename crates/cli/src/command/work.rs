@@ -72,12 +72,24 @@ impl Feed {
             let Some(last) = page.last() else { return Ok(()) };
             self.after = last.cursor;
             for fed in page {
-                if let Fact::Ended { .. } | Fact::Parked { .. } | Fact::Stuck { .. } = fed.record.fact {
+                if is_told(&fed.record.fact) {
                     terminal::say(&format!("{} {}", fed.session, words::record(&fed.record)));
                 }
             }
         }
     }
+}
+
+/// Whether somebody who looks at a worker wants to know it.
+fn is_told(fact: &Fact) -> bool {
+    matches!(
+        fact,
+        Fact::Ended { .. }
+            | Fact::Parked { .. }
+            | Fact::Stuck { .. }
+            | Fact::Reminded { .. }
+            | Fact::Escalated { .. }
+    )
 }
 
 /// The end of the feed. Cursors have gaps, so it is found by doubling and halving, not by counting.

@@ -58,7 +58,7 @@ fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
             apr_1
               pay {"euros":500,"to":"joe"}
               asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
-            | · then: outlast approvals approve ID [--arguments JSON] | deny ID --reason WHY
+            | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ sessions show s
             ses_1 `s` parked, 1 turn, updated TIME
             head main at the beginning
@@ -150,6 +150,157 @@ fn a_rule_that_denies_needs_nobody() {
     assert_eq!(paid(&place), "");
 }
 
+const BOARD: &str = r#"
+name = "clerk"
+
+[[tools]]
+name = "pay"
+description = "Pays somebody."
+command = ["tee", "-a", "paid"]
+
+[[rules]]
+name = "board"
+tool = "pay"
+then = "ask"
+who = ["ann", "bob", "cleo"]
+approvals = 2
+"#;
+
+#[test]
+fn a_payment_that_takes_two_of_three_runs_with_the_second_approval_of_the_same_arguments() {
+    let place = Place::with_script("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
+    place.write("clerk.toml", BOARD);
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt
+         approvals approve apr_1 --by ann
+         approvals approve apr_1 --by ann
+         approvals approve apr_1 --by bob --arguments '{\"to\": \"joe\", \"euros\": 50}'
+         approvals approve apr_1 --by cleo
+         approvals list
+         approvals approve apr_2 --by cleo
+         work --agent clerk.toml --script script.txt
+         audit",
+        &expect![[r#"
+            $ run pay --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `board`)
+            | · trn_1 waits for an approval
+            |   outlast approvals approve apr_1
+            $ approvals approve apr_1 --by ann
+            counted: 1 of 2 approvals
+            $ approvals approve apr_1 --by ann
+            counted: 1 of 2 approvals
+            $ approvals approve apr_1 --by bob --arguments '{"to": "joe", "euros": 50}'
+            counted: 1 of 2 approvals
+            $ approvals approve apr_1 --by cleo
+            | error[approval.not_found]: somebody has changed the arguments of apr_1; it is apr_2 now
+            |   read on with: outlast explain approval.not_found
+            exit 1
+            $ approvals list
+            apr_2
+              pay {"euros":50,"to":"joe"}
+              the model asked for {"euros":500,"to":"joe"}
+              asked TIME in ses_1, trn_1; rule `board` wants 2 of ann, bob, cleo
+              1 of 2 approvals: bob with a change
+            | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
+            $ approvals approve apr_2 --by cleo
+            decided: bob and cleo approved it as {"euros":50,"to":"joe"}
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #12 turn.ended answered: "{"euros":50,"to":"joe"}"
+            | · nothing is left that could be driven now
+            $ audit
+            1 TIME person:ann approval.approve trn_1 by ann; 1 of 2
+            2 TIME person:bob approval.edit trn_1 by bob, with other arguments; 1 of 2
+            3 TIME person:cleo approval.approve trn_1 by cleo; 2 of 2
+        "#]],
+    );
+    assert_eq!(paid(&place), "{\"euros\":50,\"to\":\"joe\"}");
+}
+
+#[test]
+fn what_is_approved_for_a_session_is_listed_and_revoked() {
+    let place = clerk("any\ncall pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt
+         approvals approve apr_1 --by ann --session
+         work --agent clerk.toml --script script.txt
+         approvals grants
+         run more --session s --agent clerk.toml --script script.txt
+         approvals revoke grt_1 --by bob
+         approvals revoke grt_1 --by bob
+         run more --session s --agent clerk.toml --script script.txt
+         approvals grants",
+        &expect![[r#"
+            $ run pay --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_1 waits for an approval until TIME
+            |   outlast approvals approve apr_1
+            $ approvals approve apr_1 --by ann --session
+            decided: ann approved it, and calls like it in this session
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ work --agent clerk.toml --script script.txt
+            ses_1 #12 turn.ended answered: "{"euros":500,"to":"joe"}"
+            | · nothing is left that could be driven now
+            $ approvals grants
+            grt_1
+              pay in ses_1, where rule `large` would ask
+              given TIME by ann
+            | · then: outlast approvals revoke ID
+            $ run more --session s --agent clerk.toml --script script.txt
+            {"euros":500,"to":"joe"}
+            | · pay {"euros":500,"to":"joe"} (rule `large`, approved for the session by ann)
+            | · pay → {"euros":500,"to":"joe"}
+            $ approvals revoke grt_1 --by bob
+            revoked: somebody is asked again about `pay` in ses_1
+            $ approvals revoke grt_1 --by bob
+            | error[grant.not_found]: nothing is approved for a session under the id grt_1
+            |   read on with: outlast explain grant.not_found
+            exit 1
+            $ run more --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_2 waits for an approval until TIME
+            |   outlast approvals approve apr_2
+            $ approvals grants
+            | · nothing is approved for the rest of a session
+        "#]],
+    );
+}
+
+#[test]
+fn a_question_as_json_says_all_that_the_list_says() {
+    let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}");
+    place.output(&["run", "pay", "--session", "s", "--agent", "clerk.toml", "--script", "script.txt"]);
+    let printed = String::from_utf8(place.output(&["approvals", "--json"]).stdout).unwrap();
+    let question: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let (tool, arguments) = (&question["tool"], &question["arguments"]);
+    assert_eq!(
+        (tool.as_str().unwrap(), arguments.to_string()),
+        ("pay", r#"{"euros":500,"to":"joe"}"#.to_owned())
+    );
+    assert_eq!((&question["rule"], &question["votes"]), (&"large".into(), &serde_json::json!([])));
+    assert_eq!(question["ask"]["who"], serde_json::json!(["ann", "bob"]));
+}
+
+#[test]
+fn a_worker_reminds_and_escalates_and_the_inbox_says_so() {
+    let place = Place::with_script("call pay {\"to\": \"joe\"}\n---\nsay {{result pay}}");
+    let rule = "who = [\"ann\"]\nremind_s = 1\nescalate_s = 2\nescalate_to = [\"bob\"]";
+    let (before, _) = BOARD.split_once("who =").unwrap();
+    place.write("clerk.toml", &format!("{before}{rule}"));
+    place.output(&["run", "pay", "--session", "s", "--agent", "clerk.toml", "--script", "script.txt"]);
+    let mut worker = place.command(&["work", "--follow", "--agent", "clerk.toml", "--script", "script.txt"]);
+    let mut worker = worker.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(worker.stdout.take().unwrap()));
+    let seen = lines.map(Result::unwrap).find(|line| line.contains("approval.escalated")).unwrap();
+    assert!(seen.ends_with("bob may approve too"), "{seen}");
+    let listed = place.show(&place.output(&["approvals", "list"]));
+    assert!(listed.contains("wants ann or bob") && listed.contains("escalated"), "{listed}");
+    let approved = place.show(&place.output(&["approvals", "approve", "apr_1", "--by", "bob"]));
+    assert!(approved.starts_with("decided: bob approved it"), "{approved}");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
+
 #[track_caller]
 pub(crate) fn refused(rules: &[&str], want: &Expect) {
     let place = Place::with_script("say hi");
@@ -169,6 +320,14 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
             "then = \"forbid\"",
             "then = \"deny\"",
             "then = \"allow\"\nwho = [\"ann\"]",
+            "then = \"deny\"\nreason = \"no\"\napprovals = 2",
+            "then = \"ask\"\napprovals = 2",
+            "then = \"ask\"\napprovals = 3\nwho = [\"ann\", \"bob\", \"bob\"]",
+            "then = \"ask\"\napprovals = 0",
+            "then = \"ask\"\nwho = [\"ann\"]\nescalate_s = 60",
+            "then = \"ask\"\nwho = [\"ann\"]\nescalate_to = [\"bob\"]",
+            "then = \"ask\"\nescalate_s = 60\nescalate_to = [\"bob\"]",
+            "then = \"ask\"\nexpires_s = 60\nremind_s = 60",
             "then = \"modify\"",
             "then = \"modify\"\nset = { euros = 1 }",
             "then = \"defer\"",
@@ -182,6 +341,14 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
             | error[config.invalid]: agent.toml:4: unknown variant `forbid`, expected one of `allow`, `deny`, `ask`, `modify`, `interrupt`, `defer`
             | error[config.invalid]: agent.toml:2: rule `r`: `deny` needs a `reason`
             | error[config.invalid]: agent.toml:2: rule `r`: `who` means nothing where `then` is `allow`
+            | error[config.invalid]: agent.toml:2: rule `r`: `approvals` means nothing where `then` is `deny`
+            | error[config.invalid]: agent.toml:2: rule `r`: `approvals` is 2, so `who` must name at least 2 people, and it names 0
+            | error[config.invalid]: agent.toml:2: rule `r`: `approvals` is 3, so `who` must name at least 3 people, and it names 2
+            | error[config.invalid]: agent.toml:5: invalid value: integer `0`, expected a nonzero u32
+            | error[config.invalid]: agent.toml:2: rule `r`: `escalate_s` needs `escalate_to`
+            | error[config.invalid]: agent.toml:2: rule `r`: `escalate_to` needs `escalate_s`
+            | error[config.invalid]: agent.toml:2: rule `r`: `escalate_to` means nothing where anybody may approve; name `who`
+            | error[config.invalid]: agent.toml:2: rule `r`: `remind_s` is 60, but silence is a no after 60 (`expires_s`); it must be less
             | error[config.invalid]: agent.toml:2: rule `r`: `modify` needs `set`, like `set = { "/euros" = 100 }`, or `redact`
             | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`
             | error[config.invalid]: agent.toml:2: rule `r`: `defer` needs `pause_s`

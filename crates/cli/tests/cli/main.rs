@@ -14,6 +14,7 @@ mod explain;
 mod full;
 mod hooks;
 mod import;
+mod inbox;
 mod layers;
 mod mcp;
 mod models;

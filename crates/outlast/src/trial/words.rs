@@ -50,6 +50,8 @@ impl Words {
             },
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ruled(ruled) => format!("{} by {}", ruled.ruling.decision.name(), ruled.ruling.rule),
+            Fact::Reminded { .. } => "approval reminded".to_owned(),
+            Fact::Escalated { .. } => "approval escalated".to_owned(),
             Fact::Ended { end } => format!("turn {}", end.name().replace('_', " ")),
             fact @ (Fact::HeadMoved { .. } | Fact::Repaired { .. } | Fact::Settled(_)) => {
                 fact.name().to_owned()

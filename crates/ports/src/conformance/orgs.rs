@@ -6,18 +6,21 @@ use super::scene::{
     ALL, NOW, Scene, answer, answered, asked, by_key, call, commit, input, place, refused, reply, session_id,
     started, wait, yes,
 };
+use super::votes::{asking, input_of_clerk, place_of};
 use super::{Fixture, Rule, SharedFixture, fresh};
 use crate::configs::ConfigKind;
 use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Begins, Collect, Subscription};
 use crate::store::{Accept, Commit, Fork, ForkTo, Lease, MAIN, Store, Target, Then, Upload, ValueWrite};
+use crate::votes::Ballot;
 use matrix::Ids;
 use outlast_vocab::access::{Access, ApiKey, Principal, Scope, Scopes};
 use outlast_vocab::effect::ToolOutcome;
-use outlast_vocab::id::{CallId, KeyId, OrgId, SessionId, TurnId};
+use outlast_vocab::id::{CallId, GrantId, KeyId, OrgId, SessionId, TurnId};
 use outlast_vocab::message::MediaType;
-use outlast_vocab::policy::{Approval, Verdict as Word};
+use outlast_vocab::policy::{Approval, Ask, Verdict as Word};
 use outlast_vocab::record::{ClaimRef, Fact, NodeRef, Seq, Started, Verdict};
+use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
@@ -98,7 +101,15 @@ impl Houses<'_> {
         self.commit(Commit { values, ..commit(&lease, vec![began, reply("bye")], then) }).await?;
         let message = self.session(lease.session).await?.heads[0].1.expect("the turn moved its head");
 
-        let parked = self.begin_for(org, new_input("wait")).await?;
+        let parked = self.begin_for(org, input_of_clerk(new_input("wait"))).await?;
+        let held = PreparedCall { model_id: "call".parse()?, ..asking(Ask::default()) };
+        let granted = asking(Ask::default());
+        let key = place_of(&granted, 1);
+        self.add(&parked, vec![asked(&[held, granted])]).await?;
+        let approval = Approval::new("ann", Word::ApproveForSession);
+        self.vote(Ballot { turn: parked.turn, key, edited: None, approval, grants_most: 1, now: NOW })
+            .await?;
+        let grant = self.grants_in(parked.session).await?[0].id;
         let approval = Wait { key: approval_place(), kind: WaitKind::Approval, deadline: None };
         self.park(&parked, vec![wait("go"), approval]).await?;
 
@@ -131,6 +142,7 @@ impl Houses<'_> {
             org,
             org_name: self.within(org).org(org).await?.name.to_string(),
             api_key: key,
+            grant,
         })
     }
 
@@ -162,7 +174,7 @@ fn approval_place() -> ReplayKey {
 
 /// A yes in somebody's name.
 fn yes_by(name: &str) -> Resolution {
-    let approval = Approval { by: name.to_owned(), verdict: Word::Approve };
+    let approval = Approval::new(name, Word::Approve);
     Resolution::Ok(serde_json::to_value(approval).expect("an approval is JSON"))
 }
 
@@ -361,13 +373,14 @@ pub(super) async fn who_lacks_a_scope_changes_nothing(s: &Houses<'_>) -> Rule {
         runner.resolve(theirs.waiting, approval_place(), yes_by("outlast"), NOW).await,
         Kind::AccessDenied,
     );
+    refused(runner.revoke_grant(theirs.grant, NOW).await, Kind::AccessDenied);
     let nobody = s.serving(Access { scopes: Scopes::NONE, ..Access::to(acme) });
     refused(nobody.sessions(None, 1).await, Kind::AccessDenied);
     assert_eq!(s.picture().await?, picture);
     assert_eq!(
         s.acts(acme).await?.len(),
-        2,
-        "the organisation and its key were made, and nothing else was done"
+        3,
+        "the organisation and its key were made, a call was approved for its session, and nothing else was done"
     );
     s.limited(acme, Scope::Approve).resolve(theirs.waiting, approval_place(), yes_by("outlast"), NOW).await?;
     Ok(())
@@ -382,7 +395,8 @@ pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_anoth
     };
     let agent = Principal::Agent(theirs.session);
     refused(decide(agent.clone(), yes_by(&agent.name())).await, Kind::AccessDenied);
-    refused(decide(agent, yes_by("ann")).await, Kind::AccessDenied);
+    refused(decide(agent.clone(), yes_by("ann")).await, Kind::AccessDenied);
+    refused(s.serving(Access::to(acme).by(agent)).revoke_grant(theirs.grant, NOW).await, Kind::AccessDenied);
     refused(decide("person:bob".parse()?, yes_by("ann")).await, Kind::ApprovalForbidden);
     assert!(decide(ann(), yes_by("ann")).await?.yours);
     Ok(())
@@ -401,10 +415,12 @@ pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &Houses<'_>) ->
     handle.rewind(theirs.session, MAIN.to_owned(), None, NOW).await?;
     handle.delete(branch, NOW).await?;
     handle.revoke_key(theirs.api_key, NOW).await?;
+    handle.revoke_grant(theirs.grant, NOW).await?;
     assert_eq!(
         s.acts(acme).await?,
         [
             "service:outlast org.create acme".to_owned(),
+            "service:outlast approval.grant by ann, for the rest of the session".to_owned(),
             "service:outlast key.create for service:ci, may run".to_owned(),
             "person:ann approval.approve by ann".to_owned(),
             format!("person:ann wait.resolve {} with a value", theirs.place),
@@ -414,6 +430,7 @@ pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &Houses<'_>) ->
             "person:ann session.rewind the head `main` to its beginning".to_owned(),
             "person:ann session.delete ".to_owned(),
             "person:ann key.revoke of service:ci".to_owned(),
+            "person:ann approval.revoke of `pay` under the rule `money`, which ann gave".to_owned(),
         ]
     );
     let numbers: Vec<u64> = handle.audit(EVERYTHING).await?.into_iter().map(|row| row.no).collect();
@@ -530,6 +547,7 @@ impl Ids {
             org: OrgId::from_u128(fresh()),
             org_name: format!("org {}", fresh()),
             api_key: KeyId::from_u128(fresh()),
+            grant: GrantId::from_u128(fresh()),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Organisations, API keys, and what was done in whose name.
+use super::votes::may_speak;
 use crate::orgs::{AuditRange, KeyView, NewKey, Org};
 use crate::rows::{AuditRow, KeyRow, ReadRows, Rows};
-use outlast_vocab::access::{Access, Act, ApiKey, Principal, Reach, Scope, Scopes};
+use outlast_vocab::access::{Access, Act, ApiKey, Reach, Scope, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::policy::{Approval, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
@@ -31,8 +31,7 @@ pub(super) fn note(rows: &mut dyn Rows, deed: Deed<'_>, at: Millis) -> Result<()
     rows.note(&AuditRow { no: 0, at, org, by, act, subject, detail })
 }
 
-/// What resolving a wait is called, with what is told of it. Agents approve nothing, and nobody approves in the name of
-/// another: only the program itself may say for whom it speaks.
+/// What resolving a wait is called, with what is told of it.
 pub(super) fn resolving(
     access: &Access,
     key: &ReplayKey,
@@ -50,25 +49,9 @@ pub(super) fn resolving(
     if !key.is_approval() {
         return Ok((Act::Resolve, format!("{key} {how}")));
     }
-    if let Principal::Agent(session) = access.by {
-        let detail = format!("the agent of {session} may not approve; agents never do");
-        return Err(Error::new(Kind::AccessDenied, detail));
-    }
-    let word = match resolution {
-        Resolution::Ok(word) => serde_json::from_value(word.clone()).ok(),
-        _ => None,
-    };
     // Whatever is no approval is a no.
-    let Some(Approval { by, verdict }) = word else { return Ok((Act::Deny, how)) };
-    if access.by != Principal::program() && by != access.by.name() {
-        let detail = format!("{} cannot approve in the name of `{by}`", access.by);
-        return Err(Error::new(Kind::ApprovalForbidden, detail));
-    }
-    Ok(match verdict {
-        Verdict::Approve => (Act::Approve, format!("by {by}")),
-        Verdict::Deny { reason } => (Act::Deny, format!("by {by}: {reason}")),
-        Verdict::Edit { .. } => (Act::Edit, format!("by {by}, with other arguments")),
-    })
+    may_speak(access, &access.by.name())?;
+    Ok((Act::Deny, how))
 }
 
 /// Makes an organisation.

@@ -1,8 +1,10 @@
 //! Writes that take inputs in and move turns on.
 use super::budget::{close, meter, meter_first};
+use super::notices::{arm, disarm};
 use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
 use super::rate::pace;
+use super::votes::{forget_votes, still_granted, vote_alone};
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
 use crate::budget::Held;
 use crate::filed::{Filed, Lies};
@@ -17,6 +19,7 @@ use crate::store::{
 use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
 use outlast_vocab::message::{Part, PluginName};
+use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
@@ -442,6 +445,8 @@ fn project(
         | Fact::Accepted(_)
         | Fact::Parked { .. }
         | Fact::Resolved { .. }
+        | Fact::Reminded { .. }
+        | Fact::Escalated { .. }
         | Fact::CancelRequested { .. }
         | Fact::Settled(_)
         | Fact::Ended { .. } => Err(not_a_workers(fact)),
@@ -463,6 +468,9 @@ fn claim_batch(
 ) -> Result<(), Error> {
     for (child, call) in (0..).zip(calls) {
         if let BatchCall::Run(call) = call {
+            if let Some(granted) = call.ruling.as_ref().and_then(|ruling| ruling.grant.as_deref()) {
+                still_granted(rows, session, granted)?;
+            }
             let claim = ClaimRef { asked, child };
             let (session, fence) = (session.no, session.fence);
             rows.put_claim(&ClaimRow {
@@ -492,6 +500,19 @@ fn not_open(claim: ClaimRef) -> Error {
     Error::new(Kind::ClaimMismatch, detail)
 }
 
+/// Forgets what was kept of a question that is decided.
+fn forget(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    disarm(rows, turn, key)?;
+    forget_votes(rows, turn, key)
+}
+
+fn forget_questions(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
+    for row in rows.votes(turn)? {
+        rows.delete_vote(&row)?;
+    }
+    rows.notices(turn)?.iter().try_for_each(|row| disarm(rows, turn, &row.key))
+}
+
 /// A resolution is read by exactly one wait, and what a wait read is what counts from then on (R7.2).
 fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolution) -> Result<(), Error> {
     match rows.resolution(turn.no, key)? {
@@ -502,7 +523,8 @@ fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolu
         }
         None => {
             let row = ResolutionRow { turn: turn.no, key: key.clone(), resolution: read.clone() };
-            rows.insert_resolution(&row)
+            rows.insert_resolution(&row)?;
+            if key.is_approval() { forget(rows, turn.no, key) } else { Ok(()) }
         }
     }
 }
@@ -540,6 +562,10 @@ fn end_turn(
     let (place, _) = append(rows, session, Some(turn), Fact::Ended { end }.into(), now)?;
     turn.state = TurnState::Ended;
     turn.ended = Some(place.seq);
+    // Only a turn that was stopped leaves questions behind.
+    if turn.cancelled {
+        forget_questions(rows, turn.no)?;
+    }
     Ok(())
 }
 
@@ -599,6 +625,7 @@ fn park(
     for wait in &waits {
         rows.put_wait(turn.no, wait)?;
     }
+    arm(rows, session, turn, &waits, now)?;
     session.state = SessionState::Parked;
     session.worker = None;
     session.claims = 0;
@@ -668,11 +695,22 @@ pub fn resolve(
     if turn.state == TurnState::Ended {
         return Ok(Resolved { first: Resolution::Cancelled, yours: false });
     }
+    if let Some(approval) = approval_in(key, &resolution) {
+        return vote_alone(rows, &turn, key, approval, now);
+    }
     let session = referred("session", rows.session(turn.session)?)?;
     let (act, detail) = resolving(rows.access(), key, &resolution)?;
     note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;
     settle_wait(rows, turn, key, resolution.clone(), now)?;
     Ok(Resolved { first: resolution, yours: true })
+}
+
+/// What somebody says to a question for approval, if that is what resolves a wait.
+fn approval_in(key: &ReplayKey, resolution: &Resolution) -> Option<Approval> {
+    match resolution {
+        Resolution::Ok(word) if key.is_approval() => serde_json::from_value(word.clone()).ok(),
+        _ => None,
+    }
 }
 
 /// Resolves a wait that is not resolved yet, of a turn that is not over.
@@ -687,6 +725,9 @@ pub(super) fn settle_wait(
     let fact = Fact::Resolved { key: key.clone(), resolution: resolution.clone() };
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.insert_resolution(&ResolutionRow { turn: turn.no, key: key.clone(), resolution })?;
+    if key.is_approval() {
+        forget(rows, turn.no, key)?;
+    }
     let waits_for_it =
         rows.waits(turn.no)?.iter().any(|wait| wait.key == *key && wait.kind != WaitKind::Sleep);
     if waits_for_it && session.active == Some(turn.no) {

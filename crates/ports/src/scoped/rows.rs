@@ -9,13 +9,13 @@ use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
 use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
-    PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow,
-    SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
+    NoticeRow, OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows,
+    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
-use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -336,6 +336,43 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.of_turn(turn, || self.rows.holds(turn))
     }
 
+    fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
+        self.of_turn(turn, || self.rows.votes(turn))
+    }
+
+    fn notices(&self, turn: TurnNo) -> Result<Vec<NoticeRow>, Error> {
+        self.of_turn(turn, || self.rows.notices(turn))
+    }
+
+    fn notices_due(&self, now: Millis, limit: usize) -> Result<Vec<NoticeRow>, Error> {
+        self.for_operators(|| self.rows.notices_due(now, limit))
+    }
+
+    fn next_notice(&self) -> Result<Option<Millis>, Error> {
+        self.for_operators(|| self.rows.next_notice())
+    }
+
+    fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
+        match self.rows.grant(id)? {
+            Some(row) if self.is_shown(row.session)? => Ok(Some(row)),
+            _ => Ok(None),
+        }
+    }
+
+    fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error> {
+        self.of(session, || self.rows.session_grants(session))
+    }
+
+    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error> {
+        let mut shown = Vec::new();
+        for row in self.rows.grants(self.narrowed(of), limit)? {
+            if self.is_shown(row.session)? {
+                shown.push(row);
+            }
+        }
+        Ok(shown)
+    }
+
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
         self.of_turn(turn, || self.rows.partials(turn))
     }
@@ -598,6 +635,35 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.may_write_turn(turn)?;
         self.rows.delete_hold(turn, key)
+    }
+
+    fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.put_vote(row)
+    }
+
+    fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.delete_vote(row)
+    }
+
+    fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.put_notice(row)
+    }
+
+    fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.delete_notice(turn, key)
+    }
+
+    fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {
+        self.may_write(row.session)?;
+        self.rows.put_grant(row)
+    }
+
+    fn delete_grant(&mut self, id: GrantId) -> Result<(), Error> {
+        if self.grant(id)?.is_some() { self.rows.delete_grant(id) } else { Err(foreign()) }
     }
 
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! What a call waits for before it begins: somebody's approval, or its time (R11.2).
 use super::Scope;
+use crate::grants::still_covers;
 use outlast_vocab::effect::{AwaitEvent, Sleep, Slept};
 use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Verdict};
 use outlast_vocab::tool::{Contract, PreparedCall};
@@ -12,6 +13,9 @@ impl Scope {
     /// Waits until a call may begin, and gives it as it may; an error says why it may not. That it may is durable before it
     /// begins, so a call that is found without it has not begun.
     pub(crate) async fn admit(&self, call: PreparedCall) -> Result<PreparedCall, Error> {
+        if self.is_granted(&call) {
+            return Ok(call);
+        }
         match call.ruling.as_ref().map(|ruling| &ruling.decision) {
             Some(Decision::Ask(ask)) => {
                 self.durable("asking for an approval")?;
@@ -25,6 +29,13 @@ impl Scope {
             }
             _ => Ok(call),
         }
+    }
+
+    /// Whether it was approved for the rest of the session, with its tool as it is defined here.
+    fn is_granted(&self, call: &PreparedCall) -> bool {
+        let definition = self.outfit.catalogue.contract(&call.tool);
+        let (Some(ruling), Some(definition)) = (&call.ruling, definition) else { return false };
+        ruling.grant.as_deref().is_some_and(|granted| still_covers(granted, call, ruling, definition))
     }
 
     async fn approved(&self, call: PreparedCall, ask: &Ask) -> Result<PreparedCall, Error> {
@@ -48,7 +59,7 @@ impl Scope {
             Resolution::Cancelled => return Err(denied("the question was withdrawn".to_owned())),
         };
         match approval.verdict {
-            Verdict::Approve => Ok(call),
+            Verdict::Approve | Verdict::ApproveForSession => Ok(call),
             Verdict::Deny { reason } => Err(denied(format!("{} said no: {reason}", approval.by))),
             Verdict::Edit { arguments } => {
                 let payload = self.edited(&call, definition, &arguments).await?;

@@ -1,8 +1,9 @@
-//! Keeps a worker going: renews leases, takes work, passes on cancels, sweeps contents.
+//! Keeps a worker going: renews leases, takes work, tells people again what waits for them, passes on cancels, sweeps contents.
 use super::{Inner, Runtime, Taking, lock};
 use crate::attachments::Swept;
 use crate::cancel::Canceller;
 use outlast_ports::store::Taker;
+use outlast_ports::votes::Noticed;
 use outlast_vocab::{Error, Millis, TurnId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,11 @@ impl Keeper {
         self.looked = Some(now);
         loop {
             let agenda = inner.store.agenda(inner.worker, now).await?;
-            self.next_wake = agenda.next_wake;
+            self.next_wake = [agenda.next_wake, agenda.next_notice].into_iter().flatten().min();
+            if agenda.next_notice.is_some_and(|due| due <= now) {
+                notify(inner, now).await?;
+                continue;
+            }
             if !agenda.has_work || !take_work(inner, now).await? {
                 return Ok(());
             }
@@ -118,6 +123,17 @@ impl Keeper {
         let until = now.after(inner.world.limits.lease);
         inner.store.renew(Taker { worker: inner.worker, until }).await.map(drop)
     }
+}
+
+/// Tells those who are asked for an approval that it waits for them, where that is due.
+async fn notify(inner: &Inner, now: Millis) -> Result<(), Error> {
+    const AT_ONCE: usize = 64;
+    let most = inner.world.limits.reminders_per_question;
+    for Noticed { session, last } in inner.store.notify(now, most, AT_ONCE).await? {
+        tracing::info!(%session, "somebody was told again that a call waits for an approval");
+        inner.world.hub.committed(session, last);
+    }
+    Ok(())
 }
 
 async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {

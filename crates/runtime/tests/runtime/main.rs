@@ -1,5 +1,6 @@
 //! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
 mod agents;
+mod approvals;
 mod asks;
 mod budgets;
 mod common;

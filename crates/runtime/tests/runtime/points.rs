@@ -29,7 +29,8 @@ fn interrupt() -> Decision {
 }
 
 fn asks() -> Decision {
-    Decision::Ask(Ask { who: vec!["ann".to_owned()], expires: Some(Duration::from_hours(1)) })
+    let (who, expires) = (vec!["ann".to_owned()], Some(Duration::from_hours(1)));
+    Decision::Ask(Ask { who, expires, ..Ask::default() })
 }
 
 fn defer() -> Decision {
@@ -153,7 +154,7 @@ async fn question(life: &Life) -> Question {
 }
 
 async fn say(life: &Life, question: &Question, verdict: Verdict) {
-    let approval = Approval { by: "ann".to_owned(), verdict };
+    let approval = Approval::new("ann", verdict);
     life.runtime.approve(question.id, approval).await.unwrap();
 }
 
@@ -516,7 +517,7 @@ async fn approves(life: &Life) -> End {
     loop {
         // A store that dies answers nothing more.
         for question in life.runtime.approvals().pending(10).await.unwrap_or_default() {
-            let approval = Approval { by: "ann".to_owned(), verdict: Verdict::Approve };
+            let approval = Approval::new("ann", Verdict::Approve);
             let _answered = life.runtime.approve(question.id, approval).await;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

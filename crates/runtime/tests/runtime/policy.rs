@@ -2,7 +2,9 @@
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::service::Services;
+use outlast_ports::store::Resolved;
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox};
+use outlast_ports::votes::Voted;
 use outlast_runtime::approvals::{Approvals, Question};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::effect::{BatchCall, Command};
@@ -15,47 +17,49 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn rule(id: &str, tool: &str, then: Decision) -> Rule {
+pub(crate) fn rule(id: &str, tool: &str, then: Decision) -> Rule {
     Rule { tool: tool.to_owned(), ..Rule::new(id.parse().unwrap(), then) }
 }
 
 fn asks() -> Decision {
-    Decision::Ask(Ask { who: vec!["ann".to_owned()], expires: Some(Duration::from_hours(1)) })
+    let (who, expires) = (vec!["ann".to_owned()], Some(Duration::from_hours(1)));
+    Decision::Ask(Ask { who, expires, ..Ask::default() })
 }
 
-fn ruled(rules: Vec<Rule>) -> impl FnOnce(&mut Config) {
+pub(crate) fn ruled(rules: Vec<Rule>) -> impl FnOnce(&mut Config) {
     move |config| config.package.policy = Policy { rules }
 }
 
-async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> (Memory, Life) {
+pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> (Memory, Life) {
     let memory = Memory::new();
     let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 1, ruled(rules)).await.unwrap();
     (memory, life)
 }
 
-fn approvals(life: &Life) -> Approvals {
+pub(crate) fn approvals(life: &Life) -> Approvals {
     life.runtime.approvals()
 }
 
-async fn question(life: &Life) -> Question {
+pub(crate) async fn question(life: &Life) -> Question {
     life.until("turn.parked").await;
     approvals(life).pending(10).await.unwrap().pop().expect("somebody is asked")
 }
 
-async fn say(life: &Life, question: &Question, by: &str, verdict: Verdict) -> Result<bool, Error> {
-    let approval = Approval { by: by.to_owned(), verdict };
-    life.runtime.approve(question.id, approval).await.map(|resolved| resolved.yours)
+pub(crate) async fn say(life: &Life, question: &Question, by: &str, verdict: Verdict) -> Result<bool, Error> {
+    let approval = Approval::new(by, verdict);
+    let voted = life.runtime.approve(question.id, approval).await?;
+    Ok(matches!(voted, Voted::Decided(Resolved { yours: true, .. })))
 }
 
-fn paid() -> Vec<Line> {
+pub(crate) fn paid() -> Vec<Line> {
     vec![call("pay", "7"), Line::Say("done")]
 }
 
-fn done() -> End {
+pub(crate) fn done() -> End {
     End::Answered { text: "done".to_owned() }
 }
 
-async fn claimed(life: &Life) -> Vec<PreparedCall> {
+pub(crate) async fn claimed(life: &Life) -> Vec<PreparedCall> {
     let batches = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Asked(asked) => match asked.command {
             Command::ToolBatch(batch) => Some(batch.calls),
@@ -248,7 +252,7 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
     let turn = life.send("go").await;
     let first = question(&life).await;
     life.die(&memory).await;
-    let approval = Approval { by: "ann".to_owned(), verdict: Verdict::Approve };
+    let approval = Approval::new("ann", Verdict::Approve);
     Approvals::new(Arc::new(memory.clone())).decide(first.id, approval, first.since).await.unwrap();
     // Deployed anew, the tool says something else of itself: what was approved is not what would run.
     let witness: Arc<Witness> = Arc::default();

@@ -3,11 +3,14 @@ use outlast_ports::filed::Lies;
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node,
-    OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow,
+    Node, NoticeRow, OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo,
+    TurnRow, VoteRow,
 };
 use outlast_ports::store::{Fence, SessionState, TurnState};
-use outlast_vocab::id::{AttachmentId, CallId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_ports::votes::Vote;
+use outlast_vocab::approval::Given;
+use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::rate::Standing;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
@@ -342,6 +345,51 @@ pub(super) fn read_hold(row: &Row<'_>) -> Result<HoldRow> {
         key: read_json(row, 1)?,
         most: read_json(row, 2)?,
         purses: read_json(row, 3)?,
+    })
+}
+
+pub(super) fn read_vote(row: &Row<'_>) -> Result<VoteRow> {
+    let vote = Vote { by: row.get(2)?, at: Millis(read_whole(row, 3)?), verdict: read_json(row, 4)? };
+    Ok(VoteRow { turn: TurnNo(row.get(0)?), key: read_json(row, 1)?, vote })
+}
+
+/// Everything of a question whose people are told again.
+macro_rules! notice {
+    ($rest:literal) => {
+        concat!("SELECT turn, key, since, ask, reminded, escalated, due_at FROM notices ", $rest)
+    };
+}
+pub(super) use notice;
+
+pub(super) fn read_notice(row: &Row<'_>) -> Result<NoticeRow> {
+    Ok(NoticeRow {
+        turn: TurnNo(row.get(0)?),
+        key: read_json(row, 1)?,
+        since: Millis(read_whole(row, 2)?),
+        ask: read_json(row, 3)?,
+        given: Given { reminded: row.get(4)?, escalated: row.get(5)? },
+        due_at: read_perhaps(row, 6)?.map(Millis),
+    })
+}
+
+/// Everything of an approval for the rest of a session.
+macro_rules! grant {
+    ($rest:literal) => {
+        concat!("SELECT id, session, form, tool, rule, labels, granters, at FROM grants ", $rest)
+    };
+}
+pub(super) use grant;
+
+pub(super) fn read_grant(row: &Row<'_>) -> Result<GrantRow> {
+    Ok(GrantRow {
+        id: GrantId::from_u128(read_id(row, 0)?),
+        session: SessionNo(row.get(1)?),
+        form: read_hash(row, 2)?,
+        tool: read_word(row, 3)?,
+        rule: read_word(row, 4)?,
+        labels: read_json(row, 5)?,
+        by: read_json(row, 6)?,
+        at: Millis(read_whole(row, 7)?),
     })
 }
 

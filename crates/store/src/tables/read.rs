@@ -7,12 +7,13 @@ use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow, PartialRow,
-    PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow,
+    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node, NoticeRow,
+    OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow,
+    TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::store::SessionState;
 use outlast_vocab::access::Reach;
-use outlast_vocab::id::{AttachmentId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -295,6 +296,51 @@ impl ReadRows for Tables<'_> {
     fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
         let sql = "SELECT turn, key, most, purses FROM holds WHERE turn = ?1 ORDER BY key";
         self.all(sql, [turn.0], column::read_hold)
+    }
+
+    fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
+        let sql = "SELECT turn, key, voter, at, verdict FROM votes WHERE turn = ?1 ORDER BY key, voter";
+        self.all(sql, [turn.0], column::read_vote)
+    }
+
+    fn notices(&self, turn: TurnNo) -> Result<Vec<NoticeRow>, Error> {
+        let sql = column::notice!("WHERE turn = ?1 ORDER BY key");
+        self.all(sql, [turn.0], column::read_notice)
+    }
+
+    fn notices_due(&self, now: Millis, most: usize) -> Result<Vec<NoticeRow>, Error> {
+        let sql = column::notice!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
+        self.all(sql, params![whole(now.0), limit(most)], column::read_notice)
+    }
+
+    fn next_notice(&self) -> Result<Option<Millis>, Error> {
+        let sql = "SELECT due_at FROM notices WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1";
+        self.one(sql, [], |row| column::read_whole(row, 0).map(Millis))
+    }
+
+    fn grant(&self, grant: GrantId) -> Result<Option<GrantRow>, Error> {
+        let sql = column::grant!("WHERE id = ?1");
+        self.one(sql, [id(grant.to_u128())], column::read_grant)
+    }
+
+    fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error> {
+        let sql = column::grant!("WHERE session = ?1 ORDER BY id");
+        self.all(sql, [session.0], column::read_grant)
+    }
+
+    fn grants(&self, of: Reach, most: usize) -> Result<Vec<GrantRow>, Error> {
+        match of {
+            Reach::Everything => {
+                let sql = column::grant!("ORDER BY session DESC, id LIMIT ?1");
+                self.all(sql, [limit(most)], column::read_grant)
+            }
+            Reach::Org(org) => {
+                let sql = column::grant!(
+                    "WHERE session IN (SELECT no FROM sessions WHERE org = ?1) ORDER BY session DESC, id LIMIT ?2"
+                );
+                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_grant)
+            }
+        }
     }
 
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {

@@ -5,12 +5,14 @@ use outlast_ports::filed::{Lies, Sweeps};
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, HoldRow, KeyRow, Node, OutsideRow,
-    PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
-    TurnRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
+    NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo,
+    SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::store::Fence;
-use outlast_vocab::id::{OrgId, SessionId, WorkerId};
+use outlast_ports::votes::Vote;
+use outlast_vocab::approval::Given;
+use outlast_vocab::id::{GrantId, OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::rate::Standing;
 use outlast_vocab::record::ClaimRef;
@@ -83,6 +85,9 @@ impl Rows for Tables<'_> {
             "DELETE FROM partials WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM deliveries WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM holds WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM votes WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM notices WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
+            "DELETE FROM grants WHERE session = ?1",
             "DELETE FROM turns WHERE session = ?1",
             "UPDATE blobs SET uses = uses - (SELECT count(*) FROM attachments
              WHERE session = ?1 AND outside = 0 AND content = blobs.hash)
@@ -372,6 +377,72 @@ impl Rows for Tables<'_> {
              ON CONFLICT (turn, key) DO UPDATE SET most = ?3, purses = ?4",
             params![turn.0, json(key)?, json(most)?, json(purses)?],
         )?;
+        Ok(())
+    }
+
+    fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        let VoteRow { turn, key, vote: Vote { by, at, verdict } } = row;
+        self.run(
+            "INSERT INTO votes (turn, key, voter, at, verdict) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (turn, key, voter) DO UPDATE SET at = ?4, verdict = ?5",
+            params![turn.0, json(key)?, by, whole(at.0), json(verdict)?],
+        )?;
+        Ok(())
+    }
+
+    fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
+        let VoteRow { turn, key, vote } = row;
+        self.run(
+            "DELETE FROM votes WHERE turn = ?1 AND key = ?2 AND voter = ?3",
+            params![turn.0, json(key)?, vote.by],
+        )?;
+        Ok(())
+    }
+
+    fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error> {
+        let NoticeRow { turn, key, since, ask, given: Given { reminded, escalated }, due_at } = row;
+        self.run(
+            "INSERT INTO notices (turn, key, since, ask, reminded, escalated, due_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (turn, key) DO UPDATE SET since = ?3, ask = ?4, reminded = ?5, escalated = ?6, due_at = ?7",
+            params![
+                turn.0,
+                json(key)?,
+                whole(since.0),
+                json(ask)?,
+                reminded,
+                escalated,
+                due_at.map(|at| whole(at.0)),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.run("DELETE FROM notices WHERE turn = ?1 AND key = ?2", params![turn.0, json(key)?])?;
+        Ok(())
+    }
+
+    fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO grants (id, session, form, tool, rule, labels, granters, at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (id) DO UPDATE SET form = ?3, tool = ?4, rule = ?5, labels = ?6, granters = ?7, at = ?8",
+            params![
+                id(row.id.to_u128()),
+                row.session.0,
+                row.form.as_bytes(),
+                row.tool.as_str(),
+                row.rule.as_str(),
+                json(&row.labels)?,
+                json(&row.by)?,
+                whole(row.at.0),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_grant(&mut self, grant: GrantId) -> Result<(), Error> {
+        self.run("DELETE FROM grants WHERE id = ?1", [id(grant.to_u128())])?;
         Ok(())
     }
 

@@ -104,7 +104,14 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (key(), text(), any::<bool>(), any::<bool>()).prop_map(|(key, text, failed, asks)| {
             let facts = json!({ "text": text });
             let decision = if asks { Decision::Ask(Ask::default()) } else { Decision::Deny { reason: text } };
-            let ruling = Ruling { rule: "r".parse().unwrap(), policy: Hash::ZERO, decision, failed };
+            let ruling = Ruling {
+                rule: "r".parse().unwrap(),
+                policy: Hash::ZERO,
+                decision,
+                failed,
+                grant: None,
+                preview: None,
+            };
             Fact::Ruled(Ruled::new(key, Point::Output, ruling, &facts))
         }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {

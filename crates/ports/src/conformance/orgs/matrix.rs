@@ -6,9 +6,11 @@ use crate::filed::Condemn;
 use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
 use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Store, Taker, Target, Then};
+use crate::votes::Ballot;
 use outlast_vocab::access::{ApiKey, Principal, Scopes};
 use outlast_vocab::budget::Purse;
-use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, KeyId, OrgId, SessionId, TurnId};
+use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, GrantId, KeyId, OrgId, SessionId, TurnId};
+use outlast_vocab::policy::{Approval, Verdict as Word};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
@@ -34,6 +36,7 @@ pub(super) struct Ids {
     pub org: OrgId,
     pub org_name: String,
     pub api_key: KeyId,
+    pub grant: GrantId,
 }
 
 impl Ids {
@@ -50,6 +53,7 @@ impl Ids {
             self.delivery.to_string(),
             self.org.to_string(),
             self.api_key.to_string(),
+            self.grant.to_string(),
             format!("`{}`", self.key),
             format!("`{}`", self.org_name),
         ];
@@ -156,6 +160,15 @@ asks! {
     config => |s, ids| s.config(ConfigKind::Agent, ids.key);
     configs => |s, _ids| s.configs(ConfigKind::Harness, ALL);
     config_versions => |s, ids| s.config_versions(ConfigKind::Agent, ids.key, ALL);
+    vote => |s, ids| {
+        let (turn, key, approval) = (ids.waiting, ids.place, Approval::new("outlast", Word::Approve));
+        s.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW })
+    };
+    standing => |s, ids| s.standing(ids.waiting, ids.place);
+    notify => |s, _ids| s.notify(Millis(9_000), 1, ALL);
+    grants_in => |s, ids| s.grants_in(ids.lease.session);
+    grants => |s, _ids| s.grants(ALL);
+    revoke_grant => |s, ids| s.revoke_grant(ids.grant, NOW);
     create_org => |s, ids| s.create_org(Org { id: ids.org, name: "new".parse()?, created: NOW });
     org => |s, ids| s.org(ids.org);
     org_by_name => |s, ids| s.org_by_name(ids.org_name);
@@ -196,6 +209,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../budget.rs"),
         include_str!("../../configs.rs"),
         include_str!("../../rate.rs"),
+        include_str!("../../votes.rs"),
     ];
     sources.into_iter().flat_map(facets).collect()
 }

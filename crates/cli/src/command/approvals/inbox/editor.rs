@@ -1,0 +1,69 @@
+//! Arguments in somebody's own editor.
+use outlast::clock::{Clock, Entropy};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::{Error, Kind, SessionId};
+use serde_json::Value;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What somebody made of these arguments; nothing if they left them as they are.
+pub(super) fn edit(arguments: &Value) -> Result<Option<Value>, Error> {
+    let file = Draft::new(arguments)?;
+    let mut named = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| env::var(name).ok());
+    let editor = named.find(|named| !named.trim().is_empty()).unwrap_or_else(|| "vi".to_owned());
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let status = Command::new(program).args(words).arg(&file.0).status();
+    let status = status.map_err(|cause| {
+        let detail = format!("the editor `{editor}` cannot be started: {cause}; set EDITOR");
+        Error::new(Kind::IoFailed, detail)
+    })?;
+    if !status.success() {
+        return Err(Error::new(
+            Kind::InputInvalid,
+            format!("the editor `{editor}` failed; nothing was decided"),
+        ));
+    }
+    let edited = read(&file.0)?;
+    Ok((edited != *arguments).then_some(edited))
+}
+
+fn read(path: &Path) -> Result<Value, Error> {
+    let text = fs::read_to_string(path)
+        .map_err(|cause| Error::new(Kind::IoFailed, format!("what was edited cannot be read: {cause}")))?;
+    serde_json::from_str(&text).map_err(|cause| {
+        Error::new(Kind::InputInvalid, format!("what was edited is no JSON: {cause}; nothing was decided"))
+    })
+}
+
+/// A file with arguments that only its owner can read. It is gone with this.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn new(arguments: &Value) -> Result<Self, Error> {
+        let failed = |cause: std::io::Error| {
+            Error::new(Kind::IoFailed, format!("a file for the editor cannot be made: {cause}"))
+        };
+        let unique = SessionId::fresh(SystemClock.now(), SystemEntropy.for_id());
+        let name = format!("outlast-{unique}.json");
+        let path = env::temp_dir().join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        let draft = Self(path);
+        writeln!(file, "{arguments:#}").map_err(failed)?;
+        Ok(draft)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // It may be gone already; that is what is wanted.
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! How the inbox looks.
+use super::super::shown;
+use super::{Costs, Mode, State, plain};
+use crate::words;
+use outlast::runtime::approvals::Question;
+use outlast::vocab::canon;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Block, List, ListState, Paragraph, Wrap};
+
+const KEYS: &str =
+    "a approve  s for the session  d deny  e edit  j/k next/previous  J/K scroll  ? help  q leave";
+
+const HELP: &str = "\
+a  approve: the call runs exactly as it is shown
+s  approve for the rest of the session: nobody is asked again about
+   calls of this tool that this rule asks about, unless the tool, the
+   rule or the policy changes, or untrusted text asks for them
+d  deny, with a reason that the model is told; Esc gives up
+e  change the arguments in $EDITOR and approve what you leave there;
+   votes of others for the old arguments are void
+j  next        k  previous       (arrow keys too)
+J  scroll down K  scroll up      (page keys too)
+q  leave
+
+Any key closes this.";
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
+    let [top, middle, told, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(3),
+        Constraint::Length(2),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let waiting = words::count(state.questions.len(), "call waits", "calls wait");
+    frame.render_widget(Line::from(format!(" {waiting} for an approval; you are {}", plain(by))), top);
+    if state.mode == Mode::Helping {
+        frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys ")), middle);
+    } else {
+        let [left, right] =
+            Layout::horizontal([Constraint::Percentage(35), Constraint::Min(20)]).areas(middle);
+        list(frame, left, state);
+        detail(frame, right, state);
+    }
+    let line = match &state.mode {
+        Mode::Denying(reason) => format!(" why not? {}▏", plain(reason)),
+        Mode::Looking | Mode::Helping => format!(" {}", plain(&state.told)),
+    };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(Paragraph::new(line).style(bold).wrap(Wrap { trim: false }), told);
+    frame.render_widget(Line::from(format!(" {KEYS}")), keys);
+}
+
+fn list(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let row = |question: &Question| {
+        let Question { call, .. } = question;
+        let mark = if call.labels.is_empty() { " " } else { "!" };
+        format!("{mark}{} {}", plain(call.tool.as_str()), plain(&canon::to_string(&call.arguments)))
+    };
+    let reversed = Style::new().add_modifier(Modifier::REVERSED);
+    let rows = List::new(state.questions.iter().map(row)).highlight_style(reversed).highlight_symbol("> ");
+    let mut at = ListState::default().with_selected(state.at());
+    frame.render_stateful_widget(rows.block(Block::bordered().title(" waiting ")), area, &mut at);
+}
+
+fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let text = match state.shown() {
+        Some(question) => text_of(question, state.costs.as_ref()),
+        None if state.questions.is_empty() => Text::from("nothing waits for an approval"),
+        None => Text::from("nothing is selected; j and k go to a question"),
+    };
+    let title = state.shown().map(|question| format!(" {} ", question.id)).unwrap_or_default();
+    let shown = Paragraph::new(text).wrap(Wrap { trim: false }).scroll((state.scrolled, 0));
+    frame.render_widget(shown.block(Block::bordered().title(title)), area);
+}
+
+/// Everything that somebody needs to decide it, the arguments first.
+fn text_of(question: &Question, costs: Option<&Costs>) -> Text<'static> {
+    let Question { session, turn, call, original, since, wait, .. } = question;
+    let mut lines =
+        vec![entry("tool", call.tool.as_str()), entry("arguments", &canon::to_string(&call.arguments))];
+    if let Some(original) = original {
+        lines.push(entry("the model asked for", &canon::to_string(original)));
+    } else if let Some(preview) = shown::preview(question) {
+        lines.push(entry("the tool says it would", ""));
+        lines.extend(preview.lines().map(|line| Line::from(format!("  {}", plain(line)))));
+    }
+    if !call.labels.is_empty() {
+        lines.push(entry("untrusted text may have asked", &call.labels.to_string()));
+    }
+    lines.push(entry("why", &shown::wanted(question)));
+    if let Some(ruling) = &call.ruling {
+        lines.push(entry("policy", &ruling.policy.to_string()[..12]));
+    }
+    if question.ask.needed() > 1 {
+        lines.push(entry("votes", &shown::votes(question)));
+    }
+    lines.extend(shown::notices(question).map(|told| entry("told", &told)));
+    lines.push(entry("asked", &words::when(*since)));
+    lines.push(entry("until", &wait.deadline.map_or_else(|| "for ever".to_owned(), words::when)));
+    if let Some(Costs { turn, session, .. }) = costs {
+        lines.push(entry("cost so far", &format!("${turn} in the turn, ${session} in the session")));
+    }
+    lines.push(entry("session", &session.to_string()));
+    lines.push(entry("turn", &turn.to_string()));
+    Text::from(lines)
+}
+
+fn entry(name: &str, value: &str) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    Line::from(vec![Span::styled(format!("{name}: "), bold), Span::raw(plain(value))])
+}

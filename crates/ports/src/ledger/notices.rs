@@ -1,0 +1,111 @@
+//! Whom to tell again that a question for approval waits: reminders and escalation, each given once.
+//!
+//! A notice and its record are one write, so nobody is told twice and nobody is forgotten, whoever dies. It is due only while its
+//! turn waits for the answer.
+use super::{append, lookup, referred, turn_by_no};
+use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
+use crate::store::SessionState;
+use crate::votes::{Noticed, held_up};
+use outlast_vocab::approval::Given;
+use outlast_vocab::policy::{Ask, Decision};
+use outlast_vocab::record::Fact;
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Millis, ReplayKey};
+
+/// Sets when people are told again of what a turn waits for, and forgets what it does not wait for any more.
+pub(super) fn arm(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    waits: &[Wait],
+    now: Millis,
+) -> Result<(), Error> {
+    let mut there = rows.notices(turn.no)?;
+    let mut asked = waits.iter().filter(|wait| wait.kind == WaitKind::Approval).peekable();
+    if asked.peek().is_none() && there.is_empty() {
+        return Ok(());
+    }
+    for Wait { key, .. } in asked {
+        let row = match there.iter().position(|row| row.key == *key) {
+            Some(known) => Some(there.swap_remove(known)),
+            None => ask_of(rows, session, turn, key)?.map(|ask| NoticeRow {
+                turn: turn.no,
+                key: key.clone(),
+                since: now,
+                ask,
+                given: Given::default(),
+                due_at: None,
+            }),
+        };
+        if let Some(row) = row {
+            let due_at = row.ask.next_notice(row.since, row.given, u32::MAX);
+            rows.put_notice(&NoticeRow { due_at, ..row })?;
+        }
+    }
+    there.iter().try_for_each(|stale| disarm(rows, turn.no, &stale.key))
+}
+
+/// Who is asked, if they are to be told again.
+fn ask_of(
+    rows: &dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    key: &ReplayKey,
+) -> Result<Option<Ask>, Error> {
+    let records = lookup::of_turn(rows, session, turn)?;
+    let call = records.into_iter().find_map(|record| held_up(record, key)).map(|(_, call)| call);
+    Ok(call.and_then(|call| match call.ruling?.decision {
+        Decision::Ask(ask) if ask.remind.is_some() || ask.escalate.is_some() => Some(ask),
+        _ => None,
+    }))
+}
+
+/// Tells nobody again: the question is decided, or is another one now.
+pub(super) fn disarm(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    rows.delete_notice(turn, key)
+}
+
+/// The notices of a question that were given.
+pub(super) fn given(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> Result<Given, Error> {
+    let found = rows.notices(turn)?.into_iter().find(|row| row.key == *key);
+    Ok(found.map(|row| row.given).unwrap_or_default())
+}
+
+/// Gives the notices that are due. What fell due while nobody worked is one reminder.
+pub fn notify(
+    rows: &mut dyn Rows,
+    now: Millis,
+    reminders_most: u32,
+    limit: usize,
+) -> Result<Vec<Noticed>, Error> {
+    rows.access().need_everything()?;
+    let mut noticed = Vec::new();
+    for row in rows.notices_due(now, limit)? {
+        let mut turn = turn_by_no(rows, row.turn)?;
+        let mut session = referred("session", rows.session(turn.session)?)?;
+        let waits = rows.waits(turn.no)?.iter().any(|wait| wait.key == row.key);
+        if session.state != SessionState::Parked || session.active != Some(turn.no) || !waits {
+            rows.put_notice(&NoticeRow { due_at: None, ..row })?;
+            continue;
+        }
+        let NoticeRow { key, since, ask, mut given, .. } = row;
+        if ask.escalates_at(since, given).is_some_and(|at| at <= now) {
+            given.escalated = true;
+            let to = ask.escalate.as_ref().map(|escalation| escalation.to.clone()).unwrap_or_default();
+            let fact = Fact::Escalated { key: key.clone(), to };
+            append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
+        }
+        let number = ask.reminders_due(since, now, reminders_most);
+        if number > given.reminded {
+            given.reminded = number;
+            let fact = Fact::Reminded { key: key.clone(), number };
+            append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
+        }
+        let due_at = ask.next_notice(since, given, reminders_most);
+        rows.put_notice(&NoticeRow { turn: turn.no, key, since, ask, given, due_at })?;
+        rows.put_turn(&turn)?;
+        rows.put_session(&session)?;
+        noticed.push(Noticed { session: session.id, last: session.last_seq });
+    }
+    Ok(noticed)
+}

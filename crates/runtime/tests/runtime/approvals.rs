@@ -1,0 +1,502 @@
+//! Approvals of several people, and approvals for the rest of a session (R11.2).
+use crate::common::*;
+use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
+use outlast_ports::BoxFuture;
+use outlast_ports::memory::Memory;
+use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ports::store::{Backend, Journal, Status, Target};
+use outlast_ports::votes::{Voted, Votes};
+use outlast_runtime::approvals::Question;
+use outlast_runtime::{Config, Input};
+use outlast_vocab::approval::Escalation;
+use outlast_vocab::label::Guard;
+use outlast_vocab::policy::{Approval, Ask, Decision, Policy, Rule, Verdict};
+use outlast_vocab::record::{Fact, Seq};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Kind, Millis, TurnId};
+use serde_json::json;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+fn two_of_three() -> Decision {
+    let who = ["ann", "bob", "cleo"].map(str::to_owned).to_vec();
+    Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() })
+}
+
+fn anybody() -> Decision {
+    Decision::Ask(Ask::default())
+}
+
+fn money(then: Decision) -> Vec<Rule> {
+    vec![rule("money", "pay", then)]
+}
+
+fn twice() -> Vec<Line> {
+    vec![call("pay", "7"), Line::Say("done"), call("pay", "8"), Line::Say("done")]
+}
+
+/// Whoever is asked about this says so in these names until nobody is asked any more.
+async fn agree(life: &Life, names: &[&str], verdict: &Verdict) -> ! {
+    loop {
+        for question in approvals(life).pending(10).await.unwrap() {
+            for name in names {
+                // Another word may have decided it, or a death come in between.
+                let _ = say(life, &question, name, verdict.clone()).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_two_approvals_runs_with_the_second_and_both_are_in_the_record() {
+    let (_, life) = under(money(two_of_three()), paid()).await;
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    assert!(!say(&life, &asked, "ann", Verdict::Approve).await.unwrap());
+    assert!(!say(&life, &asked, "ann", Verdict::Approve).await.unwrap());
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(life.witness.count("pay"), 0);
+    let asked = question(&life).await;
+    assert_eq!(asked.votes.iter().map(|vote| vote.by.as_str()).collect::<Vec<_>>(), ["ann"]);
+    assert!(say(&life, &asked, "bob", Verdict::Approve).await.unwrap());
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.witness.count("pay"), 1);
+    let word = json!({ "by": "bob", "verdict": "approve", "with": ["ann"] });
+    let decided = |fact: &Fact| matches!(fact, Fact::Resolved { resolution: Resolution::Ok(said), .. } if *said == word);
+    assert!(life.facts().await.iter().any(decided));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_whose_arguments_are_changed_is_another_one() {
+    let (_, life) = under(money(two_of_three()), paid()).await;
+    let turn = life.send("go").await;
+    let first = question(&life).await;
+    say(&life, &first, "ann", Verdict::Approve).await.unwrap();
+    let less = Verdict::Edit { arguments: json!({ "text": "1" }) };
+    say(&life, &first, "bob", less).await.unwrap();
+    let edited = question(&life).await;
+    assert_ne!(edited.id, first.id);
+    assert_eq!(
+        (&edited.call.arguments, &edited.original),
+        (&json!({ "text": "1" }), &Some(json!({ "text": "7" })))
+    );
+    let stale = say(&life, &first, "cleo", Verdict::Approve).await.unwrap_err();
+    assert_eq!(stale.kind(), Kind::ApprovalNotFound);
+    assert!(stale.to_string().contains(&edited.id.to_string()), "{stale}");
+    assert!(say(&life, &edited, "ann", Verdict::Approve).await.unwrap());
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.last_shown().pop().unwrap(), "paid 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_rule_nobody_can_answer_does_not_start() {
+    let who = vec!["ann".to_owned()];
+    let then = Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() });
+    let change = ruled(money(then));
+    let started = live_with(Arc::new(Memory::new()), paid(), Arc::default(), 1, change).await;
+    let Err(refused) = started else { panic!("it starts") };
+    assert_eq!(refused.kind(), Kind::ConfigInvalid);
+    assert!(refused.to_string().contains("`who` must name at least 2 people, and it names 1"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_record_says_who_allowed_it() {
+    let (_, life) = under(money(anybody()), twice()).await;
+    let first = life.send("go").await;
+    let asked = question(&life).await;
+    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    assert_eq!(life.end(first).await, done());
+    let second = life.send("again").await;
+    assert_eq!(life.end(second).await, done());
+    assert_eq!(life.witness.count("pay"), 2);
+    let grants = approvals(&life).grants(10).await.unwrap();
+    let rulings: Vec<_> = claimed(&life).await.into_iter().filter_map(|call| call.ruling).collect();
+    assert_eq!(rulings[0].grant, None);
+    let granted = rulings[1].grant.clone().unwrap();
+    assert_eq!((granted.id, granted.by), (grants[0].id, vec!["ann".to_owned()]));
+    // Another session is another matter.
+    let other = Input::text(Target::New(life.runtime.fresh_session()), "go");
+    life.runtime.submit(other).await.unwrap();
+    until_asked(&life).await;
+}
+
+async fn until_asked(life: &Life) -> Question {
+    loop {
+        if let Some(asked) = approvals(life).pending(10).await.unwrap().pop() {
+            return asked;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_approved_for_the_session_is_asked_again_once_it_is_revoked() {
+    let (_, life) = under(money(anybody()), twice()).await;
+    let first = life.send("go").await;
+    let asked = question(&life).await;
+    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    assert_eq!(life.end(first).await, done());
+    let grant = approvals(&life).grants(10).await.unwrap().pop().unwrap();
+    approvals(&life).revoke(grant.id, life.runtime.now()).await.unwrap();
+    let second = life.send("again").await;
+    let asked = until_asked(&life).await;
+    assert_eq!(life.witness.count("pay"), 1);
+    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    assert_eq!(life.end(second).await, done());
+}
+
+/// Approves `stepped` for the session in one life; what the next life asks about it with another configuration.
+async fn asked_after(change: impl FnOnce(&mut Config)) -> usize {
+    let lines = || vec![call("stepped", "7"), Line::Say("done"), call("stepped", "8"), Line::Say("done")];
+    let rules = || ruled(vec![rule("money", "stepped", anybody())]);
+    let memory = Memory::new();
+    let life = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 1, rules()).await.unwrap();
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    life.die(&memory).await;
+    let life = live_with(Arc::new(memory), lines(), Arc::default(), 2, |config| {
+        rules()(config);
+        change(config);
+    });
+    let life = life.await.unwrap();
+    let turn = life.send("again").await;
+    let questions = async {
+        loop {
+            let asked = approvals(&life).pending(10).await.unwrap().len();
+            if asked > 0 {
+                return asked;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        asked = questions => asked,
+        end = life.end(turn) => {
+            assert_eq!(end, done());
+            0
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_tool_rule_or_policy_asks_again_what_was_approved_for_the_session() {
+    assert_eq!(asked_after(|_| {}).await, 0);
+    let reworded = |config: &mut Config| {
+        let mut tools = toolbox(Arc::default(), false).unwrap();
+        tools.add(Reworded(Arc::default())).unwrap();
+        config.tools = vec![Arc::new(tools)];
+    };
+    assert_eq!(asked_after(reworded).await, 1);
+    let renamed = |config: &mut Config| {
+        config.package.policy = Policy { rules: vec![rule("cash", "stepped", anybody())] };
+    };
+    assert_eq!(asked_after(renamed).await, 1);
+    let more = |config: &mut Config| config.package.policy.rules.push(rule("fine", "look", Decision::Allow));
+    assert_eq!(asked_after(more).await, 1);
+    let each_time = |config: &mut Config| {
+        let then = Decision::Ask(Ask { each_time: true, ..Ask::default() });
+        config.package.policy = Policy { rules: vec![rule("money", "stepped", then)] };
+    };
+    assert_eq!(asked_after(each_time).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_approved_for_the_session_covers_no_call_that_untrusted_text_may_have_asked_for() {
+    let lines =
+        vec![call("pay", "7"), call("look", "around"), call("pay", "8"), call("pay", "9"), Line::Say("done")];
+    let change = |config: &mut Config| {
+        config.package.guard = Guard::Guarded;
+        ruled(money(anybody()))(config);
+    };
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    // What `pay` gave is untrusted too, so the later calls have labels that this one has not.
+    assert!(asked.call.labels.is_empty());
+    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    let labelled = until_other(&life, &asked).await;
+    assert!(!labelled.call.labels.is_empty());
+    assert_eq!(life.witness.count("pay"), 1);
+    say(&life, &labelled, "ann", Verdict::ApproveForSession).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.witness.count("pay"), 3);
+}
+
+async fn until_other(life: &Life, than: &Question) -> Question {
+    loop {
+        let asked = approvals(life).pending(10).await.unwrap();
+        if let Some(other) = asked.into_iter().find(|asked| asked.id != than.id) {
+            return other;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A store in which what is approved for sessions is revoked just before a write.
+#[derive(Clone)]
+struct Revoking {
+    memory: Memory,
+    /// Writes until then; none once it has happened.
+    left: Arc<AtomicI64>,
+    /// Whether the call was claimed under the approval by then.
+    was_claimed: Arc<std::sync::Mutex<Option<bool>>>,
+}
+
+impl Revoking {
+    fn revoke(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) != 0 {
+            return;
+        }
+        let memory = self.memory.clone();
+        let revoked = async move {
+            let grant = memory.grants(1).await?.pop().expect("it is approved for the session");
+            memory.revoke_grant(grant.id, Millis(0)).await?;
+            let records = memory.records(SESSION, Seq(0), 1_000).await?;
+            let text = |fact: &Fact| serde_json::to_string(fact).unwrap_or_default();
+            Ok::<_, Error>(records.iter().any(|record| {
+                matches!(record.fact, Fact::Asked(_)) && text(&record.fact).contains("\"grant\"")
+            }))
+        };
+        // Everything in memory answers at once.
+        let claimed = futures_util::FutureExt::now_or_never(revoked).expect("memory answers at once");
+        *self.was_claimed.lock().unwrap() = Some(claimed.unwrap());
+    }
+}
+
+impl Backend for Revoking {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        self.revoke();
+        self.memory.write(unit)
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.memory.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.memory)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.memory)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
+    let mut asked_again = Vec::new();
+    for write in 0.. {
+        let store = Revoking {
+            memory: Memory::new(),
+            left: Arc::new(AtomicI64::new(i64::MAX)),
+            was_claimed: Arc::default(),
+        };
+        let change = ruled(money(anybody()));
+        let life = live_with(Arc::new(store.clone()), twice(), Arc::default(), 1, change).await.unwrap();
+        let first = life.send("go").await;
+        let asked = question(&life).await;
+        say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+        assert_eq!(life.end(first).await, done());
+        store.left.store(write, Ordering::SeqCst);
+        let second = life.send("again").await;
+        let again = tokio::select! {
+            _ = until_asked(&life) => true,
+            end = life.end(second) => {
+                assert_eq!(end, done());
+                false
+            }
+        };
+        let claimed = *store.was_claimed.lock().unwrap();
+        let Some(claimed) = claimed else { break };
+        assert_eq!(again, !claimed, "revoked before write {write}");
+        asked_again.push(again);
+        life.runtime.shut_down(Duration::ZERO).await;
+    }
+    assert!(asked_again.contains(&true) && asked_again.contains(&false), "{asked_again:?}");
+}
+
+/// Two turns whose calls somebody has to approve, with a death at every write: each call runs at most once, and only with the
+/// approvals that it takes.
+async fn survives(then: fn() -> Decision, names: &[&str], verdict: Verdict) {
+    let keyed = |text: &str| Input { key: Some(text.into()), ..input(text) };
+    let lines = || vec![call("book", "7"), Line::Say("done"), call("book", "8"), Line::Say("done")];
+    let rules = || ruled(vec![rule("money", "book", then())]);
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let witness: Arc<Witness> = Arc::default();
+        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, rules()).await.unwrap();
+        let all = async {
+            for text in ["one", "two"] {
+                let turn = first.runtime.submit(keyed(text)).await.unwrap().turn;
+                assert_eq!(first.end(turn).await, done());
+            }
+        };
+        let finished = tokio::select! {
+            () = all => true,
+            () = pulse.stopped() => false,
+            never = agree(&first, names, &verdict) => never,
+        };
+        if finished {
+            break;
+        }
+        deaths += 1;
+        first.die(&memory).await;
+        let second = live_with(Arc::new(memory.clone()), lines(), witness.clone(), 2, rules()).await.unwrap();
+        let all = async {
+            for text in ["one", "two"] {
+                let turn = second.runtime.submit(keyed(text)).await.unwrap().turn;
+                assert_eq!(second.end(turn).await, done(), "{death:?}");
+            }
+        };
+        tokio::select! {
+            () = all => {}
+            never = agree(&second, names, &verdict) => never,
+        }
+        assert!(witness.count("book") <= 2, "{death:?}: booked {} times", witness.count("book"));
+        approved_as_often_as_it_takes(&second, names.len(), &death).await;
+    }
+    assert!(deaths > 12, "died {deaths} times");
+}
+
+async fn approved_as_often_as_it_takes(life: &Life, names: usize, death: &Death) {
+    let resolved = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Resolved { resolution: Resolution::Ok(word), .. } => {
+            serde_json::from_value::<Approval>(word).ok()
+        }
+        _ => None,
+    });
+    for approval in resolved {
+        assert_eq!(approval.with.len() + 1, names, "{death:?}: {approval:?}");
+    }
+    let grants = life.runtime.store().grants(10).await.unwrap();
+    assert!(grants.len() <= 1, "{death:?}: {grants:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn votes_survive_a_death_at_every_write() {
+    survives(two_of_three, &["bob", "cleo"], Verdict::Approve).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_for_the_session_survives_a_death_at_every_write() {
+    survives(anybody, &["ann"], Verdict::ApproveForSession).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_votes_is_told_how_many_more_it_takes() {
+    let (_, life) = under(money(two_of_three()), paid()).await;
+    life.send("go").await;
+    let asked = question(&life).await;
+    let voted = life.runtime.approve(asked.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
+    assert_eq!(voted, Voted::Counted { votes: 1, of: 2 });
+}
+
+/// Ann is reminded every ten minutes; bob may approve too after 25.
+fn reminding() -> Decision {
+    let escalate = Escalation { after: Duration::from_mins(25), to: vec!["bob".to_owned()] };
+    let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_mins(10)));
+    Decision::Ask(Ask { who, remind, escalate: Some(Box::new(escalate)), ..Ask::default() })
+}
+
+async fn notices(life: &Life) -> Vec<String> {
+    let said = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Reminded { number, .. } => Some(format!("reminder {number}")),
+        Fact::Escalated { to, .. } => Some(format!("escalated to {}", to.join(" "))),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn people_are_reminded_and_others_may_approve_after_a_while_though_no_turn_is_driven() {
+    let (_, life) = under(money(reminding()), paid()).await;
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    let early = say(&life, &asked, "bob", Verdict::Approve).await.unwrap_err();
+    assert_eq!(early.kind(), Kind::ApprovalForbidden);
+    life.until("approval.escalated").await;
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    assert_eq!(notices(&life).await, ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"]);
+    let asked = question(&life).await;
+    assert_eq!(asked.ask.heard(asked.given), ["ann", "bob"]);
+    assert!(say(&life, &asked, "bob", Verdict::Approve).await.unwrap());
+    assert_eq!(life.end(turn).await, done());
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    assert_eq!(notices(&life).await.len(), 4);
+    assert_eq!(life.script.calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let lines = || vec![call("book", "7"), Line::Say("done")];
+    let rules = || ruled(vec![rule("money", "book", reminding())]);
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let witness: Arc<Witness> = Arc::default();
+        let clock = PausedClock::new();
+        let on = |config: &mut Config| {
+            config.clock = clock.clone();
+            rules()(config);
+        };
+        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, on).await.unwrap();
+        let all = async {
+            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            until_bob_approves(&first, turn).await;
+        };
+        let finished = tokio::select! {
+            () = all => true,
+            () = pulse.stopped() => false,
+        };
+        if finished {
+            break;
+        }
+        deaths += 1;
+        first.die(&memory).await;
+        let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, on).await.unwrap();
+        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        until_bob_approves(&second, turn).await;
+        let given = ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"];
+        assert_eq!(notices(&second).await, given, "{death:?}");
+        assert!(witness.count("book") <= 1, "{death:?}");
+    }
+    assert!(deaths > 10, "died {deaths} times");
+}
+
+/// A turn until bob approves its call, after the third reminder.
+async fn until_bob_approves(life: &Life, turn: TurnId) {
+    let agreed = async {
+        loop {
+            for asked in approvals(life).pending(10).await.unwrap() {
+                if asked.given.reminded == 3 {
+                    // A death may come in between.
+                    let _ = say(life, &asked, "bob", Verdict::Approve).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    };
+    tokio::select! {
+        end = life.end(turn) => assert_eq!(end, done()),
+        never = agreed => never,
+    }
+}

@@ -1,0 +1,222 @@
+//! Whose approval a call needs, and what an approval for the rest of a session covers (R11.2).
+use crate::id::{GrantId, SessionId};
+use crate::label::Labels;
+use crate::message::{RuleId, ToolName};
+use crate::policy::Ask;
+use crate::{Hash, Millis, canon};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+impl Ask {
+    /// How many have to approve.
+    pub fn needed(&self) -> usize {
+        self.approvals.map_or(1, NonZeroU32::get) as usize
+    }
+
+    /// Who may say something to it; nobody is everybody.
+    pub fn heard(&self, given: Given) -> Vec<&str> {
+        let others = self.escalate.iter().filter(|_| given.escalated).flat_map(|escalation| &escalation.to);
+        self.who.iter().chain(others).map(String::as_str).collect()
+    }
+
+    /// What they are told next, and when, if the question was asked at this time and these notices were given.
+    pub fn next_notice(&self, since: Millis, given: Given, reminders_most: u32) -> Option<Millis> {
+        let reminder = self.remind.filter(|_| given.reminded < reminders_most);
+        let reminder =
+            reminder.map(|remind| since.after(remind.saturating_mul(given.reminded.saturating_add(1))));
+        [self.escalates_at(since, given), reminder].into_iter().flatten().min()
+    }
+
+    /// When others may approve too, if they may not yet.
+    pub fn escalates_at(&self, since: Millis, given: Given) -> Option<Millis> {
+        let escalation = self.escalate.as_ref().filter(|_| !given.escalated);
+        escalation.map(|escalation| since.after(escalation.after))
+    }
+
+    /// How many reminders have fallen due by now.
+    pub fn reminders_due(&self, since: Millis, now: Millis, reminders_most: u32) -> u32 {
+        let Some(remind) = self.remind else { return 0 };
+        let due = since.until(now).as_millis().checked_div(remind.as_millis()).unwrap_or(u128::MAX);
+        u32::try_from(due).unwrap_or(u32::MAX).min(reminders_most)
+    }
+
+    /// What makes no sense in it, for whoever wrote it.
+    pub fn check(&self) -> Result<(), String> {
+        let (needed, named) = (self.needed(), self.who.iter().collect::<BTreeSet<_>>().len());
+        if needed > 1 && named < needed {
+            return Err(format!(
+                "`approvals` is {needed}, so `who` must name at least {needed} people, and it names {named}"
+            ));
+        }
+        self.check_reminders()?;
+        self.escalate.as_deref().map_or(Ok(()), |escalation| self.check_escalation(escalation))
+    }
+
+    fn check_reminders(&self) -> Result<(), String> {
+        match (self.remind, self.expires) {
+            (Some(Duration::ZERO), _) => Err("`remind_s` must be more than 0".to_owned()),
+            (Some(remind), Some(expires)) if remind >= expires => Err(format!(
+                "`remind_s` is {}, but silence is a no after {} (`expires_s`); it must be less",
+                remind.as_secs(),
+                expires.as_secs()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_escalation(&self, escalation: &Escalation) -> Result<(), String> {
+        let Escalation { after, to } = escalation;
+        if self.who.is_empty() {
+            return Err("`escalate_to` means nothing where anybody may approve; name `who`".to_owned());
+        }
+        if to.iter().all(|name| self.who.contains(name)) {
+            return Err("`escalate_to` must name somebody who is not in `who`".to_owned());
+        }
+        match self.expires {
+            Some(expires) if *after >= expires => Err(format!(
+                "`escalate_s` is {}, but silence is a no after {} (`expires_s`); it must be less",
+                after.as_secs(),
+                expires.as_secs()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Who may approve too after a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escalation {
+    /// After which time.
+    pub after: Duration,
+    /// Who.
+    pub to: Vec<String>,
+}
+
+/// The notices of a question that were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// How many reminders fell due by the last one.
+    pub reminded: u32,
+    /// Whether others may approve too by now.
+    pub escalated: bool,
+}
+
+/// What is approved for the rest of a session: calls of this tool as it is defined, that this rule of this policy asks about.
+/// If any of it is another, somebody is asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// The tool.
+    pub tool: ToolName,
+    /// The fingerprint of its definition.
+    pub definition: Hash,
+    /// The rule.
+    pub rule: RuleId,
+    /// The version of the policy.
+    pub policy: Hash,
+}
+
+impl Covered {
+    /// The name of what is covered.
+    pub fn form(&self) -> Hash {
+        canon::fingerprint(self)
+    }
+
+    /// What the approval of it is called that was given in a session for a call with these labels.
+    pub fn grant_in(&self, session: SessionId, labels: &Labels) -> GrantId {
+        let (form, labels) = (self.form(), canon::fingerprint(labels));
+        GrantId::derived(&[&session.to_u128().to_be_bytes(), form.as_bytes(), labels.as_bytes()])
+    }
+}
+
+/// The approval for the rest of a session that allowed a call, as the record of the call keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// Which.
+    pub id: GrantId,
+    /// Who gave it.
+    pub by: Vec<String>,
+    /// When.
+    pub at: Millis,
+    /// What it covers.
+    pub form: Hash,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(approvals: u32, who: &[&str]) -> Ask {
+        let who = who.iter().map(|who| (*who).to_owned()).collect();
+        Ask { who, approvals: NonZeroU32::new(approvals), ..Ask::default() }
+    }
+
+    #[test]
+    fn more_approvals_than_people_who_may_give_them_make_no_sense() {
+        for ask in [asks(1, &[]), asks(1, &["ann"]), asks(2, &["ann", "bob"]), asks(2, &["a", "b", "c"])] {
+            assert_eq!(ask.check(), Ok(()));
+        }
+        for (ask, named) in [(asks(2, &[]), 0), (asks(2, &["ann"]), 1), (asks(2, &["ann", "ann"]), 1)] {
+            let says =
+                format!("`approvals` is 2, so `who` must name at least 2 people, and it names {named}");
+            assert_eq!(ask.check(), Err(says));
+        }
+    }
+
+    #[test]
+    fn reminders_and_escalation_that_never_come_or_change_nothing_make_no_sense() {
+        let an_hour = Some(Duration::from_hours(1));
+        let to = |after: u64, to: &[&str]| {
+            let to = to.iter().map(|name| (*name).to_owned()).collect();
+            Some(Box::new(Escalation { after: Duration::from_secs(after), to }))
+        };
+        let ann = asks(1, &["ann"]);
+        let fine = Ask {
+            expires: an_hour,
+            remind: Some(Duration::from_mins(5)),
+            escalate: to(60, &["bob"]),
+            ..ann.clone()
+        };
+        assert_eq!(fine.check(), Ok(()));
+        for (ask, says) in [
+            (Ask { remind: Some(Duration::ZERO), ..ann.clone() }, "`remind_s` must be more than 0"),
+            (
+                Ask { expires: an_hour, remind: an_hour, ..ann.clone() },
+                "`remind_s` is 3600, but silence is a no after 3600 (`expires_s`); it must be less",
+            ),
+            (
+                Ask { expires: an_hour, escalate: to(7200, &["bob"]), ..ann.clone() },
+                "`escalate_s` is 7200, but silence is a no after 3600 (`expires_s`); it must be less",
+            ),
+            (
+                Ask { escalate: to(60, &["bob"]), ..asks(1, &[]) },
+                "`escalate_to` means nothing where anybody may approve; name `who`",
+            ),
+            (
+                Ask { escalate: to(60, &["ann"]), ..ann.clone() },
+                "`escalate_to` must name somebody who is not in `who`",
+            ),
+            (Ask { escalate: to(60, &[]), ..ann }, "`escalate_to` must name somebody who is not in `who`"),
+        ] {
+            assert_eq!(ask.check(), Err(says.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_approval_for_a_session_covers_one_tool_as_it_is_defined_under_one_rule_of_one_policy() {
+        let covered = Covered {
+            tool: "pay".parse().unwrap(),
+            definition: Hash::of(b"definition"),
+            rule: "money".parse().unwrap(),
+            policy: Hash::of(b"policy"),
+        };
+        let others = [
+            Covered { tool: "send".parse().unwrap(), ..covered.clone() },
+            Covered { definition: Hash::of(b"another"), ..covered.clone() },
+            Covered { rule: "other".parse().unwrap(), ..covered.clone() },
+            Covered { policy: Hash::of(b"another"), ..covered.clone() },
+        ];
+        assert!(others.iter().all(|other| other.form() != covered.form()));
+    }
+}
