@@ -149,6 +149,7 @@ pub(crate) async fn runtime_with(
         policy_engine: None,
         limiter: None,
         sinks: Vec::new(),
+        metrics: None,
         store,
         models: vec![Arc::new(model)],
         package: package(&toolbox)?,

@@ -48,11 +48,15 @@ impl Data {
         if self.unsafe_durability { builder.unsafe_durability() } else { builder }
     }
 
-    /// The same, with the contents of attachments and the sinks of the configuration.
+    /// The same, with the contents of attachments, the telemetry and the sinks of the configuration.
     pub(crate) fn configured(&self, configuration: &Configuration) -> Result<Builder, Error> {
         let builder = self.builder();
         let builder = match self.address(configuration)? {
             Some(address) => builder.attachments(address),
+            None => builder,
+        };
+        let builder = match configuration.telemetry()? {
+            Some(settings) => builder.telemetry(settings),
             None => builder,
         };
         configuration.sinks()?.iter().try_fold(builder, |builder, sink| Ok(builder.sink(sink.outlet()?)))

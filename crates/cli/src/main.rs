@@ -1,7 +1,7 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
-//! [`config`] (files with the line of every value), [`providers`] (where models come from), [`sinks`] (where outputs go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
+//! [`config`] (files with the line of every value), [`providers`] (where models come from), [`sinks`] (where outputs go), [`log`] (what it says of itself), [`telemetry`] (where traces go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
 //! way), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod attached;
@@ -11,10 +11,12 @@ mod data;
 mod find;
 mod follow;
 mod input;
+mod log;
 mod prose;
 mod providers;
 mod question;
 mod sinks;
+mod telemetry;
 mod terminal;
 mod words;
 
@@ -28,6 +30,8 @@ use std::process::ExitCode;
 struct Cli {
     #[command(flatten)]
     data: data::Data,
+    #[command(flatten)]
+    log: log::Log,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,7 +40,8 @@ fn main() -> ExitCode {
     // Before anything else: this process may have been started to become a command of the tool `shell`.
     #[cfg(target_os = "linux")]
     outlast::tools::shell::start();
-    let Cli { data, command } = Cli::parse();
+    let Cli { data, log, command } = Cli::parse();
+    log.start();
     command.run(&data).unwrap_or_else(|error| {
         terminal::complain(&error);
         ExitCode::FAILURE

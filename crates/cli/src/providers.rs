@@ -3,9 +3,11 @@
 use crate::config::document::Document;
 use crate::config::{keys, schema};
 use crate::sinks::{self, Written};
+use crate::telemetry::TelemetryTable;
 use clap::Args;
 use outlast::Error;
 use outlast::providers::Providers;
+use outlast::telemetry::Settings;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const FILE: &str = "outlast.toml";
 /// Which configuration is read.
 #[derive(Args)]
 pub(crate) struct Configuration {
-    /// The file that configures agents, providers of models, the store of attachments and sinks; `./outlast.toml` if it is
+    /// The file that configures agents, providers of models, the store of attachments, telemetry and sinks; `./outlast.toml` if it is
     /// there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -55,6 +57,15 @@ impl Configuration {
     /// Where outputs go.
     pub(crate) fn sinks(&self) -> Result<Vec<Written>, Error> {
         self.document()?.map_or(Ok(Vec::new()), |document| sinks::read(document.path(), document.text()))
+    }
+
+    /// Where telemetry goes: what the file says, and over it the usual variables.
+    pub(crate) fn telemetry(&self) -> Result<Option<Settings>, Error> {
+        let Some(document) = self.document()? else { return Settings::from_env(None) };
+        let table: Option<TelemetryTable> = document.value(&["telemetry"])?;
+        let written = table.map(|table| table.settings()).transpose();
+        let written = written.map_err(|error| document.invalid(&["telemetry"], error.detail()))?;
+        Settings::from_env(written)
     }
 
     /// The file, if there is one. Every key in it is known.

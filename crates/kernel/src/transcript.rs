@@ -222,6 +222,7 @@ mod tests {
             package: None,
             output: None,
             plugins: std::collections::BTreeMap::new(),
+            traceparent: None,
         })
     }
 

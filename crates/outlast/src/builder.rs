@@ -6,6 +6,7 @@ use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::hook::HookAt;
 use outlast_ports::memory::Memory;
+use outlast_ports::metrics::{MetricSink, Snapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
 use outlast_ports::payment::{PaymentAuthority, PaymentDesk};
@@ -57,6 +58,9 @@ pub struct Builder {
     providers: Vec<Arc<dyn ToolProvider>>,
     services: Services,
     sinks: Vec<Outlet>,
+    metrics: Option<Arc<dyn MetricSink>>,
+    #[cfg(feature = "telemetry")]
+    telemetry: Option<outlast_telemetry::Settings>,
     hooks: Vec<HookAt>,
     plugins: Vec<Install>,
     capabilities: Vec<String>,
@@ -145,6 +149,12 @@ impl Outlast {
         self.runtime.attachments()
     }
 
+    /// What this process has counted since it started, and how things stand: turns, model calls, tokens, tools, writes. It
+    /// counts the turns of all organisations. `outlast::telemetry::exposition` writes it as Prometheus reads it.
+    pub async fn metrics(&self) -> Result<Snapshot, Error> {
+        self.operator().runtime.metrics().await
+    }
+
     /// The same worker for another organisation, by its name or id. Sessions, turns and what waits are those of that
     /// organisation; to this handle nothing else exists.
     pub async fn within(&self, org: &str) -> Result<Self, Error> {
@@ -191,6 +201,9 @@ impl Builder {
             providers: Vec::new(),
             services: Services::default(),
             sinks: Vec::new(),
+            metrics: None,
+            #[cfg(feature = "telemetry")]
+            telemetry: None,
             hooks: Vec::new(),
             plugins: Vec::new(),
             capabilities: Vec::new(),
@@ -480,6 +493,22 @@ impl Builder {
         self
     }
 
+    /// Hands what is measured out, now and then, to a place of your own. [`Outlast::metrics`] reads it at any time.
+    #[must_use]
+    pub fn metrics(mut self, to: impl MetricSink + 'static) -> Self {
+        self.metrics = Some(Arc::new(to));
+        self
+    }
+
+    /// Tells a collector how turns went: a trace of every turn that ends, and metrics. A turn that was killed and resumed has one
+    /// trace; a collector that is down or hangs slows no turn.
+    #[cfg(feature = "telemetry")]
+    #[must_use]
+    pub fn telemetry(mut self, settings: outlast_telemetry::Settings) -> Self {
+        self.telemetry = Some(settings);
+        self
+    }
+
     /// Gives up durability against power loss for speed. Every status says so.
     #[must_use]
     pub fn unsafe_durability(mut self) -> Self {
@@ -511,8 +540,17 @@ impl Builder {
             None => OrgId::DEFAULT,
         };
         let access = Access::to(org).by(self.by.clone());
-        let sinks = std::mem::take(&mut self.sinks);
-        let config = Config { contents, sinks, ..self.config(store, worker)? };
+        #[cfg_attr(not(feature = "telemetry"), expect(unused_mut))]
+        let (mut sinks, mut metrics) = (std::mem::take(&mut self.sinks), self.metrics.take());
+        #[cfg(feature = "telemetry")]
+        if let Some(settings) = self.telemetry.take() {
+            if let Some(traces) = outlast_telemetry::Traces::new(&settings, store.clone())? {
+                sinks.push(traces.into_outlet()?);
+            }
+            let to = outlast_telemetry::Metrics::new(&settings)?;
+            metrics = to.map(|to| Arc::new(to) as Arc<dyn MetricSink>);
+        }
+        let config = Config { contents, sinks, metrics, ..self.config(store, worker)? };
         let runtime = Runtime::start(config).await?.serving(access);
         Ok(Outlast { runtime })
     }
@@ -548,6 +586,7 @@ impl Builder {
         Ok(Config {
             contents: None,
             sinks: Vec::new(),
+            metrics: None,
             store,
             models,
             tools,

@@ -85,14 +85,16 @@ pub use outlast_mcp as mcp;
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
-    budget, clock, configs, contents, filed, hook, model, orgs, outbox, payment, plugin, policy, rate,
-    service, sink, store, tool, votes,
+    budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, payment, plugin, policy,
+    rate, service, sink, store, tool, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::events::Events;
 pub use outlast_sinks as sinks;
 pub use outlast_store as sqlite;
+#[cfg(feature = "telemetry")]
+pub use outlast_telemetry as telemetry;
 pub use outlast_tools as tools;
 pub use outlast_vocab as vocab;
 pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};

@@ -10,6 +10,7 @@ use outlast_runtime::events::Events;
 use outlast_vocab::message::{MediaType, PluginName};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::Delivery;
+use outlast_vocab::trace::TraceParent;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub struct Sending {
     pub(crate) overlays: Vec<Overlay>,
     pub(crate) files: Vec<Filed>,
     pub(crate) plugins: BTreeMap<PluginName, Value>,
+    pub(crate) traceparent: Option<TraceParent>,
 }
 
 impl Sending {
@@ -46,6 +48,11 @@ impl Sending {
         })?;
         self.plugins.insert(P::NAME.parse()?, value);
         Ok(self)
+    }
+
+    /// Puts the turn under a span of the caller's, as the header `traceparent` of W3C Trace Context says it.
+    pub fn traceparent(self, parent: TraceParent) -> Self {
+        Self { traceparent: Some(parent), ..self }
     }
 
     /// Lets another agent of this runtime answer.
@@ -102,10 +109,12 @@ impl Sending {
 
     /// The input with the session it is for, which may have been opened since this was made.
     fn addressed(self) -> (Session, Input) {
-        let Self { session, text, key, delivery, output, agent, overlays, files, plugins } = self;
+        let Self { session, text, key, delivery, output, agent, overlays, files, plugins, traceparent } =
+            self;
         let head = session.head().to_owned();
         let input = Input::text(session.target(), text);
         let input = Input { key, delivery, head, output, agent, overlays, files, plugins, ..input };
+        let input = Input { traceparent, ..input };
         (session, input)
     }
 }

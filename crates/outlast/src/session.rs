@@ -65,6 +65,7 @@ impl Session {
             overlays: self.overlays.clone(),
             files: Vec::new(),
             plugins: std::collections::BTreeMap::new(),
+            traceparent: None,
         }
     }
 

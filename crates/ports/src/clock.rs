@@ -10,6 +10,12 @@ pub trait Clock: Send + Sync {
     /// Now.
     fn now(&self) -> Millis;
 
+    /// Time since some moment that never changes, as finely as it is known. For how long something took; whoever decides by
+    /// it would decide otherwise on replay.
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.now().0)
+    }
+
     /// Comes back at this time or later, never earlier.
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()>;
 

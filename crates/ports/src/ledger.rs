@@ -19,9 +19,9 @@ mod votes;
 pub use budget::{budgets, set_budget};
 pub use configs::{config, config_versions, configs, put_config};
 pub use lookup::{
-    attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, package,
-    records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value, value_names,
-    verify, waiting,
+    attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, load,
+    package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value,
+    value_names, verify, waiting,
 };
 pub use notices::notify;
 pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, revoke_key};

@@ -15,6 +15,7 @@ pub mod filed;
 pub mod hook;
 pub mod ledger;
 pub mod memory;
+pub mod metrics;
 pub mod model;
 pub mod mortal;
 pub mod orgs;

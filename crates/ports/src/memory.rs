@@ -84,6 +84,7 @@ impl Backend for Memory {
             schema: 5,
             durability: Durability::None,
             bytes,
+            syncs: None,
         };
         Box::pin(std::future::ready(Ok(status)))
     }

@@ -7,6 +7,7 @@ use crate::configs::{ConfigKind, Configs, StoredConfig};
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
+use crate::metrics::Spread;
 use crate::orgs::Orgs;
 use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
 use crate::rate::{Pacing, RateView, Rates, Want};
@@ -21,6 +22,7 @@ use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, Turn
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Part, PluginName, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
+use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Millis};
 use serde_json::Value;
@@ -92,6 +94,8 @@ pub struct Accept {
     pub output: Option<Value>,
     /// What it carries for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
+    /// The span that caused it.
+    pub traceparent: Option<TraceParent>,
     /// The fingerprint of the configuration that is to answer it.
     pub package: Option<Hash>,
     /// The configuration that is to answer it, unless it is there already.
@@ -597,6 +601,9 @@ pub trait Queries: Send + Sync {
     /// Both of these in one look, and when the next notice is due.
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda>;
 
+    /// How much there is to do, counted up to a bound.
+    fn load(&self) -> Answer<'_, Load>;
+
     /// A number that changes when another process changed something. Cheap.
     fn changes(&self) -> Answer<'_, u64>;
 
@@ -656,7 +663,7 @@ pub trait Content: Send + Sync {
 }
 
 /// What a database says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// Its engine and version.
     pub engine: String,
@@ -668,6 +675,17 @@ pub struct Status {
     pub durability: Durability,
     /// Bytes it takes.
     pub bytes: u64,
+    /// How long this process waited for writes to be durable, where that takes time.
+    pub syncs: Option<Spread>,
+}
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Sessions that wait for a worker.
+    pub ready: usize,
+    /// Sessions that a worker drives.
+    pub leased: usize,
 }
 
 /// What an acknowledged write survives.
@@ -859,6 +877,10 @@ impl<B: Backend> Queries for B {
             let (has_work, next_wake) = (ledger::has_work(rows, worker, now)?, ledger::next_wake(rows)?);
             Ok(Agenda { has_work, next_wake, next_notice: rows.next_notice()? })
         })
+    }
+
+    fn load(&self) -> Answer<'_, Load> {
+        self.read(|rows| ledger::load(rows))
     }
 
     fn changes(&self) -> Answer<'_, u64> {

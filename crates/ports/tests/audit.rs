@@ -45,6 +45,7 @@ fn furnished() -> Memory {
             taker,
             first: None,
             plugins: std::collections::BTreeMap::new(),
+            traceparent: None,
             queued_most: 9,
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;

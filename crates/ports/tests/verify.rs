@@ -27,6 +27,7 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     head: MAIN.to_owned(),
                     output: None,
                     plugins: std::collections::BTreeMap::new(),
+                    traceparent: None,
                     package: None,
                     blobs: Vec::new(),
                     files: Vec::new(),

@@ -2,6 +2,7 @@
 use crate::catalogue::Caller;
 use crate::host::{Asker, Tier};
 use crate::meter::used_by;
+use crate::metrics::Again;
 use crate::outfit::World;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -102,7 +103,7 @@ impl Asking<'_> {
         mut said: String,
         asker: &mut A,
     ) -> Result<Asked, Error> {
-        let limits = &self.world.limits;
+        let (limits, began) = (&self.world.limits, self.world.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
         loop {
             if let Some(pause) = self.stand_in_line(&rate, &request).await {
@@ -122,7 +123,7 @@ impl Asking<'_> {
                 Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         asker.settle(self.key, Some(used_by(&reply)));
-                        return Ok(Asked::Outcome(ModelOutcome::Reply(reply)));
+                        return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
                     }
                     Err(error) => error,
                 },
@@ -141,9 +142,10 @@ impl Asking<'_> {
             let used = if broke_off { None } else { Some(Amount::ZERO) };
             if error.class() != Class::Retry || self.tried >= limits.model_attempts {
                 asker.settle(self.key, used);
-                return Ok(Asked::Outcome(failed(&error, streamed)));
+                return Ok(self.outcome(&request, began, failed(&error, streamed)));
             }
             tracing::warn!(%error, attempt, "the model call is tried again");
+            self.world.metrics.tried_again(Again::Model);
             said = if heard.only_text { heard.text } else { String::new() };
             let entropy = self.world.entropy.as_ref();
             let pause = error
@@ -160,6 +162,13 @@ impl Asking<'_> {
                 return Ok(Asked::Short(short));
             }
         }
+    }
+
+    /// The outcome of the call, counted.
+    fn outcome(&self, request: &ModelRequest<'_>, began: Duration, outcome: ModelOutcome) -> Asked {
+        let took = self.world.clock.elapsed().saturating_sub(began);
+        self.world.metrics.asked(&request.call.model, took, &outcome);
+        Asked::Outcome(outcome)
     }
 
     /// Waits for its turn at the provider; a wait that is too long for memory comes back.

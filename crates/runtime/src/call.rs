@@ -2,6 +2,7 @@
 use crate::asking::backoff;
 use crate::drive::Turn;
 use crate::host::Tier;
+use crate::metrics::Again;
 use crate::scope::{Scope, Written, call};
 use crate::tools::{Came, contract, whole};
 use crate::undo::undoable;
@@ -24,8 +25,27 @@ use std::sync::Arc;
 /// The tool with which a model reads on in what was too large to be shown.
 pub(crate) const READ_MORE: &str = "read_more";
 
-/// Runs one call, again if its policy says so, until it has an outcome.
+/// Runs one call to its outcome, and counts it.
 pub(crate) async fn perform(
+    turn: &Turn<'_>,
+    index: usize,
+    claim: ClaimRef,
+    prepared: PreparedCall,
+    first: u32,
+    scope: Arc<Scope>,
+) -> Result<Came, Error> {
+    let (name, began) = (prepared.tool.clone(), turn.world.clock.elapsed());
+    let came = attempts(turn, index, claim, prepared, first, scope).await?;
+    if let Came::Ran(_, ToolOutcome::Done(result), _) = &came {
+        let failure = if let ToolResult::Err(failure) = result { Some(failure) } else { None };
+        let took = turn.world.clock.elapsed().saturating_sub(began);
+        turn.world.metrics.called(name.as_str(), took, failure);
+    }
+    Ok(came)
+}
+
+/// Runs one call, again if its policy says so, until it has an outcome.
+async fn attempts(
     turn: &Turn<'_>,
     index: usize,
     claim: ClaimRef,
@@ -85,6 +105,7 @@ pub(crate) async fn perform(
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
+        turn.world.metrics.tried_again(Again::Tool);
         let longest = turn.world.limits.backoff_most;
         let pause = error.pause().unwrap_or_else(|| backoff(policy.backoff, longest, attempt));
         turn.world.clock.sleep(pause).await;

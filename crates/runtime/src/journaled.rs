@@ -293,8 +293,10 @@ impl Journaled {
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
         let wants = std::mem::take(&mut self.wants);
         let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, wants, then };
+        let since = self.world.clock.elapsed();
         let mut receipt = self.write(commit).await?;
         self.paced.append(&mut receipt.paced);
+        self.world.metrics.committed(self.world.clock.elapsed().saturating_sub(since));
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }

@@ -27,6 +27,7 @@ pub mod journaled;
 pub mod keys;
 pub mod live;
 mod meter;
+pub mod metrics;
 pub mod model;
 pub mod outfit;
 pub mod outfits;

@@ -7,6 +7,7 @@ use crate::governor::Governor;
 use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::meter::told_of;
+use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
@@ -51,6 +52,8 @@ pub struct World {
     pub hooks: Arc<Hooks>,
     /// What inputs may carry something for.
     pub plugins: Plugins,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Who pays, where somebody does.
     pub payments: Option<Arc<dyn PaymentAuthority>>,
     /// Who decides beside the rules of agents, where somebody does.
@@ -71,7 +74,7 @@ impl World {
         let (hub, files) = (Hub::new(limits.live_frames), RecentFiles::new(limits.recent_file_bytes));
         let governor = Governor::default();
         let tools = Arc::new(tools);
-        let budgets_set = AtomicBool::new(false);
+        let (budgets_set, metrics) = (AtomicBool::new(false), Metrics::since(clock.now()));
         Self {
             models,
             tools,
@@ -85,6 +88,7 @@ impl World {
             hooks: Arc::default(),
             budgets_set,
             plugins: Plugins::default(),
+            metrics,
             payments: None,
             policy_engine: None,
             limiter: None,

@@ -3,7 +3,8 @@ use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::task::Spawner;
 use outlast_vocab::Millis;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The machine's clock.
 #[derive(Debug, Default, Clone, Copy)]
@@ -14,6 +15,11 @@ impl Clock for SystemClock {
         // A clock before 1970 is broken; the oldest time we know keeps ids and leases in order.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Millis::default().after(since)
+    }
+
+    fn elapsed(&self) -> Duration {
+        static BEGAN: OnceLock<Instant> = OnceLock::new();
+        BEGAN.get_or_init(Instant::now).elapsed()
     }
 
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {

@@ -20,6 +20,7 @@ use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
 use outlast_ports::hook::HookAt;
+use outlast_ports::metrics::{MetricSink, Snapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs::{self, Org};
 use outlast_ports::payment::PaymentAuthority;
@@ -40,6 +41,7 @@ use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
 use outlast_vocab::{
     Error, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
@@ -54,6 +56,7 @@ use tokio::sync::{Notify, watch};
 
 mod keeper;
 mod leased;
+mod measure;
 
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
@@ -83,6 +86,8 @@ pub struct Config {
     pub limiter: Option<Arc<dyn Limiter>>,
     /// Where the outputs of turns go.
     pub sinks: Vec<Outlet>,
+    /// Where measurements go, now and then.
+    pub metrics: Option<Arc<dyn MetricSink>>,
     /// The agent that answers when an input names none.
     pub package: Package,
     /// The other agents.
@@ -116,6 +121,9 @@ pub struct Input {
     pub output: Option<Value>,
     /// What it carries for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
+    /// The span that caused it (R14.4). It changes nothing of the turn: an input under a key that was used is the same
+    /// one, whatever span sends it.
+    pub traceparent: Option<TraceParent>,
     /// The agent that is to answer it; the runtime's first one when absent.
     pub agent: Option<String>,
     /// What the session and the turn say over their agent, in this order (R10.1).
@@ -137,6 +145,7 @@ impl Input {
             head: MAIN.to_owned(),
             output: None,
             plugins: BTreeMap::new(),
+            traceparent: None,
             agent: None,
             overlays: Vec::new(),
             files: Vec::new(),
@@ -189,7 +198,9 @@ impl Runtime {
     /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
-        let Config { payments, limiter, policy_engine, clock, entropy, tasks, limits, worker, .. } = config;
+        let Config {
+            payments, metrics, limiter, policy_engine, clock, entropy, tasks, limits, worker, ..
+        } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
@@ -224,6 +235,9 @@ impl Runtime {
         });
         inner.tasks.spawn(keeper::keep(inner.clone()));
         inner.deliveries.start(&inner.tasks, &inner.stopping);
+        if let Some(metrics) = metrics {
+            inner.tasks.spawn(measure::hand_out(inner.clone(), metrics));
+        }
         if inner.world.contents.is_some() {
             inner.tasks.spawn(keeper::sweep(inner.clone()));
         }
@@ -293,6 +307,12 @@ impl Runtime {
         self.inner.outfits.put(agent, &self.inner.world)
     }
 
+    /// What this worker has counted since it began, and how things stand (R14.4). That is for the operator: it counts the
+    /// turns of everybody.
+    pub async fn metrics(&self) -> Result<Snapshot, Error> {
+        measure::snapshot(&self.inner, self.store.as_ref()).await
+    }
+
     /// Deletes contents outside the database that nothing refers to.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let _alone = self.inner.sweeping.lock().await;
@@ -350,7 +370,7 @@ impl Runtime {
         check_input(&input, &inner.world.limits, self.attachments().most())?;
         inner.world.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, delivery, head, output, .. } = input;
-        let Input { plugins, agent, overlays, files, .. } = input;
+        let Input { plugins, traceparent, agent, overlays, files, .. } = input;
         let outfit = inner.outfits.chosen(agent.as_deref(), &overlays, &inner.world)?;
         parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
         let now = self.now();
@@ -363,6 +383,7 @@ impl Runtime {
             head,
             output,
             plugins,
+            traceparent,
             package: Some(outfit.fingerprint),
             blobs: outfit.to_store(),
             files: Vec::new(),
@@ -372,8 +393,15 @@ impl Runtime {
             queued_most: inner.world.limits.queued_inputs,
             parts,
         };
+        let began = inner.world.clock.elapsed();
         let accepted = self.accept(accept, files).await?;
+        inner.world.metrics.committed(inner.world.clock.elapsed().saturating_sub(began));
+        if !accepted.duplicate {
+            inner.world.metrics.accepted();
+        }
         outfit.was_stored();
+        let Accepted { session, turn, duplicate, .. } = &accepted;
+        tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = before(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
         let Accepted { session, turn, duplicate, place, work } = accepted;

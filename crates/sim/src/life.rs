@@ -115,6 +115,7 @@ impl Life {
             policy_engine: None,
             limiter: None,
             sinks: Vec::new(),
+            metrics: None,
             store: store.clone(),
             models: vec![Arc::new(SimModel {
                 clock: clock.clone(),

@@ -82,6 +82,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         head: MAIN.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -9,13 +9,14 @@ use crate::tables::{Tables, has_duties};
 use crate::workers::Workers;
 use crate::writer::{Job, Pending, Writer};
 use outlast_ports::BoxFuture;
+use outlast_ports::metrics::Spread;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Backend, Durability, Status};
 use outlast_vocab::{Error, Kind, WorkerId};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) workers: Workers,
     pub(crate) commits: AtomicU64,
     pub(crate) units: AtomicU64,
+    syncs: Mutex<Spread>,
     looks: AtomicU64,
     durability: Durability,
 }
@@ -153,9 +155,25 @@ impl Shared {
             busy_timeout: options.busy_timeout,
             commits: AtomicU64::new(0),
             units: AtomicU64::new(0),
+            syncs: Mutex::new(Spread::over(Spread::WRITES)),
             looks: AtomicU64::new(0),
             durability,
         }))
+    }
+}
+
+impl Shared {
+    /// Notes how long a write took to be durable.
+    pub(crate) fn synced(&self, took: Duration) {
+        self.lock_syncs().add(took.as_secs_f64());
+    }
+
+    fn syncs(&self) -> Spread {
+        self.lock_syncs().clone()
+    }
+
+    fn lock_syncs(&self) -> MutexGuard<'_, Spread> {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,6 +245,7 @@ impl Backend for Sqlite {
                 schema: schema::VERSION,
                 durability: self.shared.durability,
                 bytes: self.shared.place.bytes(),
+                syncs: Some(self.shared.syncs()),
             })
         })
     }

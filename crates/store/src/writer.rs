@@ -190,6 +190,7 @@ impl Writer {
                 .iter_mut()
                 .try_for_each(|unit| self.apart(&mut **unit).map(|stays| kept += u64::from(stays))),
         });
+        let began = Instant::now();
         // Without a unit that stays there is nothing to sync.
         let done = ran.and_then(|()| self.execute(if kept > 0 { "COMMIT" } else { "ROLLBACK" }));
         if done.is_err() || kept == 0 {
@@ -198,6 +199,9 @@ impl Writer {
         match &done {
             Ok(()) => {
                 let synced = kept > 0 && self.conn.total_changes() > before;
+                if synced {
+                    self.shared.synced(began.elapsed());
+                }
                 self.shared.commits.fetch_add(u64::from(synced), Relaxed);
                 self.shared.units.fetch_add(kept, Relaxed);
             }

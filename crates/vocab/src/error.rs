@@ -267,6 +267,8 @@ kinds! {
     DeliveryFailed = "delivery.failed", Retry, 502;
     /// A sink says that it takes no outputs any more.
     DeliveryGone = "delivery.gone", Reject, 410;
+    /// A collector of telemetry does not take what it was sent, and will not.
+    DeliveryRefused = "delivery.refused", Reject, 502;
     /// No sink has this name, or it has no such delivery.
     DeliveryNotFound = "delivery.not_found", Reject, 404;
 

@@ -30,6 +30,7 @@ pub mod record;
 pub mod stream;
 pub mod time;
 pub mod tool;
+pub mod trace;
 pub mod wait;
 
 pub use error::{At, Class, Error, Failure, Kind};

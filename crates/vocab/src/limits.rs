@@ -15,6 +15,15 @@ pub const STREAM_LINE_BYTES: usize = 8 << 20;
 /// Bytes of one model's stream.
 pub const STREAM_BYTES: usize = 64 << 20;
 
+/// Bytes of one text that goes out with a span, where contents go out at all.
+pub const TELEMETRY_CONTENT_BYTES: usize = 16 << 10;
+
+/// Spans that are sent in one request.
+pub const TELEMETRY_SPANS: usize = 500;
+
+/// Models, and tools, that metrics tell apart; what comes after them is counted together.
+pub const METRIC_NAMES: usize = 64;
+
 /// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -14,6 +14,7 @@ use crate::payment::Payment;
 use crate::policy::{Decision, Point, Ruling};
 use crate::rate::Paced;
 use crate::tool::{EffectClass, PreparedCall, Undo};
+use crate::trace::TraceParent;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
@@ -181,6 +182,9 @@ pub struct Accepted {
     /// What it carries for plug-ins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub plugins: BTreeMap<PluginName, Value>,
+    /// The span that caused it, where its caller said so (R14.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What an input does that arrives during a turn (R4.3).

@@ -91,6 +91,7 @@ fn mistakes(configuration: &Configuration, document: &Document) -> Result<Vec<Er
     }
     mistakes.extend(Providers::from_file(document.path()).err());
     mistakes.extend(configuration.attachments().err());
+    mistakes.extend(configuration.telemetry().err());
     match configuration.sinks() {
         Ok(sinks) => mistakes.extend(sinks.iter().filter_map(|sink| sink.outlet().err())),
         Err(error) => mistakes.push(error),

@@ -10,6 +10,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::store::MAIN;
 use outlast::vocab::limits;
+use outlast::vocab::trace::TraceParent;
 use outlast::{Error, Outlast};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub(crate) struct Run {
     /// A JSON Schema that the answer must fit, as a file; an answer that does not is sent back to the model
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+    /// The span that causes this, as W3C Trace Context writes it; the turn's trace goes on below it
+    #[arg(long, env = "TRACEPARENT", value_name = "TRACEPARENT")]
+    traceparent: Option<String>,
     /// Print every event as a line of JSON
     #[arg(long)]
     json: bool,
@@ -51,8 +55,10 @@ impl Run {
         let named = self.session.as_deref().map(Named::parse).transpose()?;
         let files = self.attach.iter().map(|path| Attached::open(path)).collect::<Result<Vec<_>, _>>()?;
         let schema = self.schema.as_deref().map(input::json_file).transpose()?;
+        let parent =
+            self.traceparent.as_deref().filter(|text| !text.is_empty()).map(str::parse).transpose()?;
         let outlast = self.agent.start(data).await?;
-        let ran = self.turn(&outlast, named, text, (schema, files)).await;
+        let ran = self.turn(&outlast, named, text, (schema, files), parent).await;
         outlast.shut_down().await;
         ran
     }
@@ -63,6 +69,7 @@ impl Run {
         named: Option<Named>,
         text: String,
         (schema, files): (Option<Value>, Vec<Attached>),
+        parent: Option<TraceParent>,
     ) -> Result<(), Error> {
         let is_new = named.is_none();
         let session = Named::session(named, outlast).on_head(&self.head);
@@ -74,6 +81,9 @@ impl Run {
             Some(schema) => sending.fitting(schema),
             None => sending,
         };
+        if let Some(parent) = parent {
+            sending = sending.traceparent(parent);
+        }
         let (limit, most) = outlast.attachments().most();
         for file in files {
             // One that is too large is refused before it is read.

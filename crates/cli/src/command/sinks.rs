@@ -49,11 +49,16 @@ impl Sinks {
 
     async fn list(&self, data: &Data) -> Result<(), Error> {
         let written = self.configuration.sinks()?;
+        let traces = self.configuration.telemetry()?.and_then(|settings| settings.place());
         let known = data.operator()?.sinks().await?;
         let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));
         let new: Vec<Vec<String>> = new.map(|sink| row(sink.name(), &written, None)).collect();
-        let rows: Vec<_> =
-            known.iter().map(|sink| row(&sink.name, &written, Some(sink))).chain(new).collect();
+        let rows: Vec<_> = known
+            .iter()
+            .map(|sink| row(&sink.name, &written, Some(sink)))
+            .chain(new)
+            .map(|row| placed(row, traces.as_deref()))
+            .collect();
         if rows.is_empty() {
             terminal::note("· there are no sinks; `[[sinks]]` in outlast.toml makes one");
             return Ok(());
@@ -61,6 +66,14 @@ impl Sinks {
         terminal::table(&["SINK", "WHERE", "BEHIND", "DUE", "DEAD", "DELIVERED"], &rows);
         Ok(())
     }
+}
+
+/// The sink of traces is configured elsewhere.
+fn placed(mut row: Vec<String>, traces: Option<&str>) -> Vec<String> {
+    if let (true, Some(place)) = (row[0] == outlast::telemetry::NAME, traces) {
+        place.clone_into(&mut row[1]);
+    }
+    row
 }
 
 /// A line of the table; a sink that the database does not know begins with the first worker.

@@ -34,6 +34,7 @@ pub(crate) fn configuration() -> Value {
             "Where the contents of attachments lie.",
             described::<crate::providers::AttachmentsTable>(&mut generator),
         ),
+        ("telemetry", "Where traces go.", described::<crate::telemetry::TelemetryTable>(&mut generator)),
         ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
         ("rates", "How often calls of all agents may go out.", list::<RateTable>(&mut generator)),
     ];

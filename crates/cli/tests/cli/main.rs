@@ -16,6 +16,7 @@ mod hooks;
 mod import;
 mod inbox;
 mod layers;
+mod log;
 mod mcp;
 mod models;
 mod orgs;
@@ -28,6 +29,7 @@ mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;
 mod sinks;
+mod telemetry;
 mod trial;
 mod unknown;
 mod verify;

@@ -231,6 +231,7 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         head: MAIN.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -5,8 +5,8 @@ use crate::rows::{
     TurnRow,
 };
 use crate::store::{
-    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Said, SessionView, TurnState, TurnView, UnknownCall,
-    WaitingTurn,
+    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Load, Said, SessionState, SessionView, TurnState,
+    TurnView, UnknownCall, WaitingTurn,
 };
 use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, Place};
@@ -19,6 +19,9 @@ use outlast_vocab::{Error, Hash, Kind, ReplayKey, SessionId, TurnId, canon};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Sessions that are counted at most to say how much there is to do.
+const COUNTED: usize = 1_000;
 
 /// Records of a session after a cursor.
 pub fn records(
@@ -225,6 +228,13 @@ pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
     let turn = turn_row(rows, id)?;
     let session = referred("session", rows.session(turn.session)?)?;
     turn_view(rows, &session, &turn)
+}
+
+/// How much there is to do, counted up to [`COUNTED`].
+pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
+    rows.access().need_everything()?;
+    let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
+    Ok(Load { ready: count(SessionState::Ready)?, leased: count(SessionState::Leased)? })
 }
 
 /// Turns of a session, in the order they were accepted.

@@ -37,6 +37,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         head,
         output,
         plugins,
+        traceparent,
         package,
         blobs,
         files,
@@ -84,8 +85,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     row.no = rows.insert_turn(&row)?;
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    let fact = Fact::Accepted(record::Accepted { parts, key, delivery, package, output, plugins });
-    let (place, fact) = append(rows, &mut session, Some(&mut row), fact.into(), now)?;
+    let accepted = record::Accepted { parts, key, delivery, package, output, plugins, traceparent };
+    let (place, fact) = append(rows, &mut session, Some(&mut row), Fact::Accepted(accepted).into(), now)?;
     session.turns += 1;
     let work = if let Some(taker) = taker {
         (session.active, session.claims) = (Some(row.no), 0);

@@ -16,6 +16,7 @@ use outlast_vocab::record::{self, End, NodeRef, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, OrgId, ReplayKey};
 use std::sync::Arc;
+use tracing::Instrument;
 
 /// How often a turn is driven again under one lease after an error that may pass.
 const DRIVES_PER_LEASE: u32 = 5;
@@ -24,11 +25,16 @@ const DRIVES_PER_LEASE: u32 = 5;
 pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
     loop {
         let lease = work.lease.clone();
-        let driven = Drive { inner: &inner, wish }.turn(work).await;
+        let span = tracing::info_span!("turn", session = %lease.session, turn = %lease.turn);
+        let driven = Drive { inner: &inner, wish }.turn(work).instrument(span.clone()).await;
         if inner.drives(&lease) {
             inner.world.hub.leaves(lease.turn);
         }
         inner.deliveries.ring();
+        if let Ok(Driven::Ended(end) | Driven::Next(end, _)) = &driven {
+            inner.world.metrics.ended(end);
+            tracing::info!(parent: &span, outcome = end.name(), "the turn ended");
+        }
         match driven {
             Ok(Driven::Next(_, next)) => {
                 work = *next;
@@ -39,10 +45,10 @@ pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: W
             Ok(Driven::Parked) => inner.wake.notify_one(),
             Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => {}
             Err(error) if error.kind() == Kind::LeaseLost => {
-                tracing::info!(%error, "another worker took the session over");
+                tracing::info!(parent: &span, %error, "another worker took the session over");
             }
             Err(error) => {
-                tracing::error!(%error, "the turn cannot be driven now; the session is handed back");
+                tracing::error!(parent: &span, %error, "the turn cannot be driven now; the session is handed back");
                 hand_back(&inner, lease.clone()).await;
             }
         }

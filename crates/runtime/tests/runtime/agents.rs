@@ -217,6 +217,7 @@ async fn a_turn_whose_package_does_not_parse_is_stopped() {
         head: MAIN.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: Some(Hash::of(&package)),
         blobs: vec![package],
         files: Vec::new(),

@@ -384,6 +384,7 @@ pub(crate) async fn live_with(
         policy_engine: None,
         limiter: None,
         sinks: Vec::new(),
+        metrics: None,
         store,
         models: vec![Arc::new(Played(script.clone()))],
         tools: vec![Arc::new(toolbox)],

@@ -48,6 +48,7 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         head: MAIN.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: Some(pinned),
         blobs: vec![package],
         files: Vec::new(),

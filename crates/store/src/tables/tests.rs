@@ -38,6 +38,7 @@ fn input(text: &str) -> Accept {
         head: MAIN.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

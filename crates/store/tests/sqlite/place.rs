@@ -95,6 +95,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             head: MAIN.to_owned(),
             output: None,
             plugins: BTreeMap::new(),
+            traceparent: None,
             package: None,
             blobs: Vec::new(),
             files: Vec::new(),

@@ -68,7 +68,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
             |(parts, key, delivery, package, output, carried)| {
                 let plugins =
                     carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect();
-                Fact::Accepted(Accepted { parts, key, delivery, package, output, plugins })
+                Fact::Accepted(Accepted { parts, key, delivery, package, output, plugins, traceparent: None })
             }
         ),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {

@@ -196,6 +196,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         head: head(dice),
         output: dice.percent(10).then(|| json!({ "type": "object" })),
         plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },

@@ -119,6 +119,7 @@ asks! {
     has_work => |s, ids| s.has_work(ids.taker().worker, Millis(9_000));
     next_wake => |s, _ids| s.next_wake();
     agenda => |s, ids| s.agenda(ids.taker().worker, Millis(9_000));
+    load => |s, _ids| s.load();
     changes => |s, _ids| async move { s.changes().await.map(|_| "a number") };
     status => |s, _ids| async move { s.status().await.map(|status| status.engine) };
     fork => |s, ids| s.fork(Fork { from: ids.session, at: None, to: ForkTo::Head("mine".to_owned()), now: NOW });

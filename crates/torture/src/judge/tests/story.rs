@@ -68,6 +68,7 @@ impl Story {
                 package: None,
                 output: None,
                 plugins: std::collections::BTreeMap::new(),
+                traceparent: None,
             }),
         );
     }

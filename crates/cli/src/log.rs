@@ -1,0 +1,66 @@
+//! What the program says of itself on standard error, for people or as JSON. Never what was said in a session.
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
+
+/// Our crates. Others may log what they send, keys among it, so nothing of theirs is shown.
+const OURS: &str = "outlast";
+
+/// Whether the program says what goes on inside it, and how much.
+#[derive(Args)]
+pub(crate) struct Log {
+    /// Say on standard error what goes on inside: as text, or as JSON with a line for each thing
+    #[arg(long = "log", global = true, env = "OUTLAST_LOG", value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// How much of that is said
+    #[arg(
+        long = "log-level",
+        global = true,
+        env = "OUTLAST_LOG_LEVEL",
+        value_name = "LEVEL",
+        value_enum,
+        default_value_t = Level::Info
+    )]
+    level: Level,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Log {
+    /// Begins to say it, if somebody wants to hear it.
+    pub(crate) fn start(&self) {
+        let level = match self.level {
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+            Level::Trace => LevelFilter::TRACE,
+        };
+        let ours = Targets::new().with_target(OURS, level);
+        let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+        match self.format {
+            None => {}
+            Some(Format::Text) => registry().with(lines.with_filter(ours)).init(),
+            Some(Format::Json) => {
+                let lines = lines.json().flatten_event(true).with_current_span(true).with_span_list(false);
+                registry().with(lines.with_filter(ours)).init();
+            }
+        }
+    }
+}

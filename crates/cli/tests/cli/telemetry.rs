@@ -1,0 +1,78 @@
+//! Traces that go to a collector on a real socket, through the real binary.
+use crate::place::Place;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use outlast_playback::{Heard, Playback, Script};
+use prost::Message;
+use std::time::{Duration, Instant};
+
+fn place(configuration: &str) -> Place {
+    let place = Place::with_script("any\nsay All is well.");
+    place.write("outlast.toml", configuration);
+    place
+}
+
+fn spans(heard: &[Heard]) -> Vec<Span> {
+    let traces = heard.iter().filter(|heard| heard.path == "/v1/traces");
+    let requests = traces.map(|heard| ExportTraceServiceRequest::decode(heard.body.as_slice()).unwrap());
+    let resources = requests.flat_map(|request| request.resource_spans);
+    resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
+}
+
+#[test]
+fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
+    let server = Playback::of([Script::answer(200, &[], "")]);
+    let place = place(&format!(
+        "[telemetry]\nendpoint = \"{}\"\nheaders = {{ \"x-key\" = {{ env = \"KEY\" }} }}\nservice = \"shop\"\n",
+        server.url()
+    ));
+    place.set("KEY", "canary-key");
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let ran = place.output(&["run", "hello", "--script", "script.txt", "--traceparent", parent]);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(place.output(&["work", "--script", "script.txt"]).status.success());
+    let sinks = String::from_utf8(place.output(&["sinks"]).stdout).unwrap();
+    assert!(sinks.contains(&format!("{}/v1/traces", server.url())), "{sinks}");
+    let refused = place.output(&["run", "hello", "--script", "script.txt", "--traceparent", "00-1"]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("expected a traceparent like"));
+    let heard = server.heard();
+    assert!(heard.iter().all(|heard| heard.header("x-key") == Some("canary-key")));
+    assert!(heard.iter().all(|heard| heard.header("content-type") == Some("application/x-protobuf")));
+    let names: Vec<String> = spans(&heard).into_iter().map(|span| span.name).collect();
+    assert_eq!(names.iter().filter(|name| name.starts_with("invoke_agent")).count(), 1, "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.starts_with("chat")).count(), 1, "{names:?}");
+    assert!(spans(&heard).iter().all(|span| span.trace_id[..2] == [0x0a, 0xf7]));
+}
+
+#[test]
+fn a_collector_that_hangs_slows_no_turn_and_its_trace_waits() {
+    let server = Playback::of([Script::default().hold()]);
+    let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
+    let mut worker = place.command(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
+    let began = Instant::now();
+    let output = worker.output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"All is well."));
+    // A process that ends waits for what is under way only so long.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let sinks = String::from_utf8(place.output(&["sinks"]).stdout).unwrap();
+    let row = sinks.lines().find(|line| line.starts_with("telemetry")).unwrap();
+    assert!(row.ends_with('0'), "nothing was delivered: {row}");
+}
+
+#[test]
+fn a_mistake_in_the_telemetry_of_a_configuration_is_named() {
+    let place = place("");
+    for (lines, told) in [
+        ("endpoint = \"localhost:4318\"", "expected the address of a collector"),
+        ("endpoint = \"http://localhost:4318\"\nshare = 2.0", "expected a share of traces from 0 to 1"),
+        (
+            "endpoint = \"http://localhost:4318\"\nheaders = { \"x-key\" = { env = \"NOT_SET\" } }",
+            "set NOT_SET",
+        ),
+    ] {
+        place.write("outlast.toml", &format!("[telemetry]\n{lines}\n"));
+        let checked = place.output(&["config", "check"]);
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert!(!checked.status.success() && said.contains(told), "{said}");
+    }
+}

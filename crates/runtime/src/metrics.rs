@@ -1,0 +1,355 @@
+//! Counts what a worker does (R14.4). Counting is a lock and an addition; what is read from the store is read when somebody
+//! asks.
+use outlast_ports::metrics::{Family, Reading, Readings, Snapshot, Spread, Unit};
+use outlast_ports::outbox::SinkView;
+use outlast_ports::store::Load;
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{ModelOutcome, Usage};
+use outlast_vocab::limits::METRIC_NAMES;
+use outlast_vocab::message::ModelName;
+use outlast_vocab::record::End;
+use outlast_vocab::{Failure, Millis};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What names are counted under once there are too many of them.
+const OTHER: &str = "other";
+
+/// What was tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Again {
+    Model,
+    Tool,
+}
+
+/// What a worker has counted since it began.
+#[derive(Debug)]
+pub struct Metrics {
+    since: Millis,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    accepted: u64,
+    ended: BTreeMap<&'static str, u64>,
+    models: BTreeMap<String, OfModel>,
+    tools: BTreeMap<String, OfTool>,
+    again: BTreeMap<Again, u64>,
+    commits: Spread,
+    lost: u64,
+}
+
+/// What is counted of one model.
+#[derive(Debug)]
+struct OfModel {
+    took: Spread,
+    /// How calls ended: `ok`, or the code of an error.
+    ends: BTreeMap<&'static str, u64>,
+    usage: Usage,
+    read: Spread,
+    said: Spread,
+    cost: Cost,
+}
+
+/// What is counted of one tool.
+#[derive(Debug)]
+struct OfTool {
+    took: Spread,
+    ends: BTreeMap<&'static str, u64>,
+}
+
+impl Default for OfModel {
+    fn default() -> Self {
+        let (took, tokens) = (Spread::over(Spread::SECONDS), Spread::over(Spread::TOKENS));
+        let (ends, usage, cost) = (BTreeMap::new(), Usage::default(), Cost::default());
+        Self { took, ends, usage, read: tokens.clone(), said: tokens, cost }
+    }
+}
+
+impl Default for OfTool {
+    fn default() -> Self {
+        Self { took: Spread::over(Spread::SECONDS), ends: BTreeMap::new() }
+    }
+}
+
+/// What is counted under a name. Once there are many names, new ones share one: a model can make names up.
+fn named<'a, T: Default>(all: &'a mut BTreeMap<String, T>, name: &str) -> &'a mut T {
+    let name = if all.contains_key(name) || all.len() < METRIC_NAMES { name } else { OTHER };
+    if !all.contains_key(name) {
+        all.insert(name.to_owned(), T::default());
+    }
+    all.get_mut(name).expect("it was put there")
+}
+
+impl Metrics {
+    /// Nothing yet.
+    pub fn since(now: Millis) -> Self {
+        let counts = Counts {
+            accepted: 0,
+            ended: BTreeMap::new(),
+            models: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            again: BTreeMap::new(),
+            commits: Spread::over(Spread::WRITES),
+            lost: 0,
+        };
+        Self { since: now, counts: Mutex::new(counts) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An input was taken in.
+    pub(crate) fn accepted(&self) {
+        self.lock().accepted += 1;
+    }
+
+    /// A turn that was driven here ended.
+    pub(crate) fn ended(&self, end: &End) {
+        *self.lock().ended.entry(end.name()).or_default() += 1;
+    }
+
+    /// A model call has its outcome.
+    pub(crate) fn asked(&self, model: &ModelName, took: Duration, outcome: &ModelOutcome) {
+        let mut counts = self.lock();
+        let of = named(&mut counts.models, model.as_str());
+        of.took.add(took.as_secs_f64());
+        let end = match outcome {
+            ModelOutcome::Failed(failed) => failed.failure.code.code(),
+            ModelOutcome::Reply(reply) => {
+                let usage = reply.usage;
+                of.usage = of.usage + usage;
+                of.read.add(number(usage.input + usage.cache_read + usage.cache_write));
+                of.said.add(number(usage.output + usage.reasoning));
+                of.cost = [of.cost, reply.cost.unwrap_or_default()].into_iter().sum();
+                "ok"
+            }
+        };
+        *of.ends.entry(end).or_default() += 1;
+    }
+
+    /// A tool call has its outcome.
+    pub(crate) fn called(&self, name: &str, took: Duration, failure: Option<&Failure>) {
+        let mut counts = self.lock();
+        let of = named(&mut counts.tools, name);
+        of.took.add(took.as_secs_f64());
+        *of.ends.entry(failure.map_or("ok", |failure| failure.code.code())).or_default() += 1;
+    }
+
+    /// Something is tried again.
+    pub(crate) fn tried_again(&self, what: Again) {
+        *self.lock().again.entry(what).or_default() += 1;
+    }
+
+    /// A turn waited this long for a write.
+    pub(crate) fn committed(&self, took: Duration) {
+        self.lock().commits.add(took.as_secs_f64());
+    }
+
+    /// Measurements could not be handed over.
+    pub(crate) fn lost(&self) {
+        self.lock().lost += 1;
+    }
+
+    /// What was counted, with how things stand now.
+    pub(crate) fn snapshot(&self, standing: &Standing<'_>) -> Snapshot {
+        let counts = self.lock();
+        let mut families = counts.families();
+        drop(counts);
+        families.extend(standing.families());
+        Snapshot { since: self.since, at: standing.at, families }
+    }
+}
+
+/// How things stand when somebody asks.
+pub(crate) struct Standing<'a> {
+    pub(crate) at: Millis,
+    /// Sessions that this worker drives.
+    pub(crate) leases: usize,
+    pub(crate) load: Load,
+    pub(crate) sinks: &'a [SinkView],
+    pub(crate) syncs: Option<Spread>,
+}
+
+// Counts stay far below what a double holds exactly.
+#[expect(clippy::cast_precision_loss)]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+fn counter(name: &'static str, about: &'static str, unit: Unit, readings: Vec<Reading<f64>>) -> Family {
+    Family { name, about, unit, readings: Readings::Counter(readings) }
+}
+
+fn gauge(name: &'static str, about: &'static str, readings: Vec<Reading<f64>>) -> Family {
+    Family { name, about, unit: Unit::Count, readings: Readings::Gauge(readings) }
+}
+
+fn histogram(name: &'static str, about: &'static str, unit: Unit, readings: Vec<Reading<Spread>>) -> Family {
+    Family { name, about, unit, readings: Readings::Histogram(readings) }
+}
+
+fn alone<T>(value: T) -> Vec<Reading<T>> {
+    vec![Reading { labels: Vec::new(), value }]
+}
+
+/// The labels of a model call.
+fn of_chat(model: &str) -> Vec<(&'static str, String)> {
+    let (provider, name) = model.split_once('/').unwrap_or((OTHER, model));
+    vec![
+        ("gen_ai.operation.name", "chat".to_owned()),
+        ("gen_ai.provider.name", provider.to_owned()),
+        ("gen_ai.request.model", name.to_owned()),
+    ]
+}
+
+fn with<T>(mut labels: Vec<(&'static str, String)>, more: (&'static str, &str), value: T) -> Reading<T> {
+    labels.push((more.0, more.1.to_owned()));
+    Reading { labels, value }
+}
+
+impl Counts {
+    fn families(&self) -> Vec<Family> {
+        let outcomes = self.ended.iter();
+        let outcomes =
+            outcomes.map(|(end, count)| with(Vec::new(), ("outcome", end), number(*count))).collect();
+        let again = self.again.iter().map(|(what, count)| {
+            let what = if *what == Again::Model { "model" } else { "tool" };
+            with(Vec::new(), ("what", what), number(*count))
+        });
+        let mut families = vec![
+            counter(
+                "outlast.turns.accepted",
+                "Inputs that were taken in",
+                Unit::Count,
+                alone(number(self.accepted)),
+            ),
+            counter("outlast.turns.ended", "Turns that ended here, by how", Unit::Count, outcomes),
+            counter("outlast.retries", "Attempts after the first", Unit::Count, again.collect()),
+        ];
+        families.extend(self.of_models());
+        families.extend(self.of_tools());
+        families.extend([
+            histogram(
+                "outlast.commit.duration",
+                "How long turns waited for a write",
+                Unit::Seconds,
+                alone(self.commits.clone()),
+            ),
+            counter(
+                "outlast.telemetry.lost",
+                "Measurements that could not be handed over",
+                Unit::Count,
+                alone(number(self.lost)),
+            ),
+        ]);
+        families
+    }
+
+    fn of_models(&self) -> Vec<Family> {
+        let (mut took, mut tokens, mut calls, mut cost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (model, of) in &self.models {
+            took.push(Reading { labels: of_chat(model), value: of.took.clone() });
+            tokens.push(with(of_chat(model), ("gen_ai.token.type", "input"), of.read.clone()));
+            tokens.push(with(of_chat(model), ("gen_ai.token.type", "output"), of.said.clone()));
+            let ends = of
+                .ends
+                .iter()
+                .map(|(end, count)| with(vec![("model", model.clone())], ("outcome", end), number(*count)));
+            calls.extend(ends);
+            let dollars = of.cost.to_string().parse().unwrap_or_default();
+            cost.push(Reading { labels: vec![("model", model.clone())], value: dollars });
+        }
+        vec![
+            histogram("gen_ai.client.operation.duration", "How long model calls took", Unit::Seconds, took),
+            histogram("gen_ai.client.token.usage", "Tokens of model calls", Unit::Tokens, tokens),
+            counter("outlast.model.calls", "Model calls, by how they ended", Unit::Count, calls),
+            counter("outlast.model.tokens", "Tokens, by what they were", Unit::Tokens, self.tokens()),
+            counter("outlast.model.cost", "What model calls cost", Unit::Dollars, cost),
+        ]
+    }
+
+    fn tokens(&self) -> Vec<Reading<f64>> {
+        let kinds = |(model, of): (&String, &OfModel)| {
+            let Usage { input, cache_read, cache_write, output, reasoning } = of.usage;
+            let kinds = [
+                ("input", input),
+                ("cache_read", cache_read),
+                ("cache_write", cache_write),
+                ("output", output),
+                ("reasoning", reasoning),
+            ];
+            let model = model.clone();
+            kinds.map(|(kind, count)| with(vec![("model", model.clone())], ("kind", kind), number(count)))
+        };
+        self.models.iter().flat_map(kinds).collect()
+    }
+
+    fn of_tools(&self) -> Vec<Family> {
+        let (mut took, mut calls) = (Vec::new(), Vec::new());
+        for (tool, of) in &self.tools {
+            took.push(Reading { labels: vec![("tool", tool.clone())], value: of.took.clone() });
+            let ends = of.ends.iter();
+            calls.extend(
+                ends.map(|(end, count)| with(vec![("tool", tool.clone())], ("outcome", end), number(*count))),
+            );
+        }
+        vec![
+            histogram("outlast.tool.duration", "How long tool calls took", Unit::Seconds, took),
+            counter("outlast.tool.calls", "Tool calls, by how they ended", Unit::Count, calls),
+        ]
+    }
+}
+
+impl Standing<'_> {
+    fn families(&self) -> Vec<Family> {
+        let count = |count: usize| number(count.try_into().unwrap_or(u64::MAX));
+        let of_sinks = |of: fn(&SinkView) -> u64| {
+            self.sinks.iter().map(|sink| with(Vec::new(), ("sink", &sink.name), number(of(sink)))).collect()
+        };
+        let mut families = vec![
+            gauge("outlast.leases", "Sessions that this worker drives", alone(count(self.leases))),
+            gauge(
+                "outlast.sessions.ready",
+                "Sessions that wait for a worker, counted up to 1000",
+                alone(count(self.load.ready)),
+            ),
+            gauge(
+                "outlast.sessions.running",
+                "Sessions that some worker drives, counted up to 1000",
+                alone(count(self.load.leased)),
+            ),
+            gauge(
+                "outlast.sink.behind",
+                "Records that a sink has not looked at",
+                of_sinks(|sink| sink.behind),
+            ),
+            gauge("outlast.sink.due", "Outputs that are to be delivered", of_sinks(|sink| sink.due)),
+            gauge("outlast.sink.dead", "Outputs that were given up", of_sinks(|sink| sink.dead)),
+        ];
+        families.extend(self.syncs.clone().map(|syncs| {
+            let about = "How long the database took to make writes durable";
+            histogram("outlast.sync.duration", about, Unit::Seconds, alone(syncs))
+        }));
+        families
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_somebody_makes_up_are_counted_together_once_there_are_many() {
+        let metrics = Metrics::since(Millis(0));
+        for n in 0..METRIC_NAMES * 3 {
+            metrics.called(&format!("tool{n}"), Duration::ZERO, None);
+        }
+        let counts = metrics.lock();
+        assert_eq!(counts.tools.len(), METRIC_NAMES + 1);
+        assert_eq!(counts.tools[OTHER].took.count(), (METRIC_NAMES * 2) as u64);
+    }
+}

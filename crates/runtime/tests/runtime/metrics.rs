@@ -1,0 +1,136 @@
+//! What a worker counts, and who is given it (R14.4).
+use crate::common::*;
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::metrics::{MetricSink, Reading, Readings, Snapshot, Spread};
+use outlast_telemetry::exposition;
+use outlast_vocab::access::Access;
+use outlast_vocab::{Kind, OrgId};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn readings<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Readings {
+    &snapshot
+        .families
+        .iter()
+        .find(|family| family.name == name)
+        .unwrap_or_else(|| panic!("no {name}"))
+        .readings
+}
+
+/// The values of a counter or a gauge, each with its labels.
+fn numbers(snapshot: &Snapshot, name: &str) -> Vec<(String, f64)> {
+    let (Readings::Counter(readings) | Readings::Gauge(readings)) = readings(snapshot, name) else {
+        panic!("{name} is spread")
+    };
+    let labels = |reading: &Reading<f64>| {
+        let labels: Vec<&str> = reading.labels.iter().map(|(_, value)| value.as_str()).collect();
+        labels.join(" ")
+    };
+    readings.iter().map(|reading| (labels(reading), reading.value)).collect()
+}
+
+fn count(snapshot: &Snapshot, name: &str) -> u64 {
+    let Readings::Histogram(readings) = readings(snapshot, name) else { panic!("{name} is no histogram") };
+    readings.iter().map(|reading| Spread::count(&reading.value)).sum()
+}
+
+fn of(pairs: &[(&str, f64)]) -> Vec<(String, f64)> {
+    pairs.iter().map(|(labels, value)| ((*labels).to_owned(), *value)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_counts_its_turns_calls_tokens_and_writes() {
+    let (memory, life) = fresh(vec![call("flaky", ""), call("panics", ""), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    life.runtime.idle().await.unwrap();
+    let snapshot = life.runtime.metrics().await.unwrap();
+    assert_eq!(numbers(&snapshot, "outlast.turns.accepted"), of(&[("", 1.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.turns.ended"), of(&[("answered", 1.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.model.calls"), of(&[("test/script ok", 3.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.model.tokens")[..1], of(&[("test/script input", 9.0)]));
+    let tools = of(&[("flaky ok", 1.0), ("panics tool.panicked", 1.0)]);
+    assert_eq!(numbers(&snapshot, "outlast.tool.calls"), tools);
+    assert_eq!(numbers(&snapshot, "outlast.retries"), of(&[("tool", 2.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.leases"), of(&[("", 0.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.sessions.ready"), of(&[("", 0.0)]));
+    assert_eq!(count(&snapshot, "gen_ai.client.operation.duration"), 3);
+    assert_eq!(count(&snapshot, "gen_ai.client.token.usage"), 6);
+    // Accepted; reply and claim; two more attempts; answer; reply and claim; answer; reply and end.
+    assert_eq!(count(&snapshot, "outlast.commit.duration"), 8);
+    let text = exposition(&snapshot);
+    let told = "gen_ai_client_operation_duration_seconds_count{gen_ai_operation_name=\"chat\",\
+                gen_ai_provider_name=\"test\",gen_ai_request_model=\"script\"} 3\n";
+    assert!(text.contains(told), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (_, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+    life.die(&memory).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_counts_is_for_the_operator() {
+    let (memory, life) = fresh(Vec::new()).await;
+    let narrow = life.runtime.serving(Access::to(OrgId::DEFAULT));
+    assert_eq!(narrow.metrics().await.unwrap_err().kind(), Kind::AccessDenied);
+    life.die(&memory).await;
+}
+
+/// Keeps what it is given, or never comes back.
+struct Given {
+    took: Arc<Mutex<Vec<Snapshot>>>,
+    hangs: bool,
+}
+
+impl MetricSink for Given {
+    fn every(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
+    fn take<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            self.took.lock().unwrap().push(snapshot.clone());
+            Ok(())
+        })
+    }
+}
+
+async fn measured(hangs: bool) -> (Life, Memory, Arc<Mutex<Vec<Snapshot>>>) {
+    let (memory, took) = (Memory::new(), Arc::<Mutex<Vec<Snapshot>>>::default());
+    let given: Arc<dyn MetricSink> = Arc::new(Given { took: took.clone(), hangs });
+    let store = Arc::new(memory.clone());
+    let lines = vec![Line::Say("hello")];
+    let life =
+        live_with(store, lines, Arc::default(), 1, |config| config.metrics = Some(given)).await.unwrap();
+    (life, memory, took)
+}
+
+#[tokio::test(start_paused = true)]
+async fn measurements_are_handed_out_now_and_then_and_when_the_worker_stops() {
+    let (life, _, took) = measured(false).await;
+    let turn = life.send("hi").await;
+    life.end(turn).await;
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert_eq!(took.lock().unwrap().len(), 2);
+    life.runtime.shut_down(Duration::from_secs(5)).await;
+    let took = took.lock().unwrap();
+    assert_eq!(took.len(), 3);
+    assert_eq!(numbers(&took[2], "outlast.turns.ended"), of(&[("answered", 1.0)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_for_measurements_that_hangs_slows_no_turn_and_what_it_missed_is_counted() {
+    let (life, memory, _) = measured(true).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let turn = life.send("hi").await;
+    life.end(turn).await;
+    let snapshot = life.runtime.metrics().await.unwrap();
+    assert_eq!(numbers(&snapshot, "outlast.turns.ended"), of(&[("answered", 1.0)]));
+    assert_eq!(numbers(&snapshot, "outlast.telemetry.lost"), of(&[("", 1.0)]));
+    life.die(&memory).await;
+}

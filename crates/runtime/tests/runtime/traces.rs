@@ -1,0 +1,209 @@
+//! The trace of a turn: one, with the same spans, wherever its process died (R14.4).
+use crate::common::*;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::store::Store;
+use outlast_runtime::Input;
+use outlast_telemetry::{NAME, Settings, Traces};
+use outlast_vocab::wait::Resolution;
+use prost::Message;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A collector: everything that arrived, in order.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<Span>>>);
+
+/// Sends what the real one sends, without a network.
+struct Sent {
+    traces: Traces,
+    to: Collector,
+}
+
+impl Sink for Sent {
+    fn place(&self) -> String {
+        self.traces.place()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for request in self.traces.requests(output).await? {
+                let request = ExportTraceServiceRequest::decode(request.as_slice()).unwrap();
+                let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+                self.to.0.lock().unwrap().extend(scopes.flat_map(|scope| scope.spans));
+            }
+            Ok(())
+        })
+    }
+}
+
+fn settings() -> Settings {
+    Settings::to("http://localhost:4318").unwrap()
+}
+
+fn outlet(settings: &Settings, store: Arc<dyn Store>, to: &Collector) -> Outlet {
+    let traces = Traces::new(settings, store).unwrap().unwrap();
+    Outlet::new(NAME, Sent { traces, to: to.clone() }).unwrap().from_the_beginning()
+}
+
+fn script() -> Vec<Line> {
+    let batch =
+        vec![("pay", json!({"text": "canary-a"})), ("wait", json!({"text": "k"})), ("nothing", json!({}))];
+    vec![call("stepped", "x"), Line::Call(batch), Line::Say("done with canary-b")]
+}
+
+/// Plays a turn to its end over as many lives as it takes; the first dies at `death`. Says what arrived.
+async fn play(death: Death, settings: Settings, input: &Input) -> (Vec<Span>, u64) {
+    let (memory, collector) = (Memory::new(), Collector::default());
+    let witness: Arc<Witness> = Arc::default();
+    let mortal = Mortal::new(memory.clone(), death);
+    let pulse = mortal.pulse();
+    let life = async |store: Arc<dyn Store>, number| {
+        let sink = outlet(&settings, Arc::new(memory.clone()), &collector);
+        live_with(store, script(), witness.clone(), number, |config| config.sinks = vec![sink]).await
+    };
+    let act = async |life: &Life| {
+        let turn = life.runtime.submit(input.clone()).await.unwrap().turn;
+        let resolve = async {
+            loop {
+                let key = life.witness.keys.lock().unwrap().get("k").cloned();
+                if let Some(key) = key {
+                    life.runtime.resolve(&key, Resolution::Ok(json!("yes"))).await.unwrap();
+                    return;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::join!(life.end(turn), resolve);
+        life.runtime.idle().await.unwrap();
+    };
+    let first = async {
+        if let Ok(life) = life(Arc::new(mortal), 1).await {
+            act(&life).await;
+        }
+    };
+    tokio::select! {
+        () = first => {}
+        () = pulse.stopped() => {}
+    }
+    memory.bury(outlast_vocab::WorkerId::from_u128(1));
+    let second = life(Arc::new(memory.clone()), 2).await.unwrap();
+    act(&second).await;
+    second.die(&memory).await;
+    let spans = collector.0.lock().unwrap().clone();
+    (spans, pulse.writes())
+}
+
+fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue;
+    let value = span.attributes.iter().find(|attribute| attribute.key == name)?.value.as_ref()?;
+    match value.value.as_ref()? {
+        StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Each span with the path of names that leads to it.
+fn paths(spans: &[Span]) -> BTreeSet<String> {
+    let by_id: BTreeMap<&[u8], &Span> = spans.iter().map(|span| (span.span_id.as_slice(), span)).collect();
+    let path = |span: &Span| {
+        let (mut names, mut at) = (vec![span.name.as_str()], span);
+        while let Some(parent) = by_id.get(at.parent_span_id.as_slice()) {
+            names.push(&parent.name);
+            at = parent;
+        }
+        names.reverse();
+        names.join(" > ")
+    };
+    spans.iter().map(path).collect()
+}
+
+/// What must hold of everything that arrived of one turn.
+fn check(spans: &[Span], death: Death) {
+    let traces: BTreeSet<&[u8]> = spans.iter().map(|span| span.trace_id.as_slice()).collect();
+    assert_eq!(traces.len(), 1, "one trace: {death:?}");
+    let mut by_id: BTreeMap<&[u8], &Span> = BTreeMap::new();
+    for span in spans {
+        let first = by_id.entry(&span.span_id).or_insert(span);
+        assert_eq!(*first, span, "what is sent again is the same span: {death:?}");
+        assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{death:?}: {}", span.name);
+    }
+    let keys: BTreeSet<_> = by_id.values().map(|span| attribute(span, "outlast.replay_key")).collect();
+    assert_eq!(keys.len(), by_id.len(), "no two spans tell of one place: {death:?}");
+    let all: Vec<Span> = by_id.into_values().cloned().collect();
+    let root = "invoke_agent tester";
+    let expected = [
+        String::new(),
+        " > chat script".to_owned(),
+        " > execute_tool stepped".to_owned(),
+        " > execute_tool stepped > step one".to_owned(),
+        " > execute_tool stepped > step two".to_owned(),
+        " > execute_tool stepped > wait sleep".to_owned(),
+        " > execute_tool pay".to_owned(),
+        " > execute_tool wait".to_owned(),
+        " > execute_tool wait > wait outside completion".to_owned(),
+        " > execute_tool nothing".to_owned(),
+    ];
+    let mut expected: BTreeSet<String> = expected.iter().map(|rest| format!("{root}{rest}")).collect();
+    let mut paths = paths(&all);
+    if death != Death::Never {
+        // It may be resolved before a second life comes to wait for it.
+        let waits = |path: &String| path.ends_with("wait outside completion");
+        paths.retain(|path| !waits(path));
+        expected.retain(|path| !waits(path));
+    }
+    assert_eq!(paths, expected, "{death:?}");
+    assert_eq!(all.iter().filter(|span| span.name == "chat script").count(), 3, "{death:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
+    let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
+    let (spans, writes) = play(Death::Never, settings(), &input).await;
+    check(&spans, Death::Never);
+    assert!(writes > 8, "{writes}");
+    for at in 0..writes {
+        for death in [Death::Before(at), Death::After(at)] {
+            let (spans, _) = play(death, settings(), &input).await;
+            check(&spans, death);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_stays_here_unless_it_is_switched_on() {
+    let text = |spans: &[Span]| format!("{spans:?}");
+    let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
+    let (silent, _) = play(Death::Never, settings(), &input).await;
+    assert!(!text(&silent).contains("canary"));
+    let (told, _) = play(Death::Never, settings().with_content(), &input).await;
+    for canary in ["canary-a", "canary-b", "canary-c"] {
+        assert!(text(&told).contains(canary), "{canary}");
+    }
+    let pay = told.iter().find(|span| span.name == "execute_tool pay").unwrap();
+    let arguments: Value =
+        serde_json::from_str(attribute(pay, "gen_ai.tool.call.arguments").unwrap()).unwrap();
+    assert_eq!(arguments, json!({"text": "canary-a"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_goes_on_below_the_span_that_caused_it_and_what_that_says_of_sampling_counts() {
+    let of = |flags: &str| {
+        let parent = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
+        Input { key: Some("one".to_owned()), traceparent: Some(parent.parse().unwrap()), ..input("go") }
+    };
+    let (spans, _) = play(Death::Never, settings().share(0.0).unwrap(), &of("01")).await;
+    let root = spans.iter().find(|span| span.name.starts_with("invoke_agent")).unwrap();
+    assert_eq!(root.parent_span_id, [0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]);
+    assert!(spans.iter().all(|span| span.trace_id[..4] == [0x0a, 0xf7, 0x65, 0x19]));
+    let (spans, _) = play(Death::Never, settings(), &of("00")).await;
+    assert_eq!(spans, []);
+    let alone = Input { key: Some("one".to_owned()), ..input("go") };
+    let (spans, _) = play(Death::Never, settings().share(0.0).unwrap(), &alone).await;
+    assert_eq!(spans, []);
+}

@@ -1,0 +1,84 @@
+//! What was said, as the semantic conventions write it. Only where somebody switched it on.
+use outlast_vocab::effect::{Reply, StopReason};
+use outlast_vocab::limits::TELEMETRY_CONTENT_BYTES;
+use outlast_vocab::message::{Arguments, Part};
+use serde_json::{Value, json};
+
+/// Whether what was said goes out with the spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// It stays here.
+    #[default]
+    LeftOut,
+    /// Inputs, replies, arguments and results go out.
+    Included,
+}
+
+/// The name that the conventions have for a provider.
+pub(crate) fn provider(name: &str) -> &str {
+    match name {
+        "gemini" => "gcp.gemini",
+        name => name,
+    }
+}
+
+/// An input.
+pub(crate) fn of_input(parts: &[Part]) -> String {
+    bounded(&json!([{ "role": "user", "parts": of_parts(parts) }]))
+}
+
+/// The last word of a turn.
+pub(crate) fn of_answer(said: &str) -> String {
+    bounded(&json!([{ "role": "assistant", "parts": [{ "type": "text", "content": said }] }]))
+}
+
+/// A reply.
+pub(crate) fn of_reply(reply: &Reply) -> String {
+    let mut parts = of_parts(&reply.parts);
+    parts.extend(reply.calls.iter().map(|call| {
+        let arguments = match &call.arguments {
+            Arguments::Json(value) => value.clone(),
+            Arguments::Broken(text) => Value::String(text.clone()),
+        };
+        json!({ "type": "tool_call", "id": call.id.as_str(), "name": call.tool.as_str(), "arguments": arguments })
+    }));
+    let finish_reason = finish_reason(reply.stop);
+    bounded(&json!([{ "role": "assistant", "parts": parts, "finish_reason": finish_reason }]))
+}
+
+/// Arguments, or a result.
+pub(crate) fn of_value(value: &Value) -> String {
+    bounded(value)
+}
+
+/// Why a model stopped.
+pub(crate) fn finish_reason(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::End => "stop",
+        StopReason::ToolUse => "tool_calls",
+        StopReason::Length => "length",
+        StopReason::Refusal => "content_filter",
+    }
+}
+
+fn of_parts(parts: &[Part]) -> Vec<Value> {
+    let of_part = |part: &Part| match part {
+        Part::Text { text } => Some(json!({ "type": "text", "content": text })),
+        Part::Reasoning { text, .. } => Some(json!({ "type": "reasoning", "content": text })),
+        Part::Attachment { attachment } => Some(json!({
+            "type": "file", "mime_type": attachment.media_type.as_str(), "file_id": attachment.id.to_string()
+        })),
+        // Nobody but its provider can read it.
+        Part::Sealed { .. } => None,
+    };
+    parts.iter().filter_map(of_part).collect()
+}
+
+fn bounded(value: &Value) -> String {
+    let mut text = value.to_string();
+    if text.len() > TELEMETRY_CONTENT_BYTES {
+        text.truncate(text.floor_char_boundary(TELEMETRY_CONTENT_BYTES));
+        text.push('…');
+    }
+    text
+}

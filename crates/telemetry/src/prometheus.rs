@@ -1,0 +1,132 @@
+//! Metrics as Prometheus reads them: its text format, version 0.0.4.
+use outlast_ports::metrics::{Family, Readings, Snapshot, Unit};
+use std::fmt::Write;
+
+/// What `content-type` says of it.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A snapshot as Prometheus reads it. Dots in names are underscores, units and `_total` are at their end.
+pub fn exposition(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for family in &snapshot.families {
+        write_family(&mut text, family);
+    }
+    text
+}
+
+fn write_family(text: &mut String, family: &Family) {
+    let name = name_of(family);
+    let kind = match family.readings {
+        Readings::Counter(_) => "counter",
+        Readings::Gauge(_) => "gauge",
+        Readings::Histogram(_) => "histogram",
+    };
+    line(text, format_args!("# HELP {name} {}", family.about));
+    line(text, format_args!("# TYPE {name} {kind}"));
+    match &family.readings {
+        Readings::Counter(readings) | Readings::Gauge(readings) => {
+            for reading in readings {
+                line(text, format_args!("{name}{} {}", labels(&reading.labels, None), reading.value));
+            }
+        }
+        Readings::Histogram(readings) => {
+            for reading in readings {
+                let spread = &reading.value;
+                let mut below = 0;
+                let bounds = spread.bounds().iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+                for (bound, count) in bounds.zip(spread.counts()) {
+                    below += count;
+                    line(
+                        text,
+                        format_args!("{name}_bucket{} {below}", labels(&reading.labels, Some(&bound))),
+                    );
+                }
+                let labels = labels(&reading.labels, None);
+                line(text, format_args!("{name}_sum{labels} {}", spread.sum()));
+                line(text, format_args!("{name}_count{labels} {}", spread.count()));
+            }
+        }
+    }
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a String takes every write");
+}
+
+fn name_of(family: &Family) -> String {
+    let mut name = family.name.replace('.', "_");
+    match family.unit {
+        Unit::Seconds => name.push_str("_seconds"),
+        Unit::Dollars => name.push_str("_dollars"),
+        // The name says it.
+        Unit::Tokens | Unit::Count => {}
+    }
+    if matches!(family.readings, Readings::Counter(_)) {
+        name.push_str("_total");
+    }
+    name
+}
+
+fn labels(labels: &[(&'static str, String)], bound: Option<&str>) -> String {
+    let label =
+        |(name, value): &(&'static str, String)| format!("{}=\"{}\"", name.replace('.', "_"), escaped(value));
+    let mut all: Vec<String> = labels.iter().map(label).collect();
+    all.extend(bound.map(|bound| format!("le=\"{bound}\"")));
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_ports::metrics::{Reading, Spread};
+    use outlast_vocab::Millis;
+
+    #[test]
+    fn a_snapshot_is_written_as_prometheus_reads_it() {
+        let mut spread = Spread::over(&[0.5, 1.0]);
+        for value in [0.25, 0.75, 3.0] {
+            spread.add(value);
+        }
+        let reading = |value| Reading { labels: vec![("gen_ai.tool", "a\"b\\c\nd".to_owned())], value };
+        let families = vec![
+            Family {
+                name: "outlast.turns.ended",
+                about: "Turns that ended",
+                unit: Unit::Count,
+                readings: Readings::Counter(vec![reading(3.0)]),
+            },
+            Family {
+                name: "outlast.leases",
+                about: "Sessions that are driven",
+                unit: Unit::Count,
+                readings: Readings::Gauge(vec![Reading { labels: Vec::new(), value: 2.0 }]),
+            },
+            Family {
+                name: "outlast.tool.duration",
+                about: "How long",
+                unit: Unit::Seconds,
+                readings: Readings::Histogram(vec![Reading { labels: Vec::new(), value: spread }]),
+            },
+        ];
+        let snapshot = Snapshot { since: Millis(0), at: Millis(1), families };
+        let expected = r#"# HELP outlast_turns_ended_total Turns that ended
+# TYPE outlast_turns_ended_total counter
+outlast_turns_ended_total{gen_ai_tool="a\"b\\c\nd"} 3
+# HELP outlast_leases Sessions that are driven
+# TYPE outlast_leases gauge
+outlast_leases 2
+# HELP outlast_tool_duration_seconds How long
+# TYPE outlast_tool_duration_seconds histogram
+outlast_tool_duration_seconds_bucket{le="0.5"} 1
+outlast_tool_duration_seconds_bucket{le="1"} 2
+outlast_tool_duration_seconds_bucket{le="+Inf"} 3
+outlast_tool_duration_seconds_sum 4
+outlast_tool_duration_seconds_count 3
+"#;
+        assert_eq!(exposition(&snapshot), expected);
+    }
+}

@@ -1,0 +1,467 @@
+//! A turn as spans: the turn itself, its model calls, its tool calls with what happened inside them, and its waits, named
+//! and described as the semantic conventions for generative AI have it.
+//!
+//! Pure: from the records of a turn that ended, so a crash in its middle leaves no trace in its trace but a note that a call
+//! was taken over. Times are those of the records: an effect ends when its outcome was written, and a model call begins when
+//! what came before it was.
+use crate::content::{self, Content};
+use crate::otlp::{nanos, number, text, texts};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use outlast_ports::sink::Output;
+use outlast_vocab::effect::{
+    BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Reply, StepOutcome, ToolOutcome, Usage,
+};
+use outlast_vocab::message::{ModelName, ToolResult};
+use outlast_vocab::record::{
+    Accepted, Answered, Asked, ClaimRef, End, Fact, Performed, Reclaimed, Record, Seq,
+};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::trace::{SpanId, TraceId};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
+
+/// Bits of a span's flags: whether it was sampled, and that it is known whether its parent is elsewhere.
+const SAMPLED: u32 = 1;
+const HAS_IS_REMOTE: u32 = 1 << 8;
+const IS_REMOTE: u32 = 1 << 9;
+
+/// The spans of a turn that ended, the turn's own first.
+pub(crate) fn of_turn(
+    output: &Output,
+    agent: Option<&str>,
+    records: &[Record],
+    content: Content,
+) -> Vec<Span> {
+    let mut tracing = Tracing::begin(output, content, records);
+    for record in records {
+        tracing.record(record);
+    }
+    tracing.end(output, agent)
+}
+
+/// What is said of an effect while its turn is read.
+struct Open {
+    key: ReplayKey,
+    span: Span,
+    /// The claim that its answer names.
+    claim: Option<ClaimRef>,
+    /// Whether its end is known.
+    ended: bool,
+}
+
+struct Tracing {
+    output_turn: outlast_vocab::TurnId,
+    content: Content,
+    trace: TraceId,
+    root: Span,
+    open: Vec<Open>,
+    /// When the write before the one that is read was made, and when that one was.
+    before: Millis,
+    now: Millis,
+}
+
+impl Tracing {
+    fn begin(output: &Output, content: Content, records: &[Record]) -> Self {
+        let accepted = records.iter().find_map(|record| match &record.fact {
+            Fact::Accepted(accepted) => Some((record.at, accepted.traceparent)),
+            _ => None,
+        });
+        let (began, parent) = accepted.unwrap_or((output.at, None));
+        let trace = parent.map_or_else(|| TraceId::of(output.turn), |parent| parent.trace);
+        let remote = if parent.is_some() { IS_REMOTE } else { 0 };
+        let root = Span {
+            trace_id: trace.to_bytes().to_vec(),
+            span_id: SpanId::of(output.turn).to_bytes().to_vec(),
+            parent_span_id: parent.map(|parent| parent.span.to_bytes().to_vec()).unwrap_or_default(),
+            flags: SAMPLED | HAS_IS_REMOTE | remote,
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: nanos(began),
+            end_time_unix_nano: nanos(output.at),
+            ..Span::default()
+        };
+        Self { output_turn: output.turn, content, trace, root, open: Vec::new(), before: began, now: began }
+    }
+
+    fn record(&mut self, record: &Record) {
+        if record.at > self.now {
+            (self.before, self.now) = (self.now, record.at);
+        }
+        match &record.fact {
+            Fact::Accepted(accepted) => self.accepted(accepted),
+            Fact::Asked(asked) => self.asked(asked, record.seq),
+            Fact::Answered(answered) => self.answered(answered),
+            Fact::Performed(performed) => self.performed(performed),
+            Fact::Reclaimed(Reclaimed { claim, attempt }) => {
+                let event =
+                    self.event("outlast.call.reclaimed", vec![number("outlast.attempt", (*attempt).into())]);
+                self.span_of(*claim).events.push(event);
+            }
+            Fact::Parked { waits } => waits.iter().for_each(|wait| self.parked(wait)),
+            Fact::Resolved { key, resolution } => self.resolved(key, resolution),
+            Fact::Stuck { failure } => {
+                let event = self.event("outlast.turn.stuck", vec![text("error.type", failure.code.code())]);
+                self.root.events.push(event);
+            }
+            Fact::CancelRequested { .. } => self.note("outlast.turn.cancel_requested"),
+            Fact::Compacted(_) => self.note("outlast.context.compacted"),
+            Fact::Hooked(hooked) => {
+                let event =
+                    self.event("outlast.hook.changed", vec![text("outlast.hook", hooked.hook.as_str())]);
+                self.above(&hooked.key).events.push(event);
+            }
+            Fact::Payment(payment) => {
+                let event =
+                    self.event("outlast.payment", vec![text("outlast.payment.id", payment.id.to_string())]);
+                self.above(&payment.key).events.push(event);
+            }
+            Fact::Ruled(ruled) => {
+                let event = self.event(
+                    "outlast.policy.ruled",
+                    vec![text("outlast.policy.rule", ruled.ruling.rule.as_str())],
+                );
+                self.above(&ruled.key).events.push(event);
+            }
+            // Everything else is for the journal to tell.
+            _ => {}
+        }
+        if !matches!(record.fact, Fact::Parked { .. } | Fact::Resolved { .. } | Fact::CancelRequested { .. })
+        {
+            self.woken();
+        }
+    }
+
+    fn accepted(&mut self, accepted: &Accepted) {
+        if self.content == Content::Included {
+            self.root.attributes.push(text("gen_ai.input.messages", content::of_input(&accepted.parts)));
+        }
+    }
+
+    /// A claim of calls: each is a span that its answer ends.
+    fn asked(&mut self, Asked { key, command }: &Asked, seq: Seq) {
+        match command {
+            Command::ToolBatch(batch) => {
+                for (child, (index, call)) in (0..).zip(batch.calls.iter().enumerate()) {
+                    let key = key.child(index, call.model_id().as_str());
+                    let claim = ClaimRef { asked: seq, child };
+                    match call {
+                        BatchCall::Run(call) => self.call(key, call, claim),
+                        BatchCall::Refused(refused) => {
+                            let mut span =
+                                self.span(&key, format!("execute_tool {}", refused.tool), self.now);
+                            span.attributes.push(text("gen_ai.operation.name", "execute_tool"));
+                            span.attributes.push(text("gen_ai.tool.name", refused.tool.as_str()));
+                            span.attributes.push(text("gen_ai.tool.call.id", refused.model_id.as_str()));
+                            self.failed(&mut span, &refused.failure);
+                            self.open.push(Open { key, span, claim: None, ended: true });
+                        }
+                    }
+                }
+            }
+            Command::ToolCall(call) => self.call(key.clone(), &call.call, ClaimRef { asked: seq, child: 0 }),
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, key: ReplayKey, call: &PreparedCall, claim: ClaimRef) {
+        let span = self.tool_span(&key, call, self.now);
+        self.open.push(Open { key, span, claim: Some(claim), ended: false });
+    }
+
+    fn tool_span(&self, key: &ReplayKey, call: &PreparedCall, since: Millis) -> Span {
+        let mut span = self.span(key, format!("execute_tool {}", call.tool), since);
+        span.attributes.extend([
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", call.tool.as_str()),
+            text("gen_ai.tool.type", "function"),
+            text("gen_ai.tool.call.id", call.model_id.as_str()),
+            text("outlast.call.id", call.id.to_string()),
+            text("outlast.call.class", call.class.name()),
+        ]);
+        if let Some(ruling) = &call.ruling {
+            span.attributes.push(text("outlast.policy.rule", ruling.rule.as_str()));
+        }
+        if self.content == Content::Included {
+            span.attributes.push(text("gen_ai.tool.call.arguments", content::of_value(&call.arguments)));
+        }
+        span
+    }
+
+    fn answered(&mut self, Answered { claim, outcome }: &Answered) {
+        let Outcome::ToolCall(outcome) = outcome else { return };
+        let Some(at) = self.open.iter().position(|open| open.claim == Some(*claim)) else { return };
+        // Somebody outside ends a call that is pending.
+        if *outcome != ToolOutcome::Pending {
+            self.close_call(at, outcome);
+        }
+    }
+
+    fn close_call(&mut self, at: usize, outcome: &ToolOutcome) {
+        let mut span = std::mem::take(&mut self.open[at].span);
+        self.told(&mut span, outcome);
+        span.end_time_unix_nano = nanos(self.now);
+        (self.open[at].span, self.open[at].ended) = (span, true);
+    }
+
+    fn told(&self, span: &mut Span, outcome: &ToolOutcome) {
+        match outcome {
+            ToolOutcome::Done(ToolResult::Ok(value)) => {
+                if self.content == Content::Included {
+                    span.attributes.push(text("gen_ai.tool.call.result", content::of_value(value)));
+                }
+            }
+            ToolOutcome::Done(ToolResult::Err(failure)) => self.failed(span, failure),
+            ToolOutcome::Unknown => {
+                let failure = Failure::new(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                self.failed(span, &failure);
+            }
+            ToolOutcome::Pending => {}
+        }
+    }
+
+    fn performed(&mut self, Performed { key, command, outcome }: &Performed) {
+        match (command, outcome) {
+            (Command::ModelCall(call), Outcome::ModelCall(outcome)) => {
+                let span = self.chat(key, &call.model, outcome);
+                self.closed(key, span);
+            }
+            (Command::DirectCall(call), Outcome::DirectCall(DirectOutcome(outcome))) => {
+                let mut span = self.chat(key, &call.model, outcome);
+                span.attributes.push(text("outlast.usage_source", call.usage_source.as_str()));
+                self.closed(key, span);
+            }
+            (Command::ToolCall(call), Outcome::ToolCall(outcome)) => {
+                let mut span = self.tool_span(key, &call.call, self.since(key));
+                self.told(&mut span, outcome);
+                self.closed(key, span);
+            }
+            (Command::DurableStep(step), Outcome::DurableStep(outcome)) => {
+                let mut span = self.span(key, format!("step {}", step.name), self.since(key));
+                if let StepOutcome::Failed(failure) = outcome {
+                    self.failed(&mut span, failure);
+                }
+                self.closed(key, span);
+            }
+            (_, Outcome::AwaitEvent(resolution)) => self.resolved(key, resolution),
+            (_, Outcome::Sleep(_)) => self.close(key, None),
+            (_, Outcome::Checkpoint(joined)) if !joined.inputs.is_empty() => {
+                for input in &joined.inputs {
+                    let joined = vec![text("outlast.turn.id", input.turn.to_string())];
+                    let event = self.event("outlast.input.joined", joined);
+                    self.root.events.push(event);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A model call: the record says how it ended; it began when what came before it was written.
+    fn chat(&self, key: &ReplayKey, model: &ModelName, outcome: &ModelOutcome) -> Span {
+        let (provider, name) = model.as_str().split_once('/').unwrap_or(("", model.as_str()));
+        let mut span = self.span(key, format!("chat {name}"), self.since(key));
+        span.kind = SpanKind::Client.into();
+        span.attributes.extend([text("gen_ai.operation.name", "chat"), text("gen_ai.request.model", name)]);
+        if !provider.is_empty() {
+            span.attributes.push(text("gen_ai.provider.name", content::provider(provider)));
+        }
+        match outcome {
+            ModelOutcome::Reply(reply) => {
+                span.attributes.extend(of_reply(reply));
+                if self.content == Content::Included {
+                    span.attributes.push(text("gen_ai.output.messages", content::of_reply(reply)));
+                }
+            }
+            ModelOutcome::Failed(failed) => self.failed(&mut span, &failed.failure),
+        }
+        span
+    }
+
+    /// A wait begins with the first time that the turn holds still for it.
+    fn parked(&mut self, wait: &Wait) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.key == wait.key && open.claim.is_none()) {
+            if !open.ended {
+                open.span.end_time_unix_nano = 0;
+            }
+            return;
+        }
+        let mut span = self.span(&wait.key, format!("wait {}", wait.kind.name()), self.now);
+        span.attributes.push(text("outlast.wait.kind", wait.kind.name()));
+        if wait.kind == WaitKind::Approval {
+            span.attributes.push(text("outlast.approval", "asked"));
+        }
+        span.end_time_unix_nano = 0;
+        self.open.push(Open { key: wait.key.clone(), span, claim: None, ended: false });
+    }
+
+    fn resolved(&mut self, key: &ReplayKey, resolution: &Resolution) {
+        let how = match resolution {
+            Resolution::Ok(_) => "ok",
+            Resolution::Err(_) => "error",
+            Resolution::Timeout => "timeout",
+            Resolution::Cancelled => "cancelled",
+        };
+        self.close(key, Some(how));
+        // What was pending is done with it.
+        if let Some(at) = self.open.iter().position(|open| !open.ended && open.key.completion() == *key) {
+            let outcome = match resolution {
+                Resolution::Ok(value) => ToolResult::Ok(value.clone()),
+                Resolution::Err(failure) => ToolResult::Err(failure.clone()),
+                Resolution::Timeout => {
+                    ToolResult::Err(Failure::new(Kind::ToolTimedOut, "nobody finished it"))
+                }
+                Resolution::Cancelled => {
+                    ToolResult::Err(Failure::new(Kind::ToolInterrupted, "it was cancelled"))
+                }
+            };
+            self.close_call(at, &ToolOutcome::Done(outcome));
+        }
+    }
+
+    /// Ends a wait, once.
+    fn close(&mut self, key: &ReplayKey, how: Option<&str>) {
+        let now = self.now;
+        let waits = |open: &&mut Open| open.key == *key && open.claim.is_none() && !open.ended;
+        if let Some(open) = self.open.iter_mut().find(waits) {
+            open.span.end_time_unix_nano = nanos(now);
+            open.span.attributes.extend(how.map(|how| text("outlast.wait.resolution", how)));
+            open.ended = true;
+        }
+    }
+
+    /// The turn goes on: waits of which nothing else is heard ended here.
+    fn woken(&mut self) {
+        let now = nanos(self.now);
+        let waits =
+            |open: &&mut Open| !open.ended && open.claim.is_none() && open.span.end_time_unix_nano == 0;
+        self.open.iter_mut().filter(waits).for_each(|open| open.span.end_time_unix_nano = now);
+    }
+
+    fn closed(&mut self, key: &ReplayKey, span: Span) {
+        self.open.push(Open { key: key.clone(), span, claim: None, ended: true });
+    }
+
+    fn failed(&self, span: &mut Span, failure: &Failure) {
+        span.attributes.push(text("error.type", failure.code.code()));
+        // What went wrong may repeat what was said.
+        let message = if self.content == Content::Included { failure.detail.clone() } else { String::new() };
+        span.status = Some(Status { code: StatusCode::Error.into(), message });
+    }
+
+    fn event(&self, name: &str, attributes: Vec<KeyValue>) -> Event {
+        Event {
+            time_unix_nano: nanos(self.now),
+            name: name.to_owned(),
+            attributes,
+            dropped_attributes_count: 0,
+        }
+    }
+
+    fn note(&mut self, name: &str) {
+        let event = self.event(name, Vec::new());
+        self.root.events.push(event);
+    }
+
+    /// When an effect may have begun: not before the write before it, and not before what it stands in.
+    fn since(&self, key: &ReplayKey) -> Millis {
+        let outer = self.outer(key).map_or(0, |open| open.span.start_time_unix_nano / 1_000_000);
+        Millis(self.before.0.max(outer).min(self.now.0))
+    }
+
+    /// The innermost call around an effect.
+    fn outer(&self, key: &ReplayKey) -> Option<&Open> {
+        let around = self.open.iter().filter(|open| key.is_under(&open.key));
+        around.max_by_key(|open| open.key.as_str().len())
+    }
+
+    /// The span in which something stands: that of its place, of the innermost call around it, or of the turn.
+    fn above(&mut self, key: &ReplayKey) -> &mut Span {
+        let holds = |open: &Open| key == &open.key || key.is_under(&open.key);
+        let around = self.open.iter_mut().filter(|open| holds(open));
+        match around.max_by_key(|open| open.key.as_str().len()) {
+            Some(open) => &mut open.span,
+            None => &mut self.root,
+        }
+    }
+
+    fn span_of(&mut self, claim: ClaimRef) -> &mut Span {
+        match self.open.iter_mut().find(|open| open.claim == Some(claim)) {
+            Some(open) => &mut open.span,
+            None => &mut self.root,
+        }
+    }
+
+    fn span(&self, key: &ReplayKey, name: String, since: Millis) -> Span {
+        let parent = self.outer(key).map_or(&self.root, |open| &open.span);
+        Span {
+            trace_id: self.trace.to_bytes().to_vec(),
+            span_id: SpanId::of_effect(self.output_turn, key, "").to_bytes().to_vec(),
+            parent_span_id: parent.span_id.clone(),
+            flags: SAMPLED | HAS_IS_REMOTE,
+            name,
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: nanos(since),
+            end_time_unix_nano: nanos(self.now),
+            attributes: vec![text("outlast.replay_key", key.as_str())],
+            ..Span::default()
+        }
+    }
+
+    fn end(mut self, output: &Output, agent: Option<&str>) -> Vec<Span> {
+        let mut root = std::mem::take(&mut self.root);
+        root.name = agent.map_or_else(|| "invoke_agent".to_owned(), |agent| format!("invoke_agent {agent}"));
+        root.attributes.extend([
+            text("gen_ai.operation.name", "invoke_agent"),
+            text("gen_ai.conversation.id", output.session.to_string()),
+            text("outlast.turn.id", output.turn.to_string()),
+            text("outlast.org.id", output.org.to_string()),
+            text("outlast.turn.outcome", output.end.name()),
+        ]);
+        root.attributes.extend(agent.map(|agent| text("gen_ai.agent.name", agent)));
+        match &output.end {
+            End::Failed { failure } => self.failed(&mut root, failure),
+            End::Sealed { claims } => {
+                let detail = format!("it was claimed {claims} times without progress");
+                self.failed(&mut root, &Failure::new(Kind::TurnSealed, detail));
+            }
+            End::Answered { text: said } | End::Refused { text: said }
+                if self.content == Content::Included =>
+            {
+                root.attributes.push(text("gen_ai.output.messages", content::of_answer(said)));
+            }
+            _ => {}
+        }
+        let over = root.end_time_unix_nano;
+        let mut spans = vec![root];
+        spans.extend(self.open.into_iter().map(|open| {
+            let unheard = !open.ended && (open.claim.is_some() || open.span.end_time_unix_nano == 0);
+            let end_time_unix_nano = if unheard { over } else { open.span.end_time_unix_nano };
+            Span { end_time_unix_nano, ..open.span }
+        }));
+        spans
+    }
+}
+
+fn of_reply(reply: &Reply) -> Vec<KeyValue> {
+    let Usage { input, cache_read, cache_write, output, reasoning } = reply.usage;
+    let mut said = vec![
+        texts("gen_ai.response.finish_reasons", &[content::finish_reason(reply.stop)]),
+        // The conventions count what came from a cache among what was read.
+        number("gen_ai.usage.input_tokens", input + cache_read + cache_write),
+        number("gen_ai.usage.output_tokens", output + reasoning),
+    ];
+    let more = [
+        ("gen_ai.usage.cache_read.input_tokens", cache_read),
+        ("gen_ai.usage.cache_creation.input_tokens", cache_write),
+        ("gen_ai.usage.reasoning.output_tokens", reasoning),
+    ];
+    said.extend(
+        more.into_iter().filter(|(_, tokens)| *tokens > 0).map(|(name, tokens)| number(name, tokens)),
+    );
+    if reply.attempt > 1 {
+        said.push(number("outlast.attempt", reply.attempt.into()));
+    }
+    said.extend(reply.cost.map(|cost| text("outlast.cost.usd", cost.to_string())));
+    said
+}

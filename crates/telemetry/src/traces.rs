@@ -1,0 +1,87 @@
+//! Sends the trace of every turn that ended, as a sink of outputs: from the store, once for each turn, again with the same
+//! ids where nobody knows whether it arrived. So a collector that is down or hangs holds up nothing but this.
+use crate::settings::Settings;
+use crate::wire::Wire;
+use crate::{otlp, spans};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use outlast_ports::Answer;
+use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::store::Store;
+use outlast_vocab::limits::TELEMETRY_SPANS;
+use outlast_vocab::record::{Fact, Record};
+use outlast_vocab::trace::TraceId;
+use outlast_vocab::{Error, Kind, TurnId};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What the sink of traces is called, among sinks.
+pub const NAME: &str = "telemetry";
+
+/// Sends traces.
+pub struct Traces {
+    wire: Wire,
+    settings: Settings,
+    store: Arc<dyn Store>,
+}
+
+impl Traces {
+    /// Sends traces, if they go anywhere. Turns are read from this store.
+    pub fn new(settings: &Settings, store: Arc<dyn Store>) -> Result<Option<Self>, Error> {
+        let Some(url) = &settings.traces else { return Ok(None) };
+        let wire = Wire::to(url, settings.headers.clone())?;
+        Ok(Some(Self { wire, settings: settings.clone(), store }))
+    }
+
+    /// The same as a sink.
+    pub fn into_outlet(self) -> Result<Outlet, Error> {
+        Outlet::new(NAME, self)
+    }
+
+    /// Whether the trace of a turn is sent. What the span that caused it says counts; otherwise chance, the same in every
+    /// process.
+    fn is_sampled(&self, turn: TurnId, records: &[Record]) -> bool {
+        let parent = records.iter().find_map(|record| match &record.fact {
+            Fact::Accepted(accepted) => accepted.traceparent,
+            _ => None,
+        });
+        parent.map_or_else(|| TraceId::of(turn).is_among(self.settings.share), |parent| parent.sampled)
+    }
+
+    /// What is sent of a turn: nothing where its trace is not kept, or its session is gone.
+    pub async fn requests(&self, output: &Output) -> Result<Vec<Vec<u8>>, Error> {
+        let records = match self.store.turn_records(output.turn).await {
+            Err(error) if error.kind() == Kind::TurnNotFound => return Ok(Vec::new()),
+            records => records?,
+        };
+        if !self.is_sampled(output.turn, &records) {
+            return Ok(Vec::new());
+        }
+        let agent = self.agent(output.turn).await;
+        let spans = spans::of_turn(output, agent.as_deref(), &records, self.settings.content);
+        let request = |spans: &[Span]| otlp::of_spans(&self.settings.about, spans.to_vec());
+        Ok(spans.chunks(TELEMETRY_SPANS).map(request).collect())
+    }
+
+    /// What the agent of a turn is called, where its configuration is still there.
+    async fn agent(&self, turn: TurnId) -> Option<String> {
+        let json = self.store.package(turn).await.ok()?;
+        let pinned: Value = serde_json::from_slice(&json).ok()?;
+        let agent = pinned["agent"].as_str().or_else(|| pinned["package"]["agent"].as_str());
+        agent.map(str::to_owned)
+    }
+}
+
+impl Sink for Traces {
+    fn place(&self) -> String {
+        self.wire.place()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for request in self.requests(output).await? {
+                self.wire.send(request).await?;
+            }
+            Ok(())
+        })
+    }
+}

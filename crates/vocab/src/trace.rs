@@ -1,0 +1,188 @@
+//! Where a turn stands in a trace: the ids of W3C Trace Context, made so that every process makes the same ones (R14.4).
+//!
+//! A turn's trace has the bits of its id, unless its input came with a parent. A span's id is made of the turn and of the
+//! effect's replay key, so whoever tells of an effect again tells of the same span.
+use crate::key::ReplayKey;
+use crate::message::shown;
+use crate::{Error, Hash, Kind, TurnId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The id of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(u128);
+
+/// The id of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(u64);
+
+/// What an input says of the span that caused it: the header `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TraceParent {
+    /// The trace.
+    pub trace: TraceId,
+    /// The span in it.
+    pub span: SpanId,
+    /// Whether those before have kept it.
+    pub sampled: bool,
+}
+
+impl TraceId {
+    /// The trace of a turn whose input came without a parent.
+    pub const fn of(turn: TurnId) -> Self {
+        Self(turn.to_u128())
+    }
+
+    /// The sixteen bytes that others know it by.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// Whether a trace is among this share of all traces, in millionths. Everybody who is asked for the same share keeps the
+    /// same traces: the last bits of an id are random.
+    pub fn is_among(self, millionths: u32) -> bool {
+        let last = u64::try_from(self.0 & u128::from(u32::MAX)).unwrap_or(u64::MAX);
+        last * 1_000_000 < u64::from(millionths) << 32
+    }
+}
+
+impl SpanId {
+    /// The span of a turn.
+    pub fn of(turn: TurnId) -> Self {
+        Self::made(turn, &[])
+    }
+
+    /// The span of an effect of a turn; `what` tells several spans of one place apart.
+    pub fn of_effect(turn: TurnId, key: &ReplayKey, what: &str) -> Self {
+        Self::made(turn, &[key.as_str().as_bytes(), what.as_bytes()])
+    }
+
+    fn made(turn: TurnId, parts: &[&[u8]]) -> Self {
+        let turn = turn.to_u128().to_be_bytes();
+        let hash =
+            Hash::of_parts("outlast span v1", std::iter::once(turn.as_slice()).chain(parts.iter().copied()));
+        let bytes = *hash.as_bytes();
+        // Zero means no span.
+        Self(u64::from_be_bytes(std::array::from_fn(|i| bytes[i])).max(1))
+    }
+
+    /// The eight bytes that others know it by.
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl FromStr for TraceParent {
+    type Err = Error;
+
+    /// Reads any version; what later ones add behind the flags is left away, as the standard has it.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text.trim()).ok_or_else(|| {
+            let detail = format!(
+                "expected a traceparent like `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, got `{}`",
+                shown(text)
+            );
+            Error::new(Kind::InputInvalid, detail)
+        })
+    }
+}
+
+fn read(text: &str) -> Option<TraceParent> {
+    let mut parts = text.split('-');
+    let version = hex(parts.next()?, 2)?;
+    let trace = hex(parts.next()?, 32)?;
+    let span = u64::try_from(hex(parts.next()?, 16)?).ok()?;
+    let flags = hex(parts.next()?, 2)?;
+    let more = parts.next().is_some();
+    let fits = trace != 0 && span != 0 && version != 0xff && !(version == 0 && more);
+    fits.then_some(TraceParent { trace: TraceId(trace), span: SpanId(span), sampled: flags & 1 == 1 })
+}
+
+/// So many digits, in lower case.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let fits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let whole = text.len() == digits && text.bytes().all(fits);
+    whole.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace, span, sampled } = self;
+        write!(f, "00-{:032x}-{:016x}-{:02x}", trace.0, span.0, u8::from(*sampled))
+    }
+}
+
+impl TryFrom<String> for TraceParent {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<TraceParent> for String {
+    fn from(parent: TraceParent) -> Self {
+        parent.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn a_traceparent_is_read_as_the_standard_has_it_and_nothing_else_is() {
+        assert_eq!(TEXT.parse::<TraceParent>().unwrap().to_string(), TEXT);
+        let later = TEXT.replacen("00", "cc", 1) + "-what-will-be";
+        assert_eq!(later.parse::<TraceParent>().unwrap().to_string(), TEXT);
+        assert!(!TEXT.replace("-01", "-02").parse::<TraceParent>().unwrap().sampled);
+        for wrong in [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(wrong.parse::<TraceParent>().unwrap_err().kind(), Kind::InputInvalid, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_ids_of_a_turn_are_the_same_for_ever_and_no_two_places_share_one() {
+        let (turn, other) = (TurnId::from_u128(7), TurnId::from_u128(8));
+        let key = ReplayKey::turn(0).model(0);
+        let ids = [
+            SpanId::of(turn),
+            SpanId::of(other),
+            SpanId::of_effect(turn, &key, ""),
+            SpanId::of_effect(turn, &key, "wait"),
+            SpanId::of_effect(turn, &ReplayKey::turn(0).model(1), ""),
+            SpanId::of_effect(other, &key, ""),
+        ];
+        for (n, id) in ids.iter().enumerate() {
+            assert!(!ids[..n].contains(id), "{n}");
+        }
+        assert_eq!(format!("{:016x}", ids[0].0), "2f9bc3487dd4cb1e");
+        assert_eq!(TraceId::of(turn).to_bytes()[15], 7);
+    }
+
+    #[test]
+    fn a_share_of_traces_is_kept_and_a_larger_share_keeps_those_too() {
+        let all =
+            || (0..1_000u128).map(|n| TraceId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
+        let kept = |millionths| all().filter(|trace| trace.is_among(millionths)).collect::<Vec<_>>();
+        assert_eq!((kept(0).len(), kept(1_000_000).len()), (0, 1_000));
+        let (tenth, half) = (kept(100_000), kept(500_000));
+        assert!((60..140).contains(&tenth.len()), "{}", tenth.len());
+        assert!(tenth.iter().all(|trace| half.contains(trace)));
+    }
+}
