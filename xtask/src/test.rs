@@ -31,6 +31,14 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     if filters.is_empty() {
         let doc_tests = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(doc_tests));
+        // Cedar is off by default; what it is on for is checked and tested apart. It makes JSON objects of all crates larger, so
+        // only its own are looked at.
+        let cedar =
+            ["clippy", "--no-deps", "-p", "outlast-cli", "-p", "outlast-cedar", "--all-targets", "--locked"];
+        let on = ["--features", "outlast-cli/cedar,outlast-cedar/engine", "--", "-D", "warnings"];
+        report.check(command::cargo(root).args(cedar).args(on));
+        let cedar = ["test", "-p", "outlast-cedar", "--features", "engine", "--locked", "--no-fail-fast"];
+        report.tests(Runner::CargoTest, command::cargo(root).args(cedar));
         // Every scenario dies at every point there is, then 2,000 seeds.
         report.check(&mut command::program(root, "outlast-sim", "sim"));
     }

@@ -1,4 +1,5 @@
 //! Where everything is kept, and how commands reach it.
+use crate::cedar;
 use crate::providers::Configuration;
 use clap::Args;
 use outlast::contents::Contents;
@@ -48,7 +49,7 @@ impl Data {
         if self.unsafe_durability { builder.unsafe_durability() } else { builder }
     }
 
-    /// The same, with the contents of attachments, the telemetry and the sinks of the configuration.
+    /// The same, with the contents of attachments, the policies, the telemetry and the sinks of the configuration.
     pub(crate) fn configured(&self, configuration: &Configuration) -> Result<Builder, Error> {
         let builder = self.builder();
         let builder = match self.address(configuration)? {
@@ -59,6 +60,7 @@ impl Data {
             Some(settings) => builder.telemetry(settings),
             None => builder,
         };
+        let builder = cedar::under(builder, configuration.document()?.as_ref())?;
         configuration.sinks()?.iter().try_fold(builder, |builder, sink| Ok(builder.sink(sink.outlet()?)))
     }
 

@@ -24,6 +24,8 @@ pub mod trial;
 
 pub use builder::{Builder, Outlast};
 pub use capability::Capability;
+#[cfg(feature = "cedar")]
+pub use outlast_cedar as cedar;
 /// Makes a tool of an `async fn`.
 ///
 /// ```

@@ -35,6 +35,11 @@ pub(crate) fn configuration() -> Value {
             described::<crate::providers::AttachmentsTable>(&mut generator),
         ),
         ("telemetry", "Where traces go.", described::<crate::telemetry::TelemetryTable>(&mut generator)),
+        (
+            "cedar",
+            "Cedar policies, which decide beside the rules of every agent.",
+            described::<crate::cedar::CedarTable>(&mut generator),
+        ),
         ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
         ("rates", "How often calls of all agents may go out.", list::<RateTable>(&mut generator)),
     ];

@@ -110,3 +110,34 @@ fn a_rule_that_makes_no_sense_at_its_point_is_refused_with_its_line() {
         "#]],
     );
 }
+
+#[cfg(not(feature = "cedar"))]
+#[test]
+fn a_program_without_cedar_says_so() {
+    let place = Place::with_script("say hi");
+    place.write("outlast.toml", "\n[cedar]\npolicies = \"p.cedar\"\n");
+    place.check("run hi --script script.txt", &expect![[r#"
+        $ run hi --script script.txt
+        | error[config.invalid]: outlast.toml:2: this program was built without Cedar and cannot read p.cedar; build it with `--features cedar`
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]]);
+}
+
+#[cfg(feature = "cedar")]
+#[test]
+fn cedar_policies_decide_beside_the_rules() {
+    let place = Place::with_script("say hi");
+    place.write("outlast.toml", "[cedar]\npolicies = \"p.cedar\"\n");
+    for (policies, told) in [
+        ("permit(principal, action, resource);", "hi"),
+        ("permit(principal, action == Action::\"turn\", resource);", "policy.denied"),
+        ("permit(", "p.cedar:1: "),
+    ] {
+        place.write("p.cedar", policies);
+        let said = place.output(&["run", "hi", "--script", "script.txt"]);
+        let all =
+            format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert!(all.contains(told), "{policies}: {all}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The facts of a point as Cedar sees them. Made value by value: text of a model never becomes an entity or an extension call.
+use crate::source::invalid;
+use cedar_policy::{Context, RestrictedExpression};
+use outlast_vocab::Error;
+use outlast_vocab::policy::Facts;
+use serde_json::Value;
+
+/// Picodollars in a microdollar are cut off.
+const MICRO_DECIMALS: usize = 6;
+
+/// What a request says besides who, what and which.
+pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
+    let text = |text: String| RestrictedExpression::new_string(text);
+    let mut pairs = vec![
+        ("facts".to_owned(), expression(facts.value)?.unwrap_or_else(|| RestrictedExpression::new_set([]))),
+        ("untrusted".to_owned(), RestrictedExpression::new_bool(!facts.labels.is_empty())),
+    ];
+    if let Some(tool) = facts.tool {
+        pairs.push(("tool".to_owned(), text(tool.to_string())));
+    }
+    if let Some(org) = facts.around.org {
+        pairs.push(("org".to_owned(), text(org.to_string())));
+    }
+    if let Some(micros) = facts.around.spent.and_then(|spent| micros(&spent.to_string())) {
+        pairs.push(("cost_micros".to_owned(), RestrictedExpression::new_long(micros)));
+    }
+    Context::from_pairs(pairs).map_err(|error| invalid(error.to_string()))
+}
+
+/// A value; nothing where Cedar has none like it. A policy that looks for it then fails, which forbids.
+fn expression(value: &Value) -> Result<Option<RestrictedExpression>, Error> {
+    Ok(match value {
+        Value::Null => None,
+        Value::Bool(is) => Some(RestrictedExpression::new_bool(*is)),
+        Value::String(text) => Some(RestrictedExpression::new_string(text.clone())),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => Some(RestrictedExpression::new_long(whole)),
+            None => decimal(&number.to_string()).map(RestrictedExpression::new_decimal),
+        },
+        Value::Array(values) => {
+            let values = values.iter().map(expression).collect::<Result<Vec<_>, Error>>()?;
+            Some(RestrictedExpression::new_set(values.into_iter().flatten()))
+        }
+        Value::Object(members) => {
+            let mut fields = Vec::new();
+            for (name, value) in members {
+                fields.extend(expression(value)?.map(|value| (name.clone(), value)));
+            }
+            let record = RestrictedExpression::new_record(fields);
+            Some(record.map_err(|error| invalid(error.to_string()))?)
+        }
+    })
+}
+
+/// A number with one to four decimals, as Cedar's decimals have.
+fn decimal(number: &str) -> Option<String> {
+    let (_, decimals) = number.split_once('.')?;
+    ((1..=4).contains(&decimals.len()) && decimals.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| number.to_owned())
+}
+
+/// Whole millionths of a decimal.
+fn micros(dollars: &str) -> Option<i64> {
+    let (whole, decimals) = dollars.split_once('.').unwrap_or((dollars, ""));
+    let mut digits: String = decimals.chars().take(MICRO_DECIMALS).collect();
+    while digits.len() < MICRO_DECIMALS {
+        digits.push('0');
+    }
+    format!("{whole}{digits}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_in_millionths_of_a_dollar() {
+        for (dollars, found) in [("0", 0), ("1.5", 1_500_000), ("0.000001", 1), ("0.0000019", 1)] {
+            assert_eq!(micros(dollars), Some(found), "{dollars}");
+        }
+    }
+}

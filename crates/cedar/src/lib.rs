@@ -1,0 +1,173 @@
+//! Cedar policies as a policy engine: policies, entities and a schema from files, asked at every point of a turn.
+//!
+//! With the feature `engine`; without it there is nothing here, because Cedar takes minutes to build. Knows nothing of turns and
+//! stores.
+#![cfg(feature = "engine")]
+
+mod context;
+mod source;
+
+use cedar_policy::{
+    Authorizer, Decision as Word, Entities, EntityId, EntityTypeName, EntityUid, Policy, PolicySet, Request,
+    Schema,
+};
+use outlast_ports::Answer;
+use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_vocab::message::RuleId;
+use outlast_vocab::policy::{Ask, Decision, Facts, Point};
+use outlast_vocab::{Error, Hash};
+use serde_json::Value;
+use source::{Source, invalid};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What decides where no policy permits.
+const NONE: &str = "cedar";
+
+/// Where the policies are.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The policies.
+    pub policies: PathBuf,
+    /// What they know of principals and resources, as JSON.
+    pub entities: Option<PathBuf>,
+    /// What policies, entities and requests are held against.
+    pub schema: Option<PathBuf>,
+}
+
+/// Decides as Cedar policies say. What no policy permits is denied.
+///
+/// | | |
+/// |---|---|
+/// | principal | `Agent::"clerk"` |
+/// | action | the point: `Action::"tool"`, `Action::"egress"`, … |
+/// | resource | `Tool::"pay"`, `Turn::"turn"`, `Model::"…"`, `Host::"…"`, `Secret::"…"`, `Program::"…"`, `Payee::"…"`, `Output::"output"` |
+/// | context | `facts` (what rules see at the point), `untrusted`, and where they are known `tool`, `org`, `cost_micros` |
+///
+/// A `forbid` with `@decision("ask")` or `@decision("interrupt")` asks or ends the turn in place of denying; `@who("ann,bob")` and
+/// `@expires_s("3600")` say who may approve and for how long, `@reason("…")` why, `@id("…")` what it is called in records.
+pub struct Cedar {
+    policies: PolicySet,
+    entities: Entities,
+    schema: Option<Schema>,
+    version: Hash,
+}
+
+impl Cedar {
+    /// Reads and checks the files. What is wrong is said with file and line.
+    pub fn load(files: &Files) -> Result<Self, Error> {
+        let policies = Source::read(&files.policies)?;
+        let schema = files.schema.as_deref().map(Source::read).transpose()?;
+        let entities = files.entities.as_deref().map(Source::read).transpose()?;
+        let texts = [Some(&policies), schema.as_ref(), entities.as_ref()];
+        let version =
+            Hash::of_parts("outlast cedar v1", texts.map(|source| source.map_or(&[][..], Source::bytes)));
+        let schema = schema.as_ref().map(Source::schema).transpose()?;
+        let policies = policies.policies(schema.as_ref())?;
+        let entities = match &entities {
+            Some(source) => source.entities(schema.as_ref())?,
+            None => Entities::empty(),
+        };
+        Ok(Self { policies, entities, schema, version })
+    }
+
+    fn decide(&self, facts: &Facts<'_>) -> Result<Judgement, Error> {
+        let request = self.request(facts)?;
+        let response = Authorizer::new().is_authorized(&request, &self.policies, &self.entities);
+        // A policy that cannot be evaluated might have forbidden it.
+        if let Some(error) = response.diagnostics().errors().next() {
+            return Err(invalid(error.to_string()));
+        }
+        let determining = response.diagnostics().reason().filter_map(|id| self.policies.policy(id));
+        if response.decision() == Word::Allow {
+            let rule = determining.into_iter().next().map_or_else(none, rule_of)?;
+            return Ok(Judgement { rule, decision: Decision::Allow });
+        }
+        let mut strictest: Option<Judgement> = None;
+        for policy in determining {
+            let judgement =
+                Judgement { rule: rule_of(policy)?, decision: decision_of(policy).map_err(invalid)? };
+            if strictest.as_ref().is_none_or(|other| rank(&judgement.decision) > rank(&other.decision)) {
+                strictest = Some(judgement);
+            }
+        }
+        let reason = "no policy permits it".to_owned();
+        strictest.map_or_else(|| Ok(Judgement { rule: none()?, decision: Decision::Deny { reason } }), Ok)
+    }
+
+    fn request(&self, facts: &Facts<'_>) -> Result<Request, Error> {
+        let (kind, id) = resource(facts);
+        let principal = entity("Agent", &facts.around.agent)?;
+        let action = entity("Action", facts.at.name())?;
+        let context = context::of(facts)?;
+        Request::new(principal, action, entity(kind, &id)?, context, self.schema.as_ref())
+            .map_err(|error| invalid(error.to_string()))
+    }
+}
+
+impl PolicyEngine for Cedar {
+    fn version(&self) -> Hash {
+        self.version
+    }
+
+    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+        Box::pin(std::future::ready(self.decide(&facts).map(Some)))
+    }
+}
+
+fn none() -> Result<RuleId, Error> {
+    RuleId::try_from(NONE.to_owned())
+}
+
+fn entity(kind: &str, id: &str) -> Result<EntityUid, Error> {
+    let kind = EntityTypeName::from_str(kind).map_err(|error| invalid(error.to_string()))?;
+    Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id)))
+}
+
+/// What is asked about.
+fn resource(facts: &Facts<'_>) -> (&'static str, String) {
+    let fact = |name: &str| facts.value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    match facts.at {
+        Point::Tool => ("Tool", facts.tool.map(ToString::to_string).unwrap_or_default()),
+        Point::Turn => ("Turn", "turn".to_owned()),
+        Point::Model => ("Model", fact("model")),
+        Point::Egress => ("Host", fact("host")),
+        Point::Secret => ("Secret", fact("name")),
+        Point::Process => ("Program", fact("program")),
+        Point::Payment => ("Payee", fact("payee")),
+        Point::Output => ("Output", "output".to_owned()),
+    }
+}
+
+/// What a policy is called in records.
+fn rule_of(policy: &Policy) -> Result<RuleId, Error> {
+    RuleId::try_from(policy.annotation("id").map_or_else(|| policy.id().to_string(), str::to_owned))
+}
+
+/// What a policy that forbids decides, or what is wrong with what it says of that.
+fn decision_of(policy: &Policy) -> Result<Decision, String> {
+    let reason = policy.annotation("reason").unwrap_or("a policy forbids it").to_owned();
+    match policy.annotation("decision") {
+        None | Some("deny") => Ok(Decision::Deny { reason }),
+        Some("interrupt") => Ok(Decision::Interrupt { reason }),
+        Some("ask") => {
+            let who = policy.annotation("who").unwrap_or_default().split(',').map(str::trim);
+            let who = who.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            let expires = policy.annotation("expires_s").map(|text| {
+                let wrong = || format!("expected seconds like `3600` in `@expires_s`, got `{text}`");
+                text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+            });
+            Ok(Decision::Ask(Ask { who, expires: expires.transpose()?, ..Ask::default() }))
+        }
+        Some(other) => Err(format!("expected `deny`, `ask` or `interrupt` in `@decision`, got `{other}`")),
+    }
+}
+
+fn rank(decision: &Decision) -> u8 {
+    match decision {
+        Decision::Interrupt { .. } => 2,
+        Decision::Deny { .. } => 1,
+        _ => 0,
+    }
+}

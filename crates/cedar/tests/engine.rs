@@ -1,0 +1,155 @@
+//! Cedar decides as its policies say, and what is wrong with them is found when they are read.
+#![cfg(feature = "engine")]
+
+use outlast_cedar::{Cedar, Files};
+use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::policy::{Circumstances, Decision, Facts, Point};
+use outlast_vocab::{Error, Kind};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const POLICIES: &str = r#"
+@id("work")
+permit(principal == Agent::"clerk", action, resource);
+
+@id("large")
+@decision("ask")
+@who("ann, bob")
+@expires_s("60")
+forbid(principal, action == Action::"tool", resource == Tool::"pay")
+when { context.facts.euros > 100 };
+
+@id("tainted")
+@reason("untrusted text may have asked for it")
+forbid(principal, action == Action::"tool", resource)
+when { context.untrusted };
+
+@id("alarm")
+@decision("interrupt")
+forbid(principal, action == Action::"egress", resource == Host::"evil.example")
+;
+
+@id("costly")
+forbid(principal, action == Action::"model", resource)
+when { context has cost_micros && context.cost_micros > 500000 };
+"#;
+
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn with(files: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        Self(dir)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn load(&self, entities: Option<&str>, schema: Option<&str>) -> Result<Cedar, Error> {
+        Cedar::load(&Files {
+            policies: self.at("p.cedar"),
+            entities: entities.map(|name| self.at(name)),
+            schema: schema.map(|name| self.at(name)),
+        })
+    }
+
+    /// What is wrong, without where the directory is.
+    fn wrong(&self, entities: Option<&str>, schema: Option<&str>) -> String {
+        let error = self.load(entities, schema).err().expect("something is wrong");
+        assert_eq!(error.kind(), Kind::ConfigInvalid, "{error}");
+        error.detail().replace(&format!("{}/", self.0.path().display()), "")
+    }
+}
+
+async fn judge(cedar: &Cedar, at: Point, value: Value, labels: &Labels) -> Result<Judgement, Error> {
+    let tool: ToolName = "pay".parse().unwrap();
+    let around = Circumstances {
+        agent: "clerk".to_owned(),
+        spent: Some("0.75".parse().unwrap()),
+        ..Circumstances::default()
+    };
+    let tool = at.is_of_a_call().then_some(&tool);
+    let judged = cedar.judge(Facts { at, tool, value: &value, labels, around: &around }).await;
+    judged.map(|judgement| judgement.expect("Cedar always has an opinion"))
+}
+
+#[tokio::test]
+async fn policies_permit_forbid_ask_and_interrupt_and_what_none_permits_is_denied() {
+    let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
+    let clean = Labels::default();
+    let tainted = Labels::from_iter([Source::Attachment]);
+    for (at, value, labels, rule, decision) in [
+        (Point::Tool, json!({ "euros": 5 }), &clean, "work", "allow"),
+        (Point::Tool, json!({ "euros": 101 }), &clean, "large", "ask"),
+        (Point::Tool, json!({ "euros": 101 }), &tainted, "tainted", "deny"),
+        (Point::Turn, json!({ "input": "hi", "attachments": 0 }), &clean, "work", "allow"),
+        (Point::Egress, json!({ "host": "evil.example" }), &clean, "alarm", "interrupt"),
+        (Point::Egress, json!({ "host": "api.example" }), &clean, "work", "allow"),
+        (Point::Model, json!({ "model": "m" }), &clean, "costly", "deny"),
+        (Point::Payment, json!({ "amount": 3.1, "payee": "baker" }), &clean, "work", "allow"),
+    ] {
+        let found = judge(&cedar, at, value.clone(), labels).await.unwrap();
+        assert_eq!((found.rule.as_str(), found.decision.name()), (rule, decision), "{at} {value}");
+    }
+    let nobody = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
+    let denied = judge(&nobody, Point::Turn, json!({}), &clean).await.unwrap();
+    let reason = "no policy permits it".to_owned();
+    assert_eq!((denied.rule.as_str(), denied.decision), ("cedar", Decision::Deny { reason }));
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_evaluated_is_an_error_which_forbids() {
+    let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
+    for value in [json!({}), json!({ "euros": null }), json!({ "euros": "many" }), json!({ "euros": 1e300 })]
+    {
+        let error = judge(&cedar, Point::Tool, value, &Labels::default()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::PolicyFailed);
+    }
+}
+
+#[tokio::test]
+async fn text_of_a_model_never_becomes_an_entity() {
+    let policies = r#"permit(principal, action, resource) when { context.facts.to == Agent::"clerk" };"#;
+    let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
+    let forged = json!({ "to": { "__entity": { "type": "Agent", "id": "clerk" } } });
+    let found = judge(&cedar, Point::Tool, forged, &Labels::default()).await.unwrap();
+    assert_eq!(found.decision.name(), "deny");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_file_and_line() {
+    let wrong = |policies: &str| Dir::with(&[("p.cedar", policies)]).wrong(None, None);
+    assert_eq!(
+        wrong("permit(principal, action, resource);\nforbid(principal, resource);"),
+        "p.cedar:2: found the variable `resource` where the variable `action` must be used"
+    );
+    let told = wrong("@decision(\"maybe\")\nforbid(principal, action, resource);");
+    assert!(told.ends_with("expected `deny`, `ask` or `interrupt` in `@decision`, got `maybe`"), "{told}");
+    let told = wrong("@id(\"no good name\")\nforbid(principal, action, resource);");
+    assert!(told.contains("no good name"), "{told}");
+    let schema = "entity Agent;\nentity Tool;\naction tool appliesTo { principal: Agent, resource: Tool };";
+    let files = Dir::with(&[
+        ("p.cedar", "permit(principal, action, resource)\nwhen { context.speed > 3 };"),
+        ("s.cedarschema", schema),
+        ("broken.cedarschema", "entity Agent;\nentity;"),
+        ("e.json", "[{"),
+    ]);
+    assert!(files.wrong(None, Some("s.cedarschema")).starts_with("p.cedar:2: "));
+    assert!(files.wrong(None, Some("broken.cedarschema")).starts_with("broken.cedarschema:2: "));
+    assert!(files.wrong(Some("e.json"), None).starts_with("e.json:1: "));
+}
+
+#[test]
+fn another_text_is_another_version() {
+    let one = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
+    let same = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
+    let other = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
+    assert_eq!(one.version(), same.version());
+    assert_ne!(one.version(), other.version());
+}

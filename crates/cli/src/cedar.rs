@@ -1,0 +1,54 @@
+//! Cedar policies of `outlast.toml`: they decide beside the rules of every agent.
+use crate::config::document::Document;
+use outlast::{Builder, Error};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// Cedar policies, which decide beside the rules of every agent. Paths are from where the file is.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[cedar]")]
+pub(crate) struct CedarTable {
+    /// The policies.
+    policies: PathBuf,
+    /// What they know of principals and resources, as JSON.
+    entities: Option<PathBuf>,
+    /// A schema that policies and requests are held against.
+    schema: Option<PathBuf>,
+}
+
+/// An agent under the policies of the file, if it names some.
+pub(crate) fn under(builder: Builder, document: Option<&Document>) -> Result<Builder, Error> {
+    let Some(document) = document else { return Ok(builder) };
+    let table: Option<CedarTable> = document.value(&["cedar"])?;
+    match table {
+        Some(table) => engaged(builder, document, table),
+        None => Ok(builder),
+    }
+}
+
+#[cfg(feature = "cedar")]
+fn engaged(builder: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
+    let home = document.home()?;
+    let CedarTable { policies, entities, schema } = table;
+    let placed = |path: Option<PathBuf>| path.map(|path| home.join(path));
+    let files = outlast::cedar::Files {
+        policies: home.join(policies),
+        entities: placed(entities),
+        schema: placed(schema),
+    };
+    Ok(builder.policy_engine(outlast::cedar::Cedar::load(&files)?))
+}
+
+#[cfg(not(feature = "cedar"))]
+fn engaged(_: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
+    let CedarTable { policies, entities, schema } = table;
+    let files = [Some(policies), entities, schema].into_iter().flatten();
+    let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
+    let what = format!(
+        "this program was built without Cedar and cannot read {}; build it with `--features cedar`",
+        files.join(", ")
+    );
+    Err(document.invalid(&["cedar"], &what))
+}
