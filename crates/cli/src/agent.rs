@@ -20,6 +20,7 @@ use outlast::runtime::system::SystemClock;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::ModelName;
+use outlast::vocab::package::Pinned;
 use outlast::{Builder, Error, Kind, Outlast};
 use staff::{Member, Staff};
 use std::path::{Path, PathBuf};
@@ -60,6 +61,15 @@ impl Agent {
     /// The agents there are, in the configuration and in the database.
     pub(crate) async fn staff(&self, data: &Data) -> Result<Staff, Error> {
         Staff::read(&self.configuration)?.and_stored(data).await
+    }
+
+    /// What turns of this agent are pinned to, if somebody says which it is.
+    pub(crate) async fn pinned(&self, data: &Data) -> Result<Option<Pinned>, Error> {
+        if self.who.is_none() && self.model.is_none() && self.script.is_none() {
+            return Ok(None);
+        }
+        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
+        self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
     }
 
     /// Adds this agent to a builder, and the others there are.

@@ -18,6 +18,7 @@ mod mcp;
 mod models;
 mod orgs;
 mod rates;
+mod replay;
 mod resolve;
 mod retry;
 mod run;
@@ -52,7 +53,7 @@ pub(crate) enum Command {
     Agents(agents::Agents),
     /// Check a configuration, or print its schema
     Config(config::Config),
-    /// List, show, fork, rewind or delete sessions
+    /// List, show, fork, rewind, delete, export or import sessions
     Sessions(sessions::Sessions),
     /// Print what happened in a session
     Events(events::Events),
@@ -84,6 +85,8 @@ pub(crate) enum Command {
     Audit(audit::Audit),
     /// Recompute the hash chain of sessions
     Verify(verify::Verify),
+    /// Replay recorded sessions without anything outside, as a regression test
+    Replay(replay::Replay),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
     Test(test::Test),
     /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts
@@ -129,6 +132,7 @@ impl Command {
             Self::Keys(keys) => done(keys.run(data)),
             Self::Audit(audit) => done(audit.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
+            Self::Replay(replay) => complete(replay.run(data)),
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),
             Self::Models(models) => complete(models.run()),

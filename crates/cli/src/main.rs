@@ -2,8 +2,9 @@
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
 //! [`config`] (files with the line of every value), [`providers`] (where models come from), [`cedar`] (policies beside the rules of agents), [`sinks`] (where outputs go), [`log`] (what it says of itself), [`telemetry`] (where traces go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
-//! way), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! way), [`archived`] (files of sessions), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
+mod archived;
 mod attached;
 mod cedar;
 mod command;

@@ -252,6 +252,11 @@ impl History {
         }
     }
 
+    /// Whether the effect at this place is recorded.
+    pub fn has(&self, key: &ReplayKey) -> bool {
+        self.performed.contains_key(key) || self.batches.contains_key(key)
+    }
+
     /// Whether the model call at this place is recorded. A checkpoint that nothing joined leaves no record; if the turn
     /// went on to the call after it, it was passed empty and stays so.
     pub fn went_on_to(&self, model_call: &ReplayKey) -> bool {
@@ -446,7 +451,7 @@ pub fn interrupted(call: &PreparedCall, attempts: u32) -> Interrupted {
 
 fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
     let (then, now) = (recorded.without_times(), asked.without_times());
-    let difference = match first_difference(&then, &now, String::new()) {
+    let difference = match difference(&then, &now) {
         Some((path, then, now)) => format!("first difference at {path}: recorded {then}, asked {now}"),
         None => "the requests read the same".to_owned(),
     };
@@ -456,6 +461,11 @@ fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
         Kind::JournalDiverged,
         format!("effect {key} was recorded as {was}, but this run asks for {kinds}; {difference}"),
     )
+}
+
+/// Where two values part first, and what each has there.
+pub fn difference(then: &Value, now: &Value) -> Option<(String, String, String)> {
+    first_difference(then, now, String::new())
 }
 
 fn first_difference(then: &Value, now: &Value, path: String) -> Option<(String, String, String)> {

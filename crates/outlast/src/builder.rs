@@ -94,7 +94,7 @@ enum Place {
 /// A running Outlast, as one organisation has it: the one called `default`, unless another is named. Cheap to clone.
 #[derive(Clone)]
 pub struct Outlast {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
 }
 
 impl Outlast {

@@ -12,8 +12,10 @@
 //!
 //! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
 //! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
-//! [`sinks`] take what came of turns elsewhere. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
+//! [`sinks`] take what came of turns elsewhere. [`Outlast::export`] makes a file of a session, which
+//! [`replay`] drives again without anything outside. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
 
+mod archived;
 mod builder;
 mod capability;
 mod plugged;
@@ -87,12 +89,14 @@ pub use outlast_mcp as mcp;
 pub use outlast_objects as objects;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
-    budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, payment, plugin, policy,
-    rate, service, sink, store, tool, votes,
+    archive, budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, payment, plugin,
+    policy, rate, service, sink, store, tool, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
+pub use outlast_runtime::archive::Export;
 pub use outlast_runtime::events::Events;
+pub use outlast_runtime::replay;
 pub use outlast_sinks as sinks;
 pub use outlast_store as sqlite;
 #[cfg(feature = "telemetry")]

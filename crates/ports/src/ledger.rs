@@ -4,6 +4,7 @@
 //! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Whoever asks sees
 //! only rows of their organisation ([`crate::scoped`]); what they may do with them, and that it is noted, is decided
 //! here. Nothing here knows SQL, threads or time; `now` is an argument.
+mod archive;
 mod budget;
 mod configs;
 mod lookup;
@@ -16,6 +17,7 @@ mod tree;
 mod turn;
 mod votes;
 
+pub use archive::{import, outlines, recorded};
 pub use budget::{budgets, set_budget};
 pub use configs::{config, config_versions, configs, put_config};
 pub use lookup::{
@@ -103,6 +105,7 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
         queued: 0,
         claims: 0,
         forked_from: None,
+        imported: Seq(0),
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
 //! [`votes`] is what people say to questions. [`orgs`] is whose everything is, and [`scoped`] why nobody sees what belongs to others.
 
+pub mod archive;
 pub mod budget;
 pub mod clock;
 pub mod configs;

@@ -88,6 +88,8 @@ pub struct SessionRow {
     pub claims: u32,
     /// Where it was forked from.
     pub forked_from: Option<Node>,
+    /// The last of its records that came from a file; 0 if none did.
+    pub imported: Seq,
 }
 
 /// A turn.

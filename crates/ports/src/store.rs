@@ -2,6 +2,7 @@
 //!
 //! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
 //! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
+use crate::archive::Archives;
 use crate::budget::{Books, FirstCall, Held, Metering, PurseView};
 use crate::configs::{ConfigKind, Configs, StoredConfig};
 use crate::contents::Stored;
@@ -712,7 +713,20 @@ impl Durability {
 
 /// All facets.
 pub trait Store:
-    Inbox + Turns + Journal + Queries + Trees + Content + Sweep + Outbox + Orgs + Books + Rates + Configs + Votes
+    Inbox
+    + Turns
+    + Journal
+    + Queries
+    + Trees
+    + Content
+    + Sweep
+    + Outbox
+    + Orgs
+    + Books
+    + Rates
+    + Configs
+    + Votes
+    + Archives
 {
     /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
     /// either.

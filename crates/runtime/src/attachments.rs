@@ -66,6 +66,11 @@ impl Attachments {
         Self { store, contents, limits }
     }
 
+    /// Whether contents lie outside the database.
+    pub(crate) fn lie_outside(&self) -> bool {
+        self.contents.is_some()
+    }
+
     /// Bytes that one attachment may have.
     pub fn most(&self) -> (&'static str, usize) {
         match self.contents {

@@ -9,7 +9,7 @@ use outlast_ports::budget::{Hold, Short};
 use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::store::{Said, Store, Upload, ValueWrite, Work};
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{Joined, Place};
+use outlast_vocab::effect::{EffectKind, Joined, Place};
 use outlast_vocab::record::{Compacted, End, Fact, Ruled, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, ReplayKey};
@@ -79,6 +79,11 @@ pub trait Host: Asker {
 
     /// What signs completion keys.
     fn secret(&self) -> Option<[u8; 32]>;
+
+    /// Says which effect comes now. A host that performs nothing refuses what it has no answer for.
+    fn reach(&mut self, _: &ReplayKey, _: EffectKind) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Remembers a fact for the next write.
     fn note(&mut self, fact: Fact);

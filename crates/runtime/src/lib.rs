@@ -4,9 +4,10 @@
 //! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
 //! [`inline`] nowhere), [`attachments`] are kept where
 //! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks,
-//! [`outfits`] are the agents that answer. Knows no SQL, no HTTP and no provider.
+//! [`outfits`] are the agents that answer, [`archive`] makes a file of a session and a session of a file, [`replay`] drives its turns again. Knows no SQL, no HTTP and no provider.
 
 pub mod approvals;
+pub mod archive;
 mod asking;
 pub mod attachments;
 mod call;
@@ -38,6 +39,7 @@ pub mod plugins;
 mod projection;
 pub mod recall;
 pub mod recent;
+pub mod replay;
 mod room;
 mod ruling;
 pub mod scope;

@@ -10,7 +10,7 @@ use crate::ruling::{Word, as_ruled, at_model, of_reply};
 use outlast_kernel::step::{CallModel, Step};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
-use outlast_vocab::effect::ModelCall;
+use outlast_vocab::effect::{EffectKind, ModelCall};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -21,6 +21,7 @@ const READ_AHEAD: usize = 4;
 
 /// Answers the step: recorded, or asked now.
 pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
+    host.reach(ask.key(), EffectKind::ModelCall)?;
     let history = host.history().clone();
     let store = host.store().cloned();
     let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());

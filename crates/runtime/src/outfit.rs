@@ -17,6 +17,7 @@ use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::Limiter;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
+use outlast_vocab::hook::HookPoint;
 use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, approved_form};
@@ -199,6 +200,18 @@ impl Outfit {
         }
         let own = here.own();
         Ok(Self::of(here.package, contracts, own, here.gate))
+    }
+
+    /// What a recording is replayed under: nothing of it is performed, so nothing of it has to be here. Hooks that would run
+    /// where nothing is recorded are left out.
+    pub(crate) fn offline(pinned: &Pinned, world: &World) -> Result<Self, Error> {
+        let Pinned { mut package, contracts } = pinned.clone();
+        package
+            .hooks
+            .retain(|usage| !matches!(usage.point, HookPoint::BeforeCompletion | HookPoint::AtCheckpoint));
+        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone() };
+        let gate = Gate::new(&package, world)?;
+        Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
     }
 
     /// What its agent brings.

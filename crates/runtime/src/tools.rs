@@ -22,7 +22,7 @@ use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::rate::Pacing;
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{BatchCall, RefusedCall, ToolBatch, ToolOutcome};
+use outlast_vocab::effect::{BatchCall, EffectKind, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
@@ -188,6 +188,7 @@ fn refused_call(ask: &ToolUse, failure: Failure) -> BatchCall {
 
 /// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
 async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Claimed, Error> {
+    host.reach(batch.key(), EffectKind::ToolBatch)?;
     let history = host.history().clone();
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;

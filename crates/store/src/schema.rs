@@ -229,6 +229,7 @@ ALTER TABLE sessions ADD COLUMN org BLOB NOT NULL DEFAULT x'00000000000000000000
 DROP INDEX sessions_key;
 CREATE UNIQUE INDEX sessions_key ON sessions (org, key) WHERE key IS NOT NULL;
 CREATE INDEX sessions_org ON sessions (org, no);
+ALTER TABLE sessions ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;
 
 CREATE TABLE api_keys (
     id BLOB NOT NULL PRIMARY KEY,

@@ -339,6 +339,8 @@ pub enum Act {
     Rewind,
     /// Deleted a session.
     Delete,
+    /// Took a session in from a file.
+    Import,
     /// Gave outputs that were given up another chance.
     Redeliver,
     /// Set a budget, or went back to what its agent says.
@@ -370,6 +372,7 @@ impl Act {
             Self::Fork => "session.fork",
             Self::Rewind => "session.rewind",
             Self::Delete => "session.delete",
+            Self::Import => "session.import",
             Self::Redeliver => "sink.retry",
             Self::SetBudget => "budget.set",
             Self::PutConfig => "config.put",
@@ -387,6 +390,7 @@ impl Act {
             Self::Settle
             | Self::Retry
             | Self::Delete
+            | Self::Import
             | Self::Redeliver
             | Self::SetBudget
             | Self::PutConfig => Scope::Operate,

@@ -241,6 +241,15 @@ kinds! {
     /// The wait was cancelled.
     WaitCancelled = "wait.cancelled", Reject, 409;
 
+    /// A file is no archive of a session, or not a whole one.
+    ArchiveInvalid = "archive.invalid", Reject, 400;
+    /// An archive was written by a newer version.
+    ArchiveTooNew = "archive.too_new", Reject, 400;
+    /// The session of an archive is here already.
+    ArchiveExists = "archive.exists", Reject, 409;
+    /// A replay asked for something other than what its archive has.
+    ReplayDiverged = "replay.diverged", Reject, 409;
+
     /// The session has no such attachment.
     AttachmentNotFound = "attachment.not_found", Reject, 404;
     /// An attachment has neither bytes nor a reference.

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod approval;
+pub mod archive;
 pub mod budget;
 pub mod canon;
 pub mod capability;

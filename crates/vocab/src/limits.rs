@@ -24,6 +24,12 @@ pub const TELEMETRY_SPANS: usize = 500;
 /// Models, and tools, that metrics tell apart; what comes after them is counted together.
 pub const METRIC_NAMES: usize = 64;
 
+/// Bytes of one archive of a session that is imported, replayed or run again.
+pub const ARCHIVE_BYTES: u64 = 1 << 30;
+
+/// Bytes of one line of an archive.
+pub const ARCHIVE_LINE_BYTES: usize = 64 << 20;
+
 /// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

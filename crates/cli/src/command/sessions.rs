@@ -1,6 +1,8 @@
-//! `outlast sessions`: list, show, fork, rewind, delete.
+//! `outlast sessions`: list, show, fork, rewind, delete, export, import.
 mod delete;
+mod export;
 mod fork;
+mod import;
 mod list;
 mod rewind;
 mod show;
@@ -31,6 +33,10 @@ enum What {
     Rewind(rewind::Rewind),
     /// Delete a session and everything only it uses
     Delete(delete::Delete),
+    /// Make one file of a session, to keep, to move or to replay
+    Export(export::Export),
+    /// Take a session in from such a file
+    Import(import::Import),
 }
 
 impl Sessions {
@@ -43,6 +49,8 @@ impl Sessions {
             Some(What::Fork(fork)) => fork.run(data).await,
             Some(What::Rewind(rewind)) => rewind.run(data).await,
             Some(What::Delete(delete)) => delete.run(data).await,
+            Some(What::Export(export)) => export.run(data).await,
+            Some(What::Import(import)) => import.run(data).await,
         }
     }
 }

@@ -466,7 +466,7 @@ fn whole(session: &SessionRow) -> RecordRange {
     RecordRange { session, turn: None, nodes_only: false, from: Seq(1), to, limit: usize::MAX }
 }
 
-fn body_of(rows: &dyn ReadRows, body: Body) -> Result<Vec<u8>, Error> {
+pub(super) fn body_of(rows: &dyn ReadRows, body: Body) -> Result<Vec<u8>, Error> {
     match body {
         Body::Inline(body) => Ok(body),
         Body::Blob(hash) => blob(rows, hash),
@@ -481,10 +481,10 @@ pub(super) fn decode(rows: &dyn ReadRows, row: RecordRow, turn: Option<TurnId>) 
 
 /// Turn ids by number, each looked up once.
 #[derive(Default)]
-struct TurnNames(BTreeMap<TurnNo, TurnId>);
+pub(super) struct TurnNames(BTreeMap<TurnNo, TurnId>);
 
 impl TurnNames {
-    fn id(&mut self, rows: &dyn ReadRows, no: TurnNo) -> Result<TurnId, Error> {
+    pub(super) fn id(&mut self, rows: &dyn ReadRows, no: TurnNo) -> Result<TurnId, Error> {
         if let Some(id) = self.0.get(&no) {
             return Ok(*id);
         }

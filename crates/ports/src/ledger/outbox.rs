@@ -68,6 +68,10 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
     for (_, record) in page {
         let Some(no) = record.turn else { continue };
         let turn = turn_by_no(rows, no)?;
+        // What came from a file was delivered where it happened.
+        if record.seq <= referred("session", rows.session(record.session)?)?.imported {
+            continue;
+        }
         if turn.ended == Some(record.seq) && subscription.wants(&lookup::end_of(rows, &turn)?) {
             rows.put_delivery(&DeliveryRow {
                 sink: sink.name.clone(),

@@ -117,6 +117,7 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     let reader = live(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 3).await;
     let left = look(&reader).await;
     check_oracles(&reader, &witness).await;
+    crate::archive::reads_back(Arc::new(memory)).await;
     (left, witness, pulse.writes())
 }
 

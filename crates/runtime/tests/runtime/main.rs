@@ -1,6 +1,7 @@
 //! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
 mod agents;
 mod approvals;
+mod archive;
 mod asks;
 mod budgets;
 mod common;

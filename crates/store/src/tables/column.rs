@@ -74,7 +74,7 @@ macro_rules! session {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq, last_hash, ",
-            "turns, active, queued, claims, forked_session, forked_seq, org FROM sessions ",
+            "turns, active, queued, claims, forked_session, forked_seq, org, imported FROM sessions ",
             $rest
         )
     };
@@ -176,6 +176,7 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         claims: row.get(15)?,
         forked_from: read_node(row, 16)?,
         org: OrgId::from_u128(read_id(row, 18)?),
+        imported: Seq(read_whole(row, 19)?),
     })
 }
 

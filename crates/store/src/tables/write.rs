@@ -27,8 +27,8 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
-             last_hash, turns, active, queued, claims, forked_session, forked_seq, org)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+             last_hash, turns, active, queued, claims, forked_session, forked_seq, org, imported)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
             params![
                 id(row.id.to_u128()),
                 row.key,
@@ -48,6 +48,7 @@ impl Rows for Tables<'_> {
                 forked_session,
                 forked_seq,
                 id(row.org.to_u128()),
+                whole(row.imported.0),
             ],
         )?;
         Ok(SessionNo(no))

@@ -1,5 +1,6 @@
 //! Every method of a store, asked for one set of ids.
 use crate::BoxFuture;
+use crate::archive::{Import, RecordPage};
 use crate::configs::ConfigKind;
 use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
@@ -15,7 +16,7 @@ use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ impl Ids {
             format!("`{}`", self.org_name),
         ];
         ids.iter().fold(text.to_owned(), |text, id| text.replace(id, "…"))
+    }
+
+    fn records(&self) -> RecordPage {
+        RecordPage { session: self.session, after: Seq(0), to: Seq(9), limit: ALL }
     }
 
     fn taker(&self) -> Taker {
@@ -126,6 +131,9 @@ asks! {
     rewind => |s, ids| s.rewind(ids.session, MAIN.to_owned(), None, NOW);
     delete => |s, ids| s.delete(ids.session, NOW);
     forks => |s, ids| s.forks(ids.session);
+    outlines => |s, ids| s.outlines(ids.session);
+    recorded => |s, ids| s.recorded(ids.records(), BTreeSet::new());
+    import => |s, _ids| s.import(Import { from: Box::new(std::io::empty()), key: None, outside: BTreeMap::new(), now: NOW });
     settle => |s, ids| s.settle(ids.call, Verdict::DidNotHappen, NOW);
     blob => |s, ids| s.blob(ids.content);
     package => |s, ids| s.package(ids.turn);

@@ -1,0 +1,71 @@
+//! Files that `outlast sessions export` wrote.
+use crate::terminal;
+use outlast::vocab::limits::ARCHIVE_BYTES;
+use outlast::{Error, Kind};
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// An archive that is read, perhaps several times from its beginning.
+pub(crate) struct Archive {
+    from: From,
+    read: u64,
+    bytes: u64,
+    watched: bool,
+}
+
+enum From {
+    File(File),
+    Input(Cursor<Vec<u8>>),
+}
+
+impl Archive {
+    /// The file, or all of standard input if it is `-`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let unread = |cause: io::Error| {
+            Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
+        };
+        let (from, bytes) = if path.as_os_str() == "-" {
+            let mut bytes = Vec::new();
+            io::stdin().lock().take(ARCHIVE_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+            let length = bytes.len() as u64;
+            (From::Input(Cursor::new(bytes)), length)
+        } else {
+            let file = File::open(path).map_err(unread)?;
+            let bytes = file.metadata().map_err(unread)?.len();
+            (From::File(file), bytes)
+        };
+        Ok(Self { from, read: 0, bytes, watched: false })
+    }
+
+    /// The same, with a line on the terminal that says how far it is.
+    pub(crate) fn watched(self) -> Self {
+        Self { watched: true, ..self }
+    }
+}
+
+impl Read for Archive {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.from {
+            From::File(file) => file.read(to),
+            From::Input(input) => input.read(to),
+        }?;
+        self.read += read as u64;
+        if self.watched {
+            let percent = (self.read * 100).checked_div(self.bytes).unwrap_or(100);
+            terminal::progress(Some(&format!("{percent} %")));
+        }
+        Ok(read)
+    }
+}
+
+impl Seek for Archive {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match &mut self.from {
+            From::File(file) => file.seek(to),
+            From::Input(input) => input.seek(to),
+        }?;
+        self.read = at;
+        Ok(at)
+    }
+}

@@ -1,0 +1,82 @@
+//! `outlast replay`: drives the turns of recorded sessions again, answered from their files alone.
+use crate::agent::Agent;
+use crate::archived::Archive;
+use crate::data::Data;
+use crate::terminal::{self, Ink, Line};
+use clap::Args;
+use outlast::replay::{Divergence, Replay as Replayed, ReplayedTurn, replay};
+use outlast::vocab::package::Pinned;
+use outlast::{Error, Limits};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Replays recorded sessions offline: as they were recorded, or with an agent as it is now.
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// The files that `outlast sessions export` wrote; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    recordings: Vec<PathBuf>,
+    #[command(flatten)]
+    agent: Agent,
+    /// Print a line of JSON for each file
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed of one file.
+#[derive(Serialize)]
+struct OfFile<'a> {
+    file: &'a Path,
+    same: bool,
+    #[serde(flatten)]
+    replayed: &'a Replayed,
+}
+
+impl Replay {
+    /// Does it. A divergence is a failure, and the other files are replayed all the same.
+    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        let agent = self.agent.pinned(data).await?;
+        let mut first = None;
+        for file in &self.recordings {
+            let replayed = one(file, agent.as_ref()).await?;
+            if self.json {
+                terminal::json(&OfFile { file, same: replayed.divergence().is_none(), replayed: &replayed });
+            } else {
+                show(file, &replayed);
+            }
+            first = first.or(replayed.error());
+        }
+        let Some(error) = first else { return Ok(ExitCode::SUCCESS) };
+        terminal::complain(&error);
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+async fn one(file: &Path, agent: Option<&Pinned>) -> Result<Replayed, Error> {
+    let replayed = replay(Archive::open(file)?, agent, &Limits::default()).await;
+    replayed.map_err(|error| {
+        Error::new(error.kind(), format!("{}: {}", file.display(), error.detail())).because(error)
+    })
+}
+
+fn show(file: &Path, replayed: &Replayed) {
+    Line::new().ink(Ink::Bold, &file.display().to_string()).text(&format!(" {}", replayed.session)).say();
+    for turn in &replayed.turns {
+        show_turn(turn);
+    }
+}
+
+fn show_turn(turn: &ReplayedTurn) {
+    let ReplayedTurn { index, effects, end, divergence, .. } = turn;
+    let line = Line::new().text(&format!("turn {index} "));
+    let Some(Divergence { effect, recorded, asked, differences }) = divergence else {
+        let end = end.map_or(String::new(), |end| format!(", {end}"));
+        line.ink(Ink::Good, "same").text(&format!(" {effects} effects{end}")).say();
+        return;
+    };
+    line.ink(Ink::Bad, "diverges").text(&format!(" at {effect}: recorded {recorded}, asked {asked}")).say();
+    for difference in differences {
+        terminal::say(&format!("  {difference}"));
+    }
+}

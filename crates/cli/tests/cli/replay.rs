@@ -1,0 +1,150 @@
+//! `outlast sessions export` and `import`, `outlast replay`.
+use crate::place::Place;
+use expect_test::expect;
+
+const AGENT: &str = r#"
+name = "clerk"
+system = "Be brief.\nCount well."
+builtin = ["calculator"]
+"#;
+
+/// A session with a call, and one that only says something, each as a file.
+fn recorded() -> Place {
+    let place = Place::with_script(
+        "turn\nsay I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is 42.\nturn\nsay Bye.",
+    );
+    place.write("clerk.toml", AGENT);
+    for (text, session) in [("six times seven?", "ann"), ("thanks", "ann"), ("hello", "bob")] {
+        let run = ["run", text, "--session", session, "--agent", "clerk.toml", "--script", "script.txt"];
+        assert!(place.output(&run).status.success());
+    }
+    for session in ["ann", "bob"] {
+        let file = format!("{session}.jsonl");
+        assert!(place.output(&["sessions", "export", session, "-o", &file]).status.success());
+    }
+    place
+}
+
+#[test]
+fn a_session_moves_to_another_database_as_one_file() {
+    recorded().check(
+        "sessions export ann -o ann.jsonl
+         --data other.db sessions import ann.jsonl
+         --data other.db sessions show ann
+         --data other.db verify
+         --data other.db sessions import ann.jsonl
+         --data other.db sessions import bob.jsonl --as ann
+         --data other.db sessions import bob.jsonl --as bert
+         --data other.db sessions import clerk.toml
+         --data other.db audit",
+        &expect![[r#"
+            $ sessions export ann -o ann.jsonl
+            | error[io.failed]: ann.jsonl is there already; name another file or remove it
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ --data other.db sessions import ann.jsonl
+            ses_1
+            | · 2 turns, 12 records
+            $ --data other.db sessions show ann
+            ses_1 `ann` idle, 2 turns, updated TIME
+            head main at #11 of ses_1
+            trn_1 answered
+            #2    user six times seven?
+            #4    assistant I will see.
+                  [calculator {"expression":"6*7"}]
+            #6    calculator 42
+            #7    assistant It is 42.
+            trn_2 answered
+            #9    user thanks
+            #11   assistant Bye.
+            $ --data other.db verify
+            ses_1 whole: 12 records
+            | · 1 session, 0 damaged
+            $ --data other.db sessions import ann.jsonl
+            | error[archive.exists]: the session ses_1 is here already
+            |   read on with: outlast explain archive.exists
+            exit 1
+            $ --data other.db sessions import bob.jsonl --as ann
+            | error[input.key_reused]: a session has the key `ann` already; import this one under another (`--as`)
+            |   read on with: outlast explain input.key_reused
+            exit 1
+            $ --data other.db sessions import bob.jsonl --as bert
+            ses_2
+            | · 1 turn, 8 records
+            $ --data other.db sessions import clerk.toml
+            | error[archive.invalid]: line 1: it does not begin with a sum, as every line of an archive does
+            |   read on with: outlast explain archive.invalid
+            exit 1
+            $ --data other.db audit
+            1 TIME person:operator session.import ses_1 12 records from a file
+            2 TIME person:operator session.import ses_2 8 records from a file
+        "#]],
+    );
+}
+
+#[test]
+fn a_recording_replays_as_it_was_and_an_edit_diverges_at_the_effect_it_changes() {
+    let place = recorded();
+    place.write("kind.toml", &AGENT.replace("Be brief.", "Be kind."));
+    place.write("other_tools.toml", &AGENT.replace("[\"calculator\"]", "[\"calculator\", \"clock\"]"));
+    let rules =
+        "[[rules]]\nname = \"no-sums\"\ntool = \"calculator\"\nthen = \"deny\"\nreason = \"no sums\"\n";
+    place.write("strict.toml", &format!("{AGENT}\n{rules}"));
+    place.check(
+        "replay ann.jsonl bob.jsonl
+         replay ann.jsonl --agent clerk.toml --script script.txt
+         replay ann.jsonl --agent kind.toml --script script.txt
+         replay ann.jsonl --agent other_tools.toml --script script.txt
+         replay ann.jsonl --agent strict.toml --script script.txt
+         replay ann.jsonl --agent clerk.toml --model rehearsal/agent --json
+         replay clerk.toml",
+        &expect![[r#"
+            $ replay ann.jsonl bob.jsonl
+            ann.jsonl ses_1
+            turn 0 same 3 effects, answered
+            turn 1 same 1 effects, answered
+            bob.jsonl ses_2
+            turn 0 same 3 effects, answered
+            $ replay ann.jsonl --agent clerk.toml --script script.txt
+            ann.jsonl ses_1
+            turn 0 same 3 effects, answered
+            turn 1 same 1 effects, answered
+            $ replay ann.jsonl --agent kind.toml --script script.txt
+            ann.jsonl ses_1
+            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a model_call that tells the model something else
+              prompt, line 1: recorded `Be brief.`, asked `Be kind.`
+            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a model_call that tells the model something else
+              prompt, line 1: recorded `Be brief.`, asked `Be kind.`
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            |   read on with: outlast explain replay.diverged
+            exit 1
+            $ replay ann.jsonl --agent other_tools.toml --script script.txt
+            ann.jsonl ses_1
+            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a model_call that tells the model something else
+              tool clock: here, but not recorded
+            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a model_call that tells the model something else
+              tool clock: here, but not recorded
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            |   read on with: outlast explain replay.diverged
+            exit 1
+            $ replay ann.jsonl --agent strict.toml --script script.txt
+            ann.jsonl ses_1
+            turn 0 diverges at turn/0/tools/0: recorded a tool_batch, asked one that is ruled on otherwise
+              recorded: `calculator` runs
+              now: `calculator` is ruled {"deny":{"reason":"no sums"}}
+            turn 1 same 1 effects, answered
+            | error[replay.diverged]: effect turn/0/tools/0 was recorded as a tool_batch, but this run asks for one that is ruled on otherwise
+            |   read on with: outlast explain replay.diverged
+            exit 1
+            $ replay ann.jsonl --agent clerk.toml --model rehearsal/agent --json
+            {"file":"ann.jsonl","same":false,"session":"ses_1","turns":[{"turn":"trn_1","index":0,"effects":3,"end":"answered","divergence":{"effect":"turn/0/model/0","recorded":"a model_call","asked":"a model_call that tells the model something else","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}},{"turn":"trn_2","index":1,"effects":1,"end":"answered","divergence":{"effect":"turn/1/model/0","recorded":"a model_call","asked":"a model_call that tells the model something else","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}}]}
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            |   read on with: outlast explain replay.diverged
+            exit 1
+            $ replay clerk.toml
+            | error[archive.invalid]: clerk.toml: line 1: it does not begin with a sum, as every line of an archive does
+            |   read on with: outlast explain archive.invalid
+            exit 1
+        "#]],
+    );
+}

@@ -1,0 +1,440 @@
+//! Sessions on their way into a file, and out of one. What stands in a file: [`outlast_vocab::archive`].
+use super::orgs::{Deed, note};
+use super::outside::use_outside;
+use super::{append, empty_session, lookup, referred, session_row};
+use crate::archive::{Import, Imported, Lines, Outline, RecordPage, Recorded, content_of};
+use crate::filed::{Lies, Outside};
+use crate::rows::{
+    AttachmentRow, Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
+    SessionRow, TurnNo, TurnRow,
+};
+use crate::store::{Fence, TurnState};
+use outlast_vocab::access::Act;
+use outlast_vocab::archive::{
+    AttachmentLine, Line, PackageLine, RecordLine, SessionLine, Totals, TurnLine, ValueLine,
+};
+use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
+use outlast_vocab::id::{AttachmentId, SessionId, TurnId};
+use outlast_vocab::limits::{INLINE_BYTES, Limits};
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::package::StoredPackage;
+use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, NodeRef, Seq};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, limits};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a turn that was not over in a file is over here.
+const CLOSED: &str = "the session was exported before the turn was over, and an imported turn is not driven";
+
+/// What a file says of a session and of those it was forked from, the oldest first.
+pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>, Error> {
+    let session = session_row(rows, session)?;
+    let mut forked_from = session.forked_from;
+    let mut outlines = vec![outline(rows, &session, session.last_seq)?];
+    let names = rows.value_names(session.no, "", usize::MAX)?;
+    outlines[0].values =
+        names.into_iter().map(|name| value(rows, session.id, name)).collect::<Result<_, _>>()?;
+    while let Some(node) = forked_from {
+        let parent = referred("session", rows.session(node.session)?)?;
+        let record = referred("record", lookup::one(rows, parent.no, node.seq)?)?;
+        let turn = super::turn_by_no(rows, referred("turn", record.turn)?)?;
+        // The turn of the message is needed to its end: what was asked for before it may be answered after it.
+        let to = turn.ended.map_or(parent.last_seq, |ended| ended.max(turn.last_node));
+        outlines.push(outline(rows, &parent, to)?);
+        forked_from = parent.forked_from;
+    }
+    outlines.reverse();
+    Ok(outlines)
+}
+
+fn value(rows: &dyn ReadRows, session: SessionId, name: String) -> Result<ValueLine, Error> {
+    let value = referred("value", lookup::value(rows, session, &name)?)?;
+    Ok(ValueLine { name, value })
+}
+
+/// A session up to a record.
+fn outline(rows: &dyn ReadRows, session: &SessionRow, to: Seq) -> Result<Outline, Error> {
+    let hash = if to == session.last_seq {
+        session.last_hash
+    } else {
+        referred("record", lookup::one(rows, session.no, to)?)?.hash
+    };
+    let name = |node: Node| lookup::node_ref(rows, node);
+    let reaches = |node: &Node| node.session != session.no || node.seq <= to;
+    let mut heads = BTreeMap::new();
+    for (head, node) in rows.heads(session.no)? {
+        if node.as_ref().is_none_or(reaches) {
+            heads.insert(head, node.map(name).transpose()?);
+        }
+    }
+    let mut turns = Vec::new();
+    for turn in rows.turns(session.no, 0, usize::MAX)?.into_iter().filter(|turn| turn.accepted <= to) {
+        turns.push(TurnLine {
+            id: turn.id,
+            key: turn.key,
+            input: turn.input,
+            delivery: turn.delivery,
+            head: turn.head,
+            accepted: turn.accepted,
+            last_node: (turn.last_node > Seq(0)).then(|| turn.last_node.min(to)),
+            parent: turn.parent.map(name).transpose()?,
+            ended: turn.ended.filter(|ended| *ended <= to),
+        });
+    }
+    let attachments = rows.attachments(session.no, usize::MAX)?.into_iter();
+    let SessionRow { id, key, created, updated, .. } = session.clone();
+    let forked_from = session.forked_from.map(name).transpose()?;
+    let last = Place { seq: to, hash };
+    Ok(Outline {
+        session: SessionLine { id, key, created, updated, last, forked_from, heads },
+        turns,
+        values: Vec::new(),
+        attachments: attachments
+            .map(|row| AttachmentLine { attachment: row.attachment, bytes: row.bytes })
+            .collect(),
+    })
+}
+
+/// Records to the byte, with the packages that they name.
+pub fn recorded(rows: &dyn ReadRows, page: RecordPage, known: &BTreeSet<Hash>) -> Result<Recorded, Error> {
+    let session = session_row(rows, page.session)?;
+    let RecordPage { after, to, limit, .. } = page;
+    let from = Seq(after.0.saturating_add(1));
+    let range = RecordRange { session: session.no, turn: None, nodes_only: false, from, to, limit };
+    let mut names = lookup::TurnNames::default();
+    let (mut packages, mut records) = (Packages { known, lines: Vec::new() }, Vec::new());
+    for row in rows.records(range)? {
+        let turn = row.turn.map(|no| names.id(rows, no)).transpose()?;
+        let (seq, at, hash) = (row.seq, row.at, row.hash);
+        let body = lookup::body_of(rows, row.body)?;
+        match Fact::decode(&body)? {
+            Fact::Accepted(accepted) => packages.add(rows, accepted.package)?,
+            Fact::Started(started) => packages.add(rows, Some(started.package))?,
+            _ => {}
+        }
+        records.push(RecordLine::new(seq, turn, at, hash, &body)?);
+    }
+    Ok(Recorded { packages: packages.lines, records })
+}
+
+/// Packages on their way into a file, each once.
+struct Packages<'a> {
+    known: &'a BTreeSet<Hash>,
+    lines: Vec<PackageLine>,
+}
+
+impl Packages<'_> {
+    fn add(&mut self, rows: &dyn ReadRows, fingerprint: Option<Hash>) -> Result<(), Error> {
+        let has = |line: &PackageLine| Some(line.hash) == fingerprint;
+        let new = fingerprint.filter(|hash| !self.known.contains(hash) && !self.lines.iter().any(has));
+        let Some(fingerprint) = new else { return Ok(()) };
+        let package = part(rows, fingerprint)?;
+        let stored = StoredPackage::read(fingerprint, package.json.as_bytes())?;
+        for (_, sidecar) in stored.sidecars() {
+            self.lines.push(part(rows, sidecar)?);
+        }
+        self.lines.push(package);
+        Ok(())
+    }
+}
+
+fn part(rows: &dyn ReadRows, hash: Hash) -> Result<PackageLine, Error> {
+    let json = rows.package(hash)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let json =
+        json.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no package has the hash {hash}")))?;
+    Ok(PackageLine { hash, json })
+}
+
+/// Takes a session in from a file that was checked.
+pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
+    let Import { from, key, outside, now } = import;
+    let mut lines = Lines::new(from);
+    let mut taking =
+        Taking { key, outside, now, sessions: BTreeMap::new(), at: None, closed: 0, target: None };
+    let mut totals = Totals::default();
+    while let Some(line) = lines.take()? {
+        totals.count(&line);
+        taking.line(rows, line)?;
+    }
+    let session = taking.target.ok_or_else(|| lines.wrong("the file has no session"))?;
+    let org = rows.access().reach.home();
+    let detail = format!("{} records from a file", totals.records);
+    note(rows, Deed { act: Act::Import, org, subject: &session, detail }, now)?;
+    Ok(Imported { session, closed: taking.closed, totals })
+}
+
+/// A file while it is taken in.
+struct Taking {
+    key: Option<String>,
+    outside: BTreeMap<AttachmentId, Outside>,
+    now: Millis,
+    /// The sessions of the file, as they are numbered here.
+    sessions: BTreeMap<SessionId, SessionNo>,
+    /// The session whose lines are read; none while they are passed over, because it is here already.
+    at: Option<Section>,
+    closed: u64,
+    /// The session that was exported.
+    target: Option<SessionId>,
+}
+
+/// A session while its lines are taken in.
+struct Section {
+    row: SessionRow,
+    turns: BTreeMap<TurnId, TurnRow>,
+    /// Calls that have no outcome yet, or an unknown one.
+    claims: BTreeMap<ClaimRef, Open>,
+    file: Option<File>,
+}
+
+struct Open {
+    row: ClaimRow,
+    may_repeat: bool,
+}
+
+struct File {
+    line: AttachmentLine,
+    bytes: Vec<u8>,
+}
+
+impl Taking {
+    fn line(&mut self, rows: &mut dyn Rows, line: Line) -> Result<(), Error> {
+        let outside = &self.outside;
+        match (line, self.at.as_mut()) {
+            (Line::Archive(header), _) => self.target = Some(header.session),
+            (Line::Session(line), _) => {
+                self.close(rows)?;
+                self.begin(rows, line)?;
+            }
+            (Line::End(_), _) => self.close(rows)?,
+            (Line::Package(package), _) => rows.pin_blob(package.hash, package.json.as_bytes())?,
+            (Line::Turn(line), Some(section)) => {
+                let parent = line.parent.map(|node| numbered(&self.sessions, node)).transpose()?;
+                section.turn(rows, line, parent)?;
+            }
+            (Line::Value(line), Some(section)) => {
+                rows.put_value(section.row.no, &line.name, Some(&line.value.to_string()))?;
+            }
+            (Line::Record(line), Some(section)) => section.record(rows, &line)?,
+            (Line::Attachment(line), Some(section)) => section.attachment(rows, line, outside)?,
+            (Line::Content(line), Some(section)) => {
+                let bytes = content_of(&line).map_err(|what| Error::new(Kind::ArchiveInvalid, what))?;
+                section.content(rows, &bytes)?;
+            }
+            (
+                Line::Turn(_) | Line::Value(_) | Line::Record(_) | Line::Attachment(_) | Line::Content(_),
+                None,
+            ) => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, rows: &mut dyn Rows, line: SessionLine) -> Result<(), Error> {
+        let is_target = self.target == Some(line.id);
+        if let Some(here) = rows.session_by_id(line.id)? {
+            let known =
+                lookup::one(rows, here.no, line.last.seq)?.is_some_and(|row| row.hash == line.last.hash);
+            if is_target || !known {
+                return Err(exists(line.id, is_target));
+            }
+            self.sessions.insert(line.id, here.no);
+            return Ok(());
+        }
+        let org = rows.access().reach.home();
+        let key = if is_target { self.key.take().or(line.key) } else { None };
+        limits::check("key_bytes", key.as_ref().map_or(0, String::len), Limits::default().key_bytes)?;
+        if let Some(key) = key.as_deref().filter(|_| is_target)
+            && rows.session_by_key(org, key)?.is_some()
+        {
+            let detail =
+                format!("a session has the key `{key}` already; import this one under another (`--as`)");
+            return Err(Error::new(Kind::InputKeyReused, detail));
+        }
+        let forked_from = line.forked_from.map(|node| numbered(&self.sessions, node)).transpose()?;
+        let row = SessionRow {
+            forked_from,
+            imported: line.last.seq,
+            ..empty_session(line.id, org, key, line.created)
+        };
+        let row = SessionRow { updated: line.updated, ..row };
+        let no = rows.insert_session(&row)?;
+        self.sessions.insert(line.id, no);
+        for (head, node) in line.heads {
+            let node = node.map(|node| numbered(&self.sessions, node)).transpose()?;
+            rows.put_head(no, &head, node)?;
+        }
+        let row = SessionRow { no, ..row };
+        self.at = Some(Section { row, turns: BTreeMap::new(), claims: BTreeMap::new(), file: None });
+        Ok(())
+    }
+
+    /// Writes what a session has come to, and closes the turns of it that were not over.
+    fn close(&mut self, rows: &mut dyn Rows) -> Result<(), Error> {
+        let Some(mut section) = self.at.take() else { return Ok(()) };
+        let mut open: Vec<TurnRow> =
+            section.turns.values().filter(|turn| turn.state != TurnState::Ended).cloned().collect();
+        open.sort_by_key(|turn| turn.index);
+        for turn in open {
+            section.close(rows, turn, self.now)?;
+            self.closed += 1;
+        }
+        for Open { row, .. } in section.claims.into_values().filter(|open| open.row.unknown) {
+            rows.put_claim(&row)?;
+        }
+        rows.put_session(&section.row)
+    }
+}
+
+fn exists(session: SessionId, is_target: bool) -> Error {
+    let detail = if is_target {
+        format!("the session {session} is here already")
+    } else {
+        format!("the session was forked from {session}, which is here with another history or a shorter one")
+    };
+    Error::new(Kind::ArchiveExists, detail)
+}
+
+fn numbered(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<Node, Error> {
+    let session = sessions.get(&node.session).copied();
+    let session = session.ok_or_else(|| {
+        Error::new(Kind::ArchiveInvalid, format!("something refers to {}, which is not there", node.session))
+    })?;
+    Ok(Node { session, seq: node.seq })
+}
+
+impl Section {
+    fn turn(&mut self, rows: &mut dyn Rows, line: TurnLine, parent: Option<Node>) -> Result<(), Error> {
+        let state = match (line.ended, line.last_node) {
+            (Some(_), _) => TurnState::Ended,
+            (None, Some(_)) => TurnState::Active,
+            (None, None) => TurnState::Queued,
+        };
+        let mut row = TurnRow {
+            no: TurnNo(0),
+            id: line.id,
+            session: self.row.no,
+            index: self.row.turns,
+            key: line.key,
+            input: line.input,
+            delivery: line.delivery,
+            head: line.head,
+            state,
+            accepted: line.accepted,
+            last_node: line.last_node.unwrap_or_default(),
+            parent,
+            ended: line.ended,
+            cancelled: false,
+        };
+        row.no = rows.insert_turn(&row)?;
+        self.row.turns += 1;
+        self.turns.insert(row.id, row);
+        Ok(())
+    }
+
+    fn record(&mut self, rows: &mut dyn Rows, line: &RecordLine) -> Result<(), Error> {
+        let body = line.body();
+        let fact = Fact::decode(&body)?;
+        let turn = line.turn.and_then(|turn| self.turns.get(&turn)).map(|turn| turn.no);
+        let body = if body.len() <= INLINE_BYTES {
+            Body::Inline(body)
+        } else {
+            let content = Hash::of(&body);
+            rows.put_blob(content, &body)?;
+            Body::Blob(content)
+        };
+        let (session, seq, at, hash) = (self.row.no, line.seq, line.at, line.hash);
+        rows.append(&RecordRow { session, seq, turn, at, node: fact.is_node(), hash, body })?;
+        (self.row.last_seq, self.row.last_hash) = (seq, hash);
+        match turn {
+            Some(turn) => self.follow(rows, turn, fact, (seq, at)),
+            None => Ok(()),
+        }
+    }
+
+    /// What of a record is needed to say how calls and waits of its turn stand.
+    fn follow(
+        &mut self,
+        rows: &mut dyn Rows,
+        turn: TurnNo,
+        fact: Fact,
+        at: (Seq, Millis),
+    ) -> Result<(), Error> {
+        let (seq, since) = at;
+        match fact {
+            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+                for (child, call) in (0..).zip(batch.calls) {
+                    let BatchCall::Run(call) = call else { continue };
+                    let claim = ClaimRef { asked: seq, child };
+                    let (session, fence) = (self.row.no, Fence(0));
+                    let row = ClaimRow { session, claim, turn, call: call.id, fence, unknown: false, since };
+                    self.claims.insert(claim, Open { row, may_repeat: call.class.may_repeat() });
+                }
+            }
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Unknown) }) => {
+                if let Some(open) = self.claims.get_mut(&claim) {
+                    open.row.unknown = true;
+                }
+            }
+            Fact::Answered(Answered { claim, .. }) => drop(self.claims.remove(&claim)),
+            Fact::Settled(settled) => drop(self.claims.remove(&settled.claim)),
+            Fact::Resolved { key, resolution } if rows.resolution(turn, &key)?.is_none() => {
+                rows.insert_resolution(&ResolutionRow { turn, key, resolution })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn attachment(
+        &mut self,
+        rows: &mut dyn Rows,
+        line: AttachmentLine,
+        outside: &BTreeMap<AttachmentId, Outside>,
+    ) -> Result<(), Error> {
+        if let Some(outside) = outside.get(&line.attachment.id) {
+            use_outside(rows, outside)?;
+            return self.attached(rows, line, Lies::Outside);
+        }
+        let bytes = usize::try_from(line.bytes).unwrap_or(usize::MAX);
+        limits::check("attachment_bytes", bytes, Limits::default().attachment_bytes)?;
+        self.file = Some(File { line, bytes: Vec::with_capacity(bytes) });
+        Ok(())
+    }
+
+    fn content(&mut self, rows: &mut dyn Rows, bytes: &[u8]) -> Result<(), Error> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.bytes.extend_from_slice(bytes);
+        let Some(File { line, bytes }) = self.file.take_if(|file| file.bytes.len() as u64 >= file.line.bytes)
+        else {
+            return Ok(());
+        };
+        rows.put_blob(line.attachment.content, &bytes)?;
+        self.attached(rows, line, Lies::Here)
+    }
+
+    fn attached(&self, rows: &mut dyn Rows, line: AttachmentLine, lies: Lies) -> Result<(), Error> {
+        let AttachmentLine { attachment, bytes } = line;
+        rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, lies })
+    }
+
+    /// Ends a turn that was not over. Of a call that was under way and must not be repeated nobody here knows how it went.
+    fn close(&mut self, rows: &mut dyn Rows, mut turn: TurnRow, now: Millis) -> Result<(), Error> {
+        let no = turn.no;
+        for open in self.claims.values_mut().filter(|open| open.row.turn == no && !open.row.unknown) {
+            open.row.unknown = !open.may_repeat;
+            let outcome = if open.may_repeat {
+                ToolOutcome::Done(ToolResult::Err(Failure::new(Kind::ToolInterrupted, CLOSED)))
+            } else {
+                ToolOutcome::Unknown
+            };
+            let fact = Fact::Answered(Answered { claim: open.row.claim, outcome: outcome.into() });
+            append(rows, &mut self.row, Some(&mut turn), fact.into(), now)?;
+        }
+        if turn.state == TurnState::Active {
+            let node = Node { session: self.row.no, seq: turn.last_node };
+            rows.put_head(self.row.no, &turn.head, Some(node))?;
+        }
+        let end = Fact::Ended { end: End::Cancelled { reason: CLOSED.to_owned() } };
+        let (place, _) = append(rows, &mut self.row, Some(&mut turn), end.into(), now)?;
+        (turn.state, turn.ended) = (TurnState::Ended, Some(place.seq));
+        rows.put_turn(&turn)
+    }
+}

@@ -1,0 +1,219 @@
+//! Sessions as files: written piece by piece, and taken in whole or not at all (R14.7).
+//!
+//! What stands in a file: [`outlast_vocab::archive`]. What an import means: [`outlast_ports::ledger`].
+use crate::attachments::Attachments;
+use futures_util::stream;
+use outlast_ports::archive::{
+    Import, Imported, Lines, Outline, RecordPage, Recorded, check, content_line, content_of,
+};
+use outlast_ports::filed::{Filed, Outside};
+use outlast_ports::store::Store;
+use outlast_vocab::archive::{AttachmentLine, FORMAT, Header, Line, Seal, Totals};
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::message::Attachment;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Error, Hash, Kind, Millis, SessionId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+/// Records in one piece of a file.
+const PAGE: usize = 256;
+
+/// Bytes of content in one line: a multiple of three, so that base64 needs no padding.
+const CONTENT: u64 = 192 << 10;
+
+/// How the id of an attachment stands in a record.
+const ATTACHMENT_DIGITS: usize = 32;
+
+/// A session on its way into a file. A session that changes meanwhile is exported as it stood at the beginning.
+pub struct Export {
+    store: Arc<dyn Store>,
+    attachments: Attachments,
+    parts: VecDeque<Part>,
+    seal: Seal,
+    totals: Totals,
+    packages: BTreeSet<Hash>,
+    records: u64,
+}
+
+/// What is still to be written, in order.
+enum Part {
+    Header(Header),
+    Outline(Box<Outline>),
+    Records(Records),
+    File(AttachmentLine),
+    Content { session: SessionId, id: AttachmentId, at: u64, bytes: u64 },
+    End,
+}
+
+/// The records of one session, and what of its attachments follows them.
+struct Records {
+    session: SessionId,
+    after: Seq,
+    to: Seq,
+    files: Vec<AttachmentLine>,
+    /// Attachments that records mention; none for the session itself, whose attachments all belong to it.
+    mentioned: Option<BTreeSet<String>>,
+}
+
+impl Export {
+    /// Begins with a session, with all that it needs of those it was forked from.
+    pub async fn begin(
+        store: Arc<dyn Store>,
+        attachments: Attachments,
+        session: SessionId,
+        now: Millis,
+    ) -> Result<Self, Error> {
+        let outlines = store.outlines(session).await?;
+        let records = outlines.iter().map(|outline| outline.session.last.seq.0).sum();
+        let mut parts = VecDeque::from([Part::Header(Header { format: FORMAT, session, at: now })]);
+        parts.extend(outlines.into_iter().map(|outline| Part::Outline(Box::new(outline))));
+        parts.push_back(Part::End);
+        let (seal, totals, packages) = (Seal::default(), Totals::default(), BTreeSet::new());
+        Ok(Self { store, attachments, parts, seal, totals, packages, records })
+    }
+
+    /// How many records the file will have, and how many it has so far.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.totals.records, self.records)
+    }
+
+    /// The next piece of the file: whole lines. Nothing once the file is whole.
+    pub async fn piece(&mut self) -> Result<Option<String>, Error> {
+        let Some(part) = self.parts.pop_front() else { return Ok(None) };
+        let lines = match part {
+            Part::Header(header) => vec![Line::Archive(header)],
+            Part::Outline(outline) => self.outline(*outline),
+            Part::Records(records) => self.records(records).await?,
+            Part::File(file) => vec![Line::Attachment(file)],
+            Part::Content { session, id, at, bytes } => {
+                let end = bytes.min(at + CONTENT);
+                if end < bytes {
+                    self.parts.push_front(Part::Content { session, id, at: end, bytes });
+                }
+                vec![content_line(&self.attachments.read(session, id, at..end).await?)]
+            }
+            Part::End => vec![Line::End(self.totals)],
+        };
+        let mut text = String::new();
+        for line in lines {
+            self.totals.count(&line);
+            self.seal.write(&line, &mut text);
+        }
+        Ok(Some(text))
+    }
+
+    fn outline(&mut self, outline: Outline) -> Vec<Line> {
+        let Outline { session, turns, values, attachments: files } = outline;
+        let is_forked_from = self.parts.iter().any(|part| matches!(part, Part::Outline(_)));
+        let (id, to) = (session.id, session.last.seq);
+        let mentioned = is_forked_from.then(BTreeSet::new);
+        self.parts.push_front(Part::Records(Records { session: id, after: Seq(0), to, files, mentioned }));
+        let mut lines = vec![Line::Session(session)];
+        lines.extend(turns.into_iter().map(Line::Turn));
+        lines.extend(values.into_iter().map(Line::Value));
+        lines
+    }
+
+    async fn records(&mut self, mut part: Records) -> Result<Vec<Line>, Error> {
+        let Records { session, after, to, .. } = part;
+        let page = RecordPage { session, after, to, limit: PAGE };
+        let Recorded { packages, records } = self.store.recorded(page, self.packages.clone()).await?;
+        self.packages.extend(packages.iter().map(|package| package.hash));
+        let Some(last) = records.last() else {
+            let detail = format!("record {} of {session} is gone; was it deleted meanwhile?", after.0 + 1);
+            return Err(Error::new(Kind::SessionNotFound, detail));
+        };
+        part.after = last.seq;
+        if let Some(mentioned) = &mut part.mentioned {
+            mentioned.extend(records.iter().flat_map(|record| attachments_in(record.fact.get())));
+        }
+        if part.after < to {
+            self.parts.push_front(Part::Records(part));
+        } else {
+            self.files(part);
+        }
+        let packages = packages.into_iter().map(Line::Package);
+        Ok(packages.chain(records.into_iter().map(Line::Record)).collect())
+    }
+
+    /// Puts the attachments of a session whose records are written next in line.
+    fn files(&mut self, part: Records) {
+        let Records { session, files, mentioned, .. } = part;
+        let needed = |file: &AttachmentLine| {
+            mentioned.as_ref().is_none_or(|mentioned| mentioned.contains(&file.attachment.id.to_string()))
+        };
+        for file in files.into_iter().filter(needed).rev() {
+            let (id, bytes) = (file.attachment.id, file.bytes);
+            self.parts.push_front(Part::Content { session, id, at: 0, bytes });
+            self.parts.push_front(Part::File(file));
+        }
+    }
+}
+
+/// The ids of attachments that stand in a text.
+fn attachments_in(text: &str) -> impl Iterator<Item = String> {
+    let prefix = format!("{}_", AttachmentId::NOUN.prefix);
+    let starts: Vec<usize> = text.match_indices(&prefix).map(|(at, _)| at).collect();
+    let length = prefix.len() + ATTACHMENT_DIGITS;
+    starts
+        .into_iter()
+        .filter_map(move |at| text.get(at..at + length).map(str::to_owned))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// Takes the session of a file in, under its own id. The file is checked from its first line to its last before anything is
+/// written, and read again then. No turn of it is driven here; those that were not over are closed.
+pub async fn import(
+    store: &dyn Store,
+    attachments: &Attachments,
+    mut from: impl Read + Seek + Send + 'static,
+    key: Option<String>,
+    now: Millis,
+) -> Result<Imported, Error> {
+    rewind(&mut from)?;
+    check(&mut from)?;
+    rewind(&mut from)?;
+    let outside = put_outside(attachments, &mut from).await?;
+    rewind(&mut from)?;
+    store.import(Import { from: Box::new(from), key, outside, now }).await
+}
+
+fn rewind(from: &mut impl Seek) -> Result<(), Error> {
+    from.rewind().map_err(|cause| {
+        Error::new(Kind::IoFailed, format!("the archive cannot be read from its beginning: {cause}"))
+            .because(cause)
+    })
+}
+
+/// Puts contents where they lie, if that is outside the database: before the write that refers to them.
+async fn put_outside(
+    attachments: &Attachments,
+    from: impl Read,
+) -> Result<BTreeMap<AttachmentId, Outside>, Error> {
+    let mut placed = BTreeMap::new();
+    if !attachments.lie_outside() {
+        return Ok(placed);
+    }
+    let mut lines = Lines::new(from);
+    while let Some(line) = lines.take()? {
+        let Line::Attachment(AttachmentLine { attachment, bytes }) = line else { continue };
+        let Attachment { id, media_type, name, .. } = attachment;
+        let mut pieces = Vec::new();
+        let mut read = 0;
+        while read < bytes
+            && let Some(Line::Content(content)) = lines.take()?
+        {
+            let piece = content_of(&content).map_err(|what| lines.wrong(&what))?;
+            read += piece.len() as u64;
+            pieces.push(Ok(piece.into()));
+        }
+        let filed = attachments.keep(media_type, name, Box::pin(stream::iter(pieces))).await?;
+        if let Filed::Outside(outside) = filed {
+            placed.insert(id, outside);
+        }
+    }
+    Ok(placed)
+}

@@ -1,0 +1,137 @@
+//! What another agent would have asked for: where its prompt, its tools or its rules part from those of a recording.
+use super::Divergence;
+use crate::outfit::Outfit;
+use outlast_kernel::replay::difference;
+use outlast_kernel::spending::Spending;
+use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Arguments, ModelCallId, ToolName, shown};
+use outlast_vocab::package::Pinned;
+use outlast_vocab::policy::{Decision, Facts, Point};
+use outlast_vocab::record::{Asked, Fact, Performed, Record};
+use outlast_vocab::tool::Contract;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The first model call of a turn, if the model is told something else now.
+pub(super) fn of_package(records: &[Record], then: &Pinned, now: &Pinned) -> Option<Divergence> {
+    let asks = |record: &Record| match &record.fact {
+        Fact::Performed(Performed { key, command: Command::ModelCall(_), .. }) => Some(key.clone()),
+        _ => None,
+    };
+    let effect = records.iter().find_map(asks)?;
+    let mut differences = Vec::new();
+    let (model_then, model_now) = (&then.package.model, &now.package.model);
+    if model_then != model_now {
+        differences.push(format!("model: recorded {model_then}, asked {model_now}"));
+    }
+    differences.extend(of_prompt(&then.package.system, &now.package.system));
+    // Databases from before contracts were stored say nothing of them.
+    if let Some(contracts) = &then.contracts {
+        differences.extend(of_tools(contracts, now.contracts.as_deref().unwrap_or_default()));
+    }
+    let (recorded, asked) =
+        ("a model_call".to_owned(), "a model_call that tells the model something else".to_owned());
+    (!differences.is_empty()).then_some(Divergence { effect, recorded, asked, differences })
+}
+
+/// The first line of the prompt that is another one.
+fn of_prompt(then: &str, now: &str) -> Option<String> {
+    if then == now {
+        return None;
+    }
+    let (mut a, mut b) = (then.split('\n'), now.split('\n'));
+    (1..).find_map(|number| match (a.next(), b.next()) {
+        (Some(then), Some(now)) if then == now => None,
+        (then, now) => {
+            let line =
+                |line: Option<&str>| line.map_or("nothing".to_owned(), |line| format!("`{}`", shown(line)));
+            Some(format!("prompt, line {number}: recorded {}, asked {}", line(then), line(now)))
+        }
+    })
+}
+
+/// Tools that are gone, new or not what they were.
+fn of_tools(then: &[Contract], now: &[Contract]) -> Vec<String> {
+    let mut differences = Vec::new();
+    for old in then {
+        match now.iter().find(|new| new.name == old.name) {
+            None => differences.push(format!("tool {}: recorded, but not here", old.name)),
+            Some(new) => {
+                if let Some((path, then, now)) = difference(&json!(old), &json!(new)) {
+                    differences.push(format!("tool {}, at {path}: recorded {then}, asked {now}", old.name));
+                }
+            }
+        }
+    }
+    let is_new = |new: &&Contract| then.iter().all(|old| old.name != new.name);
+    differences
+        .extend(now.iter().filter(is_new).map(|new| format!("tool {}: here, but not recorded", new.name)));
+    let names =
+        |contracts: &[Contract]| contracts.iter().map(|tool| tool.name.to_string()).collect::<Vec<_>>();
+    if differences.is_empty() && names(then) != names(now) {
+        differences.push(format!("order of tools: recorded {:?}, asked {:?}", names(then), names(now)));
+    }
+    differences
+}
+
+/// The first batch of a turn with a call of which the rules of one agent decide otherwise than those of the other. Both are
+/// asked here and now, so what depends on the time of day or on what was spent is the same for both.
+pub(super) async fn of_policy(records: &[Record], then: &Outfit, now: &Outfit) -> Option<Divergence> {
+    let mut asked_for: BTreeMap<&ModelCallId, &Value> = BTreeMap::new();
+    for record in records {
+        match &record.fact {
+            Fact::Performed(Performed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            }) => {
+                for ask in &reply.calls {
+                    if let Arguments::Json(arguments) = &ask.arguments {
+                        asked_for.insert(&ask.id, arguments);
+                    }
+                }
+            }
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) if !key.is_undo() => {
+                for call in &batch.calls {
+                    let Some((arguments, labels)) = judged_by(call, asked_for.get(call.model_id()).copied())
+                    else {
+                        continue;
+                    };
+                    let (tool, then) = (call.tool(), decided(then, call.tool(), arguments, &labels).await);
+                    let now = decided(now, tool, arguments, &labels).await;
+                    if then != now {
+                        let differences =
+                            vec![format!("recorded: `{tool}` {then}"), format!("now: `{tool}` {now}")];
+                        let (recorded, asked) =
+                            ("a tool_batch".to_owned(), "one that is ruled on otherwise".to_owned());
+                        return Some(Divergence { effect: key.clone(), recorded, asked, differences });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What the rules looked at when a call was asked for.
+fn judged_by<'c>(call: &'c BatchCall, asked_for: Option<&'c Value>) -> Option<(&'c Value, Labels)> {
+    match call {
+        BatchCall::Run(run) => {
+            // A rule may have changed what was asked for; a hook's change is in what ran.
+            let changed =
+                matches!(run.ruling.as_ref().map(|ruling| &ruling.decision), Some(Decision::Modify { .. }));
+            Some((asked_for.filter(|_| changed).unwrap_or(&run.arguments), run.labels.clone()))
+        }
+        BatchCall::Refused(_) => Some((asked_for?, Labels::default())),
+    }
+}
+
+/// What rules decide, without their names and versions: another rule that says the same changes nothing.
+async fn decided(outfit: &Outfit, tool: &ToolName, arguments: &Value, labels: &Labels) -> String {
+    let around = outfit.circumstances(None, Spending::default());
+    let facts = Facts { at: Point::Tool, tool: Some(tool), value: arguments, labels, around: &around };
+    match outfit.rule(&facts).await.map(|ruling| ruling.decision) {
+        None | Some(Decision::Allow) => "runs".to_owned(),
+        Some(decision) => format!("is ruled {}", json!(decision)),
+    }
+}

@@ -1,0 +1,333 @@
+//! A session becomes a file, and a file a session: whole or not at all, and nothing in it happens again.
+use crate::common::*;
+use outlast_ports::memory::Memory;
+use outlast_ports::outbox::{Begins, Collect, Subscription};
+use outlast_ports::store::{Fork, ForkTo, Store, Target, Upload};
+use outlast_runtime::Input;
+use outlast_runtime::archive::{Export, import};
+use outlast_runtime::attachments::Attachments;
+use outlast_runtime::replay::replay;
+use outlast_vocab::archive::{Line as Written, Seal, Totals};
+use outlast_vocab::record::{End, Seq};
+use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
+use std::io::Cursor;
+use std::sync::Arc;
+
+fn attachments(store: &Arc<dyn Store>) -> Attachments {
+    Attachments::new(store.clone(), None, Limits::default())
+}
+
+async fn exported(store: &Arc<dyn Store>, session: SessionId) -> String {
+    let mut export = Export::begin(store.clone(), attachments(store), session, Millis(9)).await.unwrap();
+    let mut text = String::new();
+    while let Some(piece) = export.piece().await.unwrap() {
+        text.push_str(&piece);
+    }
+    let (written, of) = export.progress();
+    assert_eq!(written, of);
+    text
+}
+
+async fn taken_in(text: &str, store: &Arc<dyn Store>) -> Result<outlast_ports::archive::Imported, Error> {
+    let from = Cursor::new(text.as_bytes().to_vec());
+    import(store.as_ref(), &attachments(store), from, None, Millis(7)).await
+}
+
+/// A session that is over reads back to the byte, and its turns replay.
+pub(crate) async fn reads_back(store: Arc<dyn Store>) {
+    let text = exported(&store, SESSION).await;
+    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    let imported = taken_in(&text, &other).await.unwrap();
+    assert_eq!((imported.session, imported.closed), (SESSION, 0));
+    other.verify(SESSION).await.unwrap();
+    assert_eq!(exported(&other, SESSION).await, text);
+    assert_eq!(other.unknown(100).await.unwrap().len(), store.unknown(100).await.unwrap().len());
+    let replayed = replay(Cursor::new(text.into_bytes()), None, &Limits::default()).await.unwrap();
+    assert_eq!(replayed.divergence(), None, "{replayed:#?}");
+}
+
+/// One turn with a call that keeps a value, and an attachment.
+async fn recorded() -> Arc<dyn Store> {
+    let (memory, life) = fresh(vec![call("keep", ""), call("pay", "a"), Line::Say("done")]).await;
+    let file = Upload::new("text/plain".to_owned().try_into().unwrap(), None, vec![7; 500_000]).unwrap();
+    let first = Input { files: vec![file.into()], key: Some("one".into()), ..input("go") };
+    let turn = life.runtime.submit(first).await.unwrap().turn;
+    life.end(turn).await;
+    life.die(&memory).await;
+    Arc::new(memory)
+}
+
+fn lines(text: &str) -> Vec<Written> {
+    let mut seal = Seal::default();
+    text.lines().map(|line| seal.read(line).unwrap()).collect()
+}
+
+fn sealed(lines: &[Written]) -> String {
+    let (mut text, mut seal) = (String::new(), Seal::default());
+    for line in lines {
+        seal.write(line, &mut text);
+    }
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_reads_back_with_its_values_and_attachments() {
+    let store = recorded().await;
+    reads_back(store.clone()).await;
+    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    taken_in(&exported(&store, SESSION).await, &other).await.unwrap();
+    assert_eq!(other.value(SESSION, "count".into()).await.unwrap(), Some(1.into()));
+    let file = other.attachments(SESSION, 10).await.unwrap().pop().unwrap();
+    assert_eq!(other.attached(SESSION, file.attachment.id, 0..500_000).await.unwrap(), vec![7; 500_000]);
+    assert_eq!(other.session_by_key("test".into()).await.unwrap().id, SESSION);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_cut_or_changed_anywhere_is_refused_with_its_line_and_nothing_is_written() {
+    let text = exported(&recorded().await, SESSION).await;
+    let whole = lines(&text);
+    let count = whole.len();
+    let line_starts: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+    let mut damages: Vec<(String, usize)> = Vec::new();
+    for (number, start) in line_starts.iter().enumerate().take(count - 1) {
+        damages.push((text[..*start].to_owned(), number + 2));
+        damages.push((text[..start + 40].to_owned(), number + 2));
+        let mut changed = text.clone().into_bytes();
+        changed[start + 90] ^= 2;
+        damages.push((String::from_utf8_lossy(&changed).into_owned(), number + 2));
+        let mut fewer: Vec<&str> = text.lines().collect();
+        fewer.remove(number);
+        damages.push((fewer.join("\n") + "\n", number + 1));
+    }
+    damages.push((String::new(), 1));
+    damages.push(("{}\n".to_owned(), 1));
+    damages.push((format!("{text}{text}"), count + 1));
+    damages.push((text.replace('\n', "\r\n"), 1));
+    for (damaged, line) in damages {
+        let other: Arc<dyn Store> = Arc::new(Memory::new());
+        let error = taken_in(&damaged, &other).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::ArchiveInvalid, "{error}");
+        assert!(error.detail().starts_with(&format!("line {line}:")), "expected line {line}: {error}");
+        assert!(other.sessions(None, 10).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused() {
+    let whole = lines(&exported(&recorded().await, SESSION).await);
+    let place = |wanted: fn(&Written) -> bool| whole.iter().position(wanted).unwrap();
+    let without = |wanted: fn(&Written) -> bool| {
+        let mut fewer = whole.clone();
+        fewer.remove(place(wanted));
+        fewer
+    };
+    let with = |wanted: fn(&Written) -> bool, change: fn(&mut Written)| {
+        let mut changed = whole.clone();
+        change(&mut changed[place(wanted)]);
+        changed
+    };
+    let is_turn = |line: &Written| matches!(line, Written::Turn(_));
+    let is_session = |line: &Written| matches!(line, Written::Session(_));
+    let is_record = |line: &Written| matches!(line, Written::Record(record) if record.seq == Seq(3));
+    let is_end = |line: &Written| matches!(line, Written::End(_));
+    let cases: Vec<(&str, Vec<Written>)> = vec![
+        ("must stand here", without(is_record)),
+        (
+            "breaks the chain",
+            with(is_record, |line| {
+                let Written::Record(record) = line else { return };
+                record.at = Millis(1);
+            }),
+        ),
+        ("no turn of", without(is_turn)),
+        ("does not stand before it", without(|line| matches!(line, Written::Package(_)))),
+        ("are missing before this", without(|line| matches!(line, Written::Content(_)))),
+        ("content without an attachment", without(|line| matches!(line, Written::Attachment(_)))),
+        ("none has begun", without(is_session)),
+        ("the first line must say", without(|line| matches!(line, Written::Archive(_)))),
+        ("does not count what the file has", with(is_end, |line| *line = Written::End(Totals::default()))),
+        (
+            "contradict each other",
+            with(is_turn, |line| {
+                let Written::Turn(turn) = line else { return };
+                turn.ended = Some(Seq(900));
+            }),
+        ),
+        (
+            "not over before it",
+            with(is_turn, |line| {
+                let Written::Turn(turn) = line else { return };
+                turn.parent = Some(outlast_vocab::record::NodeRef { session: SESSION, seq: turn.accepted });
+            }),
+        ),
+        (
+            "are not where its turn says",
+            with(is_turn, |line| {
+                let Written::Turn(turn) = line else { return };
+                turn.key = None;
+            }),
+        ),
+        (
+            "which is not there",
+            with(is_session, |line| {
+                let Written::Session(session) = line else { return };
+                let nowhere = outlast_vocab::record::NodeRef { session: SESSION, seq: Seq(1) };
+                session.heads.insert("main".into(), Some(nowhere));
+            }),
+        ),
+    ];
+    for (what, damaged) in cases {
+        let other: Arc<dyn Store> = Arc::new(Memory::new());
+        let error = taken_in(&sealed(&damaged), &other).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::ArchiveInvalid);
+        assert!(error.to_string().contains(what), "expected `{what}`: {error}");
+        assert!(other.sessions(None, 10).await.unwrap().is_empty());
+    }
+    let newer = with(
+        |line| matches!(line, Written::Archive(_)),
+        |line| {
+            let Written::Archive(header) = line else { return };
+            header.format = 2;
+        },
+    );
+    let error = taken_in(&sealed(&newer), &(Arc::new(Memory::new()) as Arc<dyn Store>)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::ArchiveTooNew);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_is_one_write_and_a_death_leaves_all_of_it_or_nothing() {
+    let text = exported(&recorded().await, SESSION).await;
+    for (death, there) in [(Death::Before(0), 0), (Death::After(0), 1)] {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let store: Arc<dyn Store> = Arc::new(mortal);
+        tokio::select! {
+            _ = taken_in(&text, &store) => panic!("nobody hears from the dead"),
+            () = pulse.stopped() => {}
+        }
+        let left: Arc<dyn Store> = Arc::new(memory);
+        assert_eq!(left.sessions(None, 10).await.unwrap().len(), there);
+        if there == 0 {
+            taken_in(&text, &left).await.unwrap();
+        }
+        assert_eq!(exported(&left, SESSION).await, text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_imported_once_and_a_key_that_is_taken_is_refused() {
+    let text = exported(&recorded().await, SESSION).await;
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    taken_in(&text, &store).await.unwrap();
+    assert_eq!(taken_in(&text, &store).await.unwrap_err().kind(), Kind::ArchiveExists);
+    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    other.open(Target::Key { key: "test".into(), fresh: SessionId::from_u128(5) }, Millis(1)).await.unwrap();
+    assert_eq!(taken_in(&text, &other).await.unwrap_err().kind(), Kind::InputKeyReused);
+    let from = Cursor::new(text.into_bytes());
+    import(other.as_ref(), &attachments(&other), from, Some("copy".into()), Millis(7)).await.unwrap();
+    assert_eq!(other.session_by_key("copy".into()).await.unwrap().id, SESSION);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
+    let (memory, life) = fresh(vec![call("hangs", "a"), Line::Say("done")]).await;
+    life.send("go").await;
+    life.runtime.submit(Input { key: Some("two".into()), ..input("more") }).await.unwrap();
+    life.until("effect.asked").await;
+    let text = exported(&(Arc::new(memory.clone()) as Arc<dyn Store>), SESSION).await;
+    life.die(&memory).await;
+    let copy = Memory::new();
+    let store: Arc<dyn Store> = Arc::new(copy.clone());
+    assert_eq!(taken_in(&text, &store).await.unwrap().closed, 2);
+    store.verify(SESSION).await.unwrap();
+    let witness: Arc<Witness> = Arc::default();
+    let other = live(store.clone(), vec![Line::Say("again")], witness.clone(), 9).await;
+    other.runtime.idle().await.unwrap();
+    assert_eq!(
+        (other.script.calls.load(std::sync::atomic::Ordering::SeqCst), witness.count("hangs")),
+        (0, 0)
+    );
+    for turn in store.turns(SESSION, 0, 10).await.unwrap() {
+        assert!(matches!(turn.end, Some(End::Cancelled { .. })));
+    }
+    let unknown = store.unknown(10).await.unwrap();
+    assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["hangs"]);
+    let turn = other.send("on").await;
+    assert_eq!(other.end(turn).await, End::Answered { text: "nothing more to say".into() });
+    let replayed = replay(Cursor::new(text.into_bytes()), None, &Limits::default()).await.unwrap();
+    assert_eq!(replayed.divergence(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
+    let (memory, life) = fresh(vec![Line::Say("one"), Line::Say("two"), Line::Say("three")]).await;
+    let first = life.send("a").await;
+    life.end(first).await;
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let at = store.turn(first).await.unwrap().span.1;
+    let branch = SessionId::from_u128(88);
+    let to = ForkTo::Session { fresh: branch, key: Some("branch".into()) };
+    store.fork(Fork { from: SESSION, at: Some(at), to, now: Millis(1) }).await.unwrap();
+    let second = life.send("a secret that the branch does not know").await;
+    life.end(second).await;
+    let on_branch = Input::text(Target::Id(branch), "b");
+    let third = life.runtime.submit(on_branch).await.unwrap().turn;
+    life.end(third).await;
+    let text = exported(&store, branch).await;
+    assert!(!text.contains("secret"));
+    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    taken_in(&text, &other).await.unwrap();
+    for session in [SESSION, branch] {
+        other.verify(session).await.unwrap();
+    }
+    let said = async |store: &Arc<dyn Store>| {
+        let head = store.session(branch).await.unwrap().heads[0].1.unwrap();
+        store
+            .history(head, usize::MAX)
+            .await
+            .unwrap()
+            .into_iter()
+            .flat_map(|turn| turn.records)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(said(&other).await, said(&store).await);
+    let replayed = replay(Cursor::new(text.clone().into_bytes()), None, &Limits::default()).await.unwrap();
+    assert_eq!(replayed.divergence(), None);
+    let whole: Arc<dyn Store> = Arc::new(Memory::new());
+    taken_in(&exported(&store, SESSION).await, &whole).await.unwrap();
+    taken_in(&text, &whole).await.unwrap();
+    assert_eq!(said(&whole).await, said(&store).await);
+    life.die(&memory).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn outputs_of_an_imported_session_are_not_delivered_again() {
+    let text = exported(&recorded().await, SESSION).await;
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let subscription = Subscription { name: "log".into(), begins: Begins::Beginning, ends: None };
+    store.subscribe(vec![subscription.clone()], Millis(1)).await.unwrap();
+    taken_in(&text, &store).await.unwrap();
+    let worker = outlast_vocab::WorkerId::from_u128(3);
+    let (now, until) = (Millis(100), Millis(200));
+    let collect = Collect { subscription, worker, now, until, limit: 10, attempts: 3 };
+    assert!(store.collect(collect).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() {
+    for text in [include_str!("../fixtures/archive-1.jsonl")] {
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let imported = taken_in(text, &store).await.unwrap();
+        store.verify(imported.session).await.unwrap();
+        let replayed = replay(Cursor::new(text.as_bytes().to_vec()), None, &Limits::default()).await.unwrap();
+        assert_eq!(replayed.turns.len() as u64, imported.totals.turns);
+        assert_eq!(replayed.divergence(), None);
+        let mut seal = Seal::default();
+        let again = lines(text).iter().fold(String::new(), |mut again, line| {
+            seal.write(line, &mut again);
+            again
+        });
+        assert_eq!(again, text);
+    }
+}
