@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "DIR", default_value = ".")]
     files: PathBuf,
     #[command(flatten)]
-    configuration: Configuration,
+    pub(crate) configuration: Configuration,
 }
 
 impl Agent {

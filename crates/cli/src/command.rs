@@ -19,6 +19,7 @@ mod models;
 mod orgs;
 mod rates;
 mod replay;
+mod rerun;
 mod resolve;
 mod retry;
 mod run;
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Replay recorded sessions without anything outside, as a regression test
     Replay(replay::Replay),
+    /// Run recorded sessions again with another model, prompt or tool set, and compare
+    Rerun(rerun::Rerun),
     /// Try an agent: play a script, kill it at every effect, and see what does not hold
     Test(test::Test),
     /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts
@@ -133,6 +136,7 @@ impl Command {
             Self::Audit(audit) => done(audit.run(data)),
             Self::Verify(verify) => done(verify.run(data)),
             Self::Replay(replay) => complete(replay.run(data)),
+            Self::Rerun(rerun) => done(rerun.run(data)),
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run()),
             Self::Models(models) => complete(models.run()),

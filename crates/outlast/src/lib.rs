@@ -13,12 +13,13 @@
 //! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
 //! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
 //! [`sinks`] take what came of turns elsewhere. [`Outlast::export`] makes a file of a session, which
-//! [`replay`] drives again without anything outside. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
+//! [`replay`] drives again without anything outside, and [`rerun`] with another agent. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
 
 mod archived;
 mod builder;
 mod capability;
 mod plugged;
+pub mod rerun;
 mod sending;
 mod session;
 #[cfg(feature = "trial")]

@@ -249,6 +249,8 @@ kinds! {
     ArchiveExists = "archive.exists", Reject, 409;
     /// A replay asked for something other than what its archive has.
     ReplayDiverged = "replay.diverged", Reject, 409;
+    /// A re-run did not repeat a call that must happen at most once.
+    CallNotRepeated = "call.not_repeated", Reject, 409;
 
     /// The session has no such attachment.
     AttachmentNotFound = "attachment.not_found", Reject, 404;

@@ -1,4 +1,4 @@
-//! `outlast sessions export` and `import`, `outlast replay`.
+//! `outlast sessions export` and `import`, `outlast replay`, `outlast rerun`.
 use crate::place::Place;
 use expect_test::expect;
 
@@ -145,6 +145,73 @@ fn a_recording_replays_as_it_was_and_an_edit_diverges_at_the_effect_it_changes()
             | error[archive.invalid]: clerk.toml: line 1: it does not begin with a sum, as every line of an archive does
             |   read on with: outlast explain archive.invalid
             exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_is_run_again_with_another_prompt_or_model_and_the_differences_are_shown() {
+    let place = recorded();
+    place.write(
+        "other.txt",
+        "turn\ncall calculator {\"expression\": \"6*7\"}\ncall calculator {\"expression\": \"7*6\"}\n---\nsay 42\nturn\nsay Bye.",
+    );
+    place.check(
+        "rerun ann --agent clerk.toml --script script.txt --prompt 'Be kind.'
+         rerun ann.jsonl bob.jsonl --agent clerk.toml --script other.txt
+         rerun bob --agent clerk.toml --script other.txt --json
+         rerun ann --from 9
+         rerun ann --from there
+         sessions list",
+        &expect![[r#"
+            $ rerun ann --agent clerk.toml --script script.txt --prompt 'Be kind.'
+            ann ses_1
+            turn 0 same six times seven?
+              = calculator {"expression":"6*7"} → "42"
+              = answered: It is 42.
+            turn 1 same thanks
+              = answered: Bye.
+            1 calls answered from the recording, 0 made
+            cost $0 then, $0 now
+            $ rerun ann.jsonl bob.jsonl --agent clerk.toml --script other.txt
+            ann.jsonl ses_1
+            turn 0 differs six times seven?
+              = calculator {"expression":"6*7"} → "42"
+              - no call
+              + calculator {"expression":"7*6"} → "42"
+              - answered: It is 42.
+              + answered: 42
+            turn 1 same thanks
+              = answered: Bye.
+            1 calls answered from the recording, 1 made
+            cost $0 then, $0 now
+            bob.jsonl ses_2
+            turn 0 differs hello
+              = calculator {"expression":"6*7"} → "42"
+              - no call
+              + calculator {"expression":"7*6"} → "42"
+              - answered: It is 42.
+              + answered: 42
+            1 calls answered from the recording, 1 made
+            cost $0 then, $0 now
+            SESSION    TURNS  DIFFER  REUSED  MADE  NOT MADE  COST THEN  NOW
+            ann.jsonl  2      1       1       1     0         $0         $0
+            bob.jsonl  1      1       1       1     0         $0         $0
+            $ rerun bob --agent clerk.toml --script other.txt --json
+            {"of":"bob","changed":1,"session":"ses_2","turns":[{"index":0,"input":"hello","recorded":{"model":"rehearsal/script-b23bc118","end":"answered","answer":"It is 42.","calls":[{"tool":"calculator","arguments":{"expression":"6*7"},"result":"42"}],"replies":2,"usage":{"input":57,"output":14},"cost":"0"},"rerun":{"model":"rehearsal/script-faee39ab","end":"answered","answer":"42","calls":[{"tool":"calculator","arguments":{"expression":"6*7"},"result":"42"},{"tool":"calculator","arguments":{"expression":"7*6"},"result":"42"}],"replies":2,"usage":{"input":71,"output":17},"cost":"0"}}],"recorded_cost":"0","rerun_cost":"0","reused":1,"ran":1,"not_made":[]}
+            $ rerun ann --from 9
+            | error[turn.not_found]: ann: the recording has no turn 9 that began
+            |   read on with: outlast explain turn.not_found
+            exit 1
+            $ rerun ann --from there
+            | error: invalid value 'there' for '--from <TURN|EFFECT>': input.invalid: expected a turn (`2` or `trn_…`) or an effect (`turn/2/…`), got `there`
+            | 
+            | For more information, try '--help'.
+            exit 2
+            $ sessions list
+            SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
+            ses_2  bob  idle   1      TIME  hello
+            ses_1  ann  idle   2      TIME  six times seven?
         "#]],
     );
 }

@@ -1,0 +1,186 @@
+//! `outlast rerun`: runs recorded sessions again with another model, prompt or tool set, and compares.
+use crate::agent::Agent;
+use crate::archived::Archive;
+use crate::data::Data;
+use crate::find;
+use crate::terminal::{self, Ink, Line, one_line};
+use clap::Args;
+use outlast::clock::Clock;
+use outlast::rerun::{CallMade, Compared, ComparedTurn, Course, Point, Rerun as Again};
+use outlast::runtime::attachments::Attachments;
+use outlast::runtime::system::SystemClock;
+use outlast::{Error, Export, Kind, Limits, Outlast};
+use serde::Serialize;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+/// Letters of an answer or a call before it is cut.
+const LETTERS: usize = 100;
+
+/// Runs recorded sessions again, in memory: nothing is written to the database.
+#[derive(Args)]
+pub(crate) struct Rerun {
+    /// Sessions, by id or key, or files that `outlast sessions export` wrote
+    #[arg(required = true, value_name = "SESSION|FILE")]
+    sessions: Vec<String>,
+    /// From where: a turn, counted from 0 or by id, or an effect by its path; the beginning without it
+    #[arg(long, value_name = "TURN|EFFECT")]
+    from: Option<Point>,
+    /// What the model is told in place of the agent's prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "system")]
+    prompt: Option<String>,
+    /// The same, from a file
+    #[arg(long, value_name = "FILE")]
+    system: Option<PathBuf>,
+    /// Make calls that may be repeated anew, even where the recording has an answer
+    #[arg(long)]
+    live: bool,
+    /// Make calls that must happen at most once, where the recording has no answer. They are real
+    #[arg(long)]
+    run_at_most_once: bool,
+    /// Print a line of JSON for each session
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+/// What is printed of one session.
+#[derive(Serialize)]
+struct OfSession<'a> {
+    of: &'a str,
+    changed: usize,
+    #[serde(flatten)]
+    compared: &'a Compared,
+}
+
+impl Rerun {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let prompt = self.told()?;
+        let mut all = Vec::new();
+        for of in &self.sessions {
+            let compared = self.one(data, of, prompt.as_deref()).await.map_err(|error| {
+                Error::new(error.kind(), format!("{of}: {}", error.detail())).because(error)
+            })?;
+            if self.json {
+                terminal::json(&OfSession { of, changed: compared.changed(), compared: &compared });
+            } else {
+                show(of, &compared);
+            }
+            all.push((of.clone(), compared));
+        }
+        if !self.json && all.len() > 1 {
+            summary(&all);
+        }
+        Ok(())
+    }
+
+    fn told(&self) -> Result<Option<String>, Error> {
+        let Some(path) = &self.system else { return Ok(self.prompt.clone()) };
+        let text = std::fs::read_to_string(path).map_err(|cause| {
+            let detail = format!("the prompt {} cannot be read: {cause}", path.display());
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
+        Ok(Some(text.trim_end().to_owned()))
+    }
+
+    async fn one(&self, data: &Data, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
+        let staff = self.agent.staff(data).await?;
+        let agent = self.agent.build(Outlast::ephemeral(), &staff)?;
+        let agent = match prompt {
+            Some(prompt) => agent.system(prompt),
+            None => agent,
+        };
+        let path = Path::new(of);
+        if path.is_file() {
+            return self.again(Again::of(Archive::open(path)?)).with(agent).await;
+        }
+        self.again(Again::of(Cursor::new(self.exported(data, of).await?))).with(agent).await
+    }
+
+    /// A session of the database as a file in memory.
+    async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
+        let store = data.open().await?;
+        let session = find::session(store.as_ref(), named).await?.id;
+        let contents = data.contents(data.operator()?.as_ref(), &self.agent.configuration).await?;
+        let attachments = Attachments::new(store.clone(), contents, Limits::default());
+        let mut export = Export::begin(store, attachments, session, SystemClock.now()).await?;
+        let mut file = Vec::new();
+        while let Some(piece) = export.piece().await? {
+            file.extend_from_slice(piece.as_bytes());
+        }
+        Ok(file)
+    }
+
+    fn again<R: std::io::Read + std::io::Seek + Send + 'static>(&self, again: Again<R>) -> Again<R> {
+        let again = again.from(self.from.clone().unwrap_or_default());
+        let again = if self.live { again.live() } else { again };
+        if self.run_at_most_once { again.run_at_most_once() } else { again }
+    }
+}
+
+fn show(of: &str, compared: &Compared) {
+    Line::new().ink(Ink::Bold, of).text(&format!(" {}", compared.session)).say();
+    for turn in &compared.turns {
+        show_turn(turn);
+    }
+    let Compared { reused, ran, not_made, recorded_cost, rerun_cost, .. } = compared;
+    terminal::say(&format!("{reused} calls answered from the recording, {ran} made"));
+    for call in not_made {
+        Line::new().ink(Ink::Odd, "not made").text(&format!(" {}", one_line(call, LETTERS))).say();
+    }
+    terminal::say(&format!("cost ${recorded_cost} then, ${rerun_cost} now"));
+}
+
+fn show_turn(turn: &ComparedTurn) {
+    let ComparedTurn { index, input, recorded, rerun } = turn;
+    let line = Line::new().text(&format!("turn {index} "));
+    let line = if turn.is_same() { line.ink(Ink::Good, "same") } else { line.ink(Ink::Bad, "differs") };
+    line.text(&format!(" {}", one_line(input, LETTERS))).say();
+    for number in 0..recorded.calls.len().max(rerun.calls.len()) {
+        let (then, now) = (recorded.calls.get(number), rerun.calls.get(number));
+        side_by_side(&call(then), &call(now));
+    }
+    side_by_side(&answer(recorded), &answer(rerun));
+}
+
+/// What was, and what is if that is something else.
+fn side_by_side(then: &str, now: &str) {
+    if then == now {
+        terminal::say(&format!("  = {then}"));
+        return;
+    }
+    Line::new().text("  ").ink(Ink::Bad, "-").text(&format!(" {then}")).say();
+    Line::new().text("  ").ink(Ink::Good, "+").text(&format!(" {now}")).say();
+}
+
+fn call(call: Option<&CallMade>) -> String {
+    let Some(CallMade { tool, arguments, result }) = call else { return "no call".to_owned() };
+    one_line(&format!("{tool} {arguments} → {result}"), LETTERS)
+}
+
+fn answer(course: &Course) -> String {
+    match &course.answer {
+        Some(answer) => format!("{}: {}", course.end, one_line(answer, LETTERS)),
+        None => course.end.clone(),
+    }
+}
+
+fn summary(all: &[(String, Compared)]) {
+    let row = |(of, compared): &(String, Compared)| {
+        let Compared { turns, recorded_cost, rerun_cost, reused, ran, not_made, .. } = compared;
+        vec![
+            of.clone(),
+            turns.len().to_string(),
+            compared.changed().to_string(),
+            reused.to_string(),
+            ran.to_string(),
+            not_made.len().to_string(),
+            format!("${recorded_cost}"),
+            format!("${rerun_cost}"),
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    terminal::table(&["SESSION", "TURNS", "DIFFER", "REUSED", "MADE", "NOT MADE", "COST THEN", "NOW"], &rows);
+}

@@ -1,0 +1,267 @@
+//! Runs a recorded session again from any point, with another prompt, model or tool set, and says what differs (R14.7).
+//!
+//! ```
+//! use outlast::Outlast;
+//! use outlast::rerun::Rerun;
+//!
+//! # async fn example(file: std::io::Cursor<Vec<u8>>) -> Result<(), outlast::Error> {
+//! let agent = Outlast::ephemeral().builtin_tools().system("Answer in one word.");
+//! let compared = Rerun::of(file).from("1".parse()?).with(agent).await?;
+//! for turn in &compared.turns {
+//!     println!("{:?} was {:?}", turn.rerun.answer, turn.recorded.answer);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It runs in memory, beside the recording: nothing is written where the session is kept. Calls that the recording has an
+//! answer for are answered from it; a call that must happen at most once is not made unless that was said.
+mod course;
+mod reuse;
+
+pub use course::{CallMade, Compared, ComparedTurn, Course};
+
+use crate::Builder;
+use course::compare;
+use outlast_ports::clock::Entropy;
+use outlast_ports::memory::Memory;
+use outlast_ports::store::{SessionState, Store, Target, TurnView};
+use outlast_runtime::archive::import;
+use outlast_runtime::attachments::Attachments;
+use outlast_runtime::system::SystemEntropy;
+use outlast_runtime::{Config, Input, Runtime};
+use outlast_vocab::effect::{ModelOutcome, Outcome};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{Accepted, Fact, Performed, Record, Started};
+use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Error, Kind, Limits, Millis, SessionId, TurnId, WorkerId};
+use reuse::{Prefix, Reuse, Reusing};
+use std::io::{Read, Seek};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked whether a turn waits for somebody.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the worker may take to shut down.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// From where a session is run again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Point {
+    /// Its first turn.
+    #[default]
+    Beginning,
+    /// This turn of it, counted from 0.
+    Turn(u32),
+    /// The turn with this id.
+    Id(TurnId),
+    /// An effect, by its path: what the model said before it in its turn is taken from the recording.
+    Effect(String),
+}
+
+impl FromStr for Point {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if let Ok(turn) = text.parse() {
+            return Ok(Self::Turn(turn));
+        }
+        if text.starts_with("turn/") {
+            return Ok(Self::Effect(text.to_owned()));
+        }
+        text.parse().map(Self::Id).map_err(|_| {
+            let detail = format!("expected a turn (`2` or `trn_…`) or an effect (`turn/2/…`), got `{text}`");
+            Error::new(Kind::InputInvalid, detail)
+        })
+    }
+}
+
+/// A recorded session that is about to be run again.
+#[must_use = "nothing runs until it has an agent"]
+pub struct Rerun<R> {
+    archive: R,
+    point: Point,
+    live: bool,
+    at_most_once: bool,
+}
+
+impl<R: Read + Seek + Send + 'static> Rerun<R> {
+    /// The session of an archive, from its beginning.
+    pub fn of(archive: R) -> Self {
+        Self { archive, point: Point::Beginning, live: false, at_most_once: false }
+    }
+
+    /// From this point on.
+    pub fn from(self, point: Point) -> Self {
+        Self { point, ..self }
+    }
+
+    /// Makes calls that may be repeated anew, even where the recording has an answer for them.
+    pub fn live(self) -> Self {
+        Self { live: true, ..self }
+    }
+
+    /// Makes calls that must happen at most once, where the recording has no answer for them. They are real.
+    pub fn run_at_most_once(self) -> Self {
+        Self { at_most_once: true, ..self }
+    }
+
+    /// Runs it with this agent. Where the builder keeps everything, its sinks and its payments do not count.
+    pub async fn with(self, agent: Builder) -> Result<Compared, Error> {
+        let Self { archive, point, live, at_most_once } = self;
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let attachments = Attachments::new(store.clone(), None, Limits::default());
+        let session = import(store.as_ref(), &attachments, archive, None, Millis(0)).await?.session;
+        let mut turns = begun(store.as_ref(), session).await?;
+        let (first, said) = find(&turns, &point)?;
+        let turns = turns.split_off(first);
+        let reuse = Arc::new(Reuse::of(&turns, live, at_most_once));
+        let prefix = Arc::new(Prefix::of(&turns[0].records, said));
+        let worker = WorkerId::fresh(Millis(0), SystemEntropy.for_id());
+        let mut config = agent.config(store.clone(), worker)?;
+        wrap(&mut config, &reuse, &prefix);
+        let runtime = Runtime::start(config).await?;
+        let ran = run_all(&runtime, session, &turns).await;
+        runtime.shut_down(DRAIN).await;
+        let mut compared = Vec::new();
+        for (recorded, rerun) in turns.iter().zip(ran?) {
+            compared.push(compare(recorded.view.index, &recorded.records, &store.turn_records(rerun).await?));
+        }
+        Ok(Compared::new(session, compared, &reuse.counted()))
+    }
+}
+
+/// A turn of the recording.
+struct Begun {
+    view: TurnView,
+    accepted: Accepted,
+    started: Started,
+    records: Vec<Record>,
+}
+
+impl Begun {
+    /// What was said to it: its input, and what joined it on the way.
+    fn parts(&self) -> Vec<Part> {
+        let joined = self.records.iter().filter_map(|record| match &record.fact {
+            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => Some(&joined.inputs),
+            _ => None,
+        });
+        let joined = joined.flatten().flat_map(|input| input.parts.clone());
+        self.accepted.parts.iter().cloned().chain(joined).collect()
+    }
+}
+
+/// The turns of a session that began.
+async fn begun(store: &dyn Store, session: SessionId) -> Result<Vec<Begun>, Error> {
+    let mut turns = Vec::new();
+    for view in store.turns(session, 0, usize::MAX).await? {
+        let records = store.turn_records(view.id).await?;
+        let (mut accepted, mut started) = (None, None);
+        for record in &records {
+            match &record.fact {
+                Fact::Accepted(said) => accepted = Some(said.clone()),
+                Fact::Started(began) => started = Some(began.clone()),
+                _ => {}
+            }
+        }
+        if let (Some(accepted), Some(started)) = (accepted, started) {
+            turns.push(Begun { view, accepted, started, records });
+        }
+    }
+    Ok(turns)
+}
+
+/// Which turn a point is in, and how many replies of that turn come before it.
+fn find(turns: &[Begun], point: &Point) -> Result<(usize, usize), Error> {
+    let found = match point {
+        Point::Beginning => (!turns.is_empty()).then_some((0, 0)),
+        Point::Turn(index) => turns.iter().position(|turn| turn.view.index == *index).map(|at| (at, 0)),
+        Point::Id(id) => turns.iter().position(|turn| turn.view.id == *id).map(|at| (at, 0)),
+        Point::Effect(key) => {
+            turns.iter().enumerate().find_map(|(at, turn)| Some((at, replies_before(&turn.records, key)?)))
+        }
+    };
+    found.ok_or_else(|| {
+        let what = match point {
+            Point::Beginning => "the recording has no turn that began".to_owned(),
+            Point::Turn(index) => format!("the recording has no turn {index} that began"),
+            Point::Id(id) => format!("the recording has no turn {id} that began"),
+            Point::Effect(key) => {
+                format!("the recording has no effect `{key}`; `outlast events` shows their paths")
+            }
+        };
+        Error::new(Kind::TurnNotFound, what)
+    })
+}
+
+/// How many replies of the model stand before an effect in the records of its turn.
+fn replies_before(records: &[Record], key: &str) -> Option<usize> {
+    let mut replies = 0;
+    for record in records {
+        let (at, reply) = match &record.fact {
+            Fact::Performed(Performed { key, outcome, .. }) => {
+                (key, matches!(outcome, Outcome::ModelCall(ModelOutcome::Reply(_))))
+            }
+            Fact::Asked(asked) => (&asked.key, false),
+            _ => continue,
+        };
+        if at.as_str() == key {
+            return Some(replies);
+        }
+        replies += usize::from(reply);
+    }
+    None
+}
+
+/// Puts the recording before the tools and the models of an agent.
+fn wrap(config: &mut Config, reuse: &Arc<Reuse>, prefix: &Arc<Prefix>) {
+    let tools = config.tools.iter_mut().chain(config.agents.iter_mut().flat_map(|agent| &mut agent.tools));
+    for tool in tools {
+        *tool = Arc::new(Reusing { tools: tool.clone(), reuse: reuse.clone() });
+    }
+    for model in &mut config.models {
+        *model = Arc::new(reuse::Replying { model: model.clone(), prefix: prefix.clone() });
+    }
+    config.payments = None;
+}
+
+/// Says again what was said, one turn after the other, on the head where it was said.
+async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Result<Vec<TurnId>, Error> {
+    let first = &turns[0];
+    let parent = first.started.parent.filter(|node| node.session == session);
+    let head = first.started.head.clone();
+    runtime.store().rewind(session, head.clone(), parent.map(|node| node.seq), runtime.now()).await?;
+    let mut ran = Vec::new();
+    for turn in turns {
+        let input = Input {
+            parts: turn.parts(),
+            head: head.clone(),
+            output: turn.accepted.output.clone(),
+            ..Input::text(Target::Id(session), "")
+        };
+        let accepted = runtime.submit(input).await?;
+        end(runtime, session, accepted.turn).await?;
+        ran.push(accepted.turn);
+    }
+    Ok(ran)
+}
+
+/// Waits until a turn is over. One that waits for somebody is cancelled: nobody is asked in a re-run.
+async fn end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Result<(), Error> {
+    loop {
+        tokio::select! {
+            biased;
+            end = runtime.outcome(turn) => return end.map(drop),
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        let view = runtime.store().session(session).await?;
+        let waits = view.waits.iter().find(|wait| wait.kind != WaitKind::Sleep);
+        if let (SessionState::Parked, Some(wait)) = (view.state, waits) {
+            runtime
+                .cancel(turn, &format!("it waits for {}, and nobody is asked in a re-run", wait.kind.name()))
+                .await?;
+        }
+    }
+}

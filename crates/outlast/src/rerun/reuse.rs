@@ -1,0 +1,264 @@
+//! The recording in place of the world: answers of calls, and what the model said before the point.
+use super::Begun;
+use futures_util::stream;
+use outlast_ports::Answer;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
+use outlast_ports::service::CallScope;
+use outlast_ports::tool::{Call, Probe, Ran, ToolProvider};
+use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, Reply, ToolOutcome};
+use outlast_vocab::message::{ModelName, Part, ToolName, ToolResult};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Performed, Record};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{CallId, Error, Failure, Hash, Kind, ReplayKey, SessionId, canon};
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What becomes of a call.
+#[derive(Clone)]
+enum Choice {
+    /// It is answered from the recording.
+    Recorded(ToolResult),
+    /// It runs.
+    Run,
+    /// It is not made: it must happen at most once.
+    Refused,
+}
+
+/// How many calls were answered from the recording, how many ran, and which were not made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) reused: u64,
+    pub(super) ran: u64,
+    pub(super) not_made: Vec<String>,
+}
+
+/// The answers of a recording, by what was asked for.
+pub(super) struct Reuse {
+    live: bool,
+    at_most_once: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    answers: BTreeMap<Hash, VecDeque<ToolResult>>,
+    chosen: BTreeMap<CallId, Choice>,
+    counted: Counted,
+}
+
+impl Reuse {
+    /// The answers that these turns got.
+    pub(super) fn of(turns: &[Begun], live: bool, at_most_once: bool) -> Self {
+        let mut answers: BTreeMap<Hash, VecDeque<ToolResult>> = BTreeMap::new();
+        for (call, result) in turns.iter().flat_map(|turn| answered(&turn.records)) {
+            answers.entry(fingerprint(&call.tool, &call.arguments)).or_default().push_back(result);
+        }
+        let state = Mutex::new(State { answers, ..State::default() });
+        Self { live, at_most_once, state }
+    }
+
+    pub(super) fn counted(&self) -> Counted {
+        self.lock().counted.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What becomes of a call; every attempt of it gets the same.
+    fn choose(&self, call: &PreparedCall) -> Choice {
+        let mut state = self.lock();
+        if let Some(choice) = state.chosen.get(&call.id) {
+            return choice.clone();
+        }
+        let may_repeat = call.class.may_repeat();
+        let asked = fingerprint(&call.tool, &call.arguments);
+        let recorded = match state.answers.get_mut(&asked) {
+            // The last answer of a call that may be repeated is good for all that follow.
+            Some(answers) if may_repeat && answers.len() == 1 => answers.front().cloned(),
+            Some(answers) => answers.pop_front(),
+            None => None,
+        };
+        let choice = match recorded {
+            Some(result) if !(self.live && may_repeat) => Choice::Recorded(result),
+            _ if may_repeat || self.at_most_once => Choice::Run,
+            _ => Choice::Refused,
+        };
+        match &choice {
+            Choice::Recorded(_) => state.counted.reused += 1,
+            Choice::Run => state.counted.ran += 1,
+            Choice::Refused => {
+                let not_made = format!("{} {}", call.tool, call.arguments);
+                state.counted.not_made.push(not_made);
+            }
+        }
+        state.chosen.insert(call.id, choice.clone());
+        choice
+    }
+}
+
+fn fingerprint(tool: &ToolName, arguments: &Value) -> Hash {
+    canon::fingerprint(&(tool, arguments))
+}
+
+/// The calls of a turn that have a known result, in the order they were asked for.
+fn answered(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
+    let mut asked: BTreeMap<ClaimRef, (ReplayKey, PreparedCall)> = BTreeMap::new();
+    let mut results: BTreeMap<ClaimRef, ToolResult> = BTreeMap::new();
+    let mut nested = Vec::new();
+    for record in records {
+        match &record.fact {
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                for (child, call) in (0..).zip(&batch.calls) {
+                    if let BatchCall::Run(call) = call {
+                        let place = key.child(child as usize, call.model_id.as_str());
+                        asked.insert(ClaimRef { asked: record.seq, child }, (place, call.clone()));
+                    }
+                }
+            }
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Done(result)) }) => {
+                results.insert(*claim, result.clone());
+            }
+            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+                let call = asked.iter().find(|(_, (place, _))| *key == place.completion());
+                if let Some((claim, _)) = call {
+                    results.insert(*claim, completed(resolution));
+                }
+            }
+            Fact::Performed(Performed {
+                command: Command::ToolCall(call),
+                outcome: Outcome::ToolCall(ToolOutcome::Done(result)),
+                ..
+            }) => nested.push((call.call.clone(), result.clone())),
+            _ => {}
+        }
+    }
+    let known = asked.into_iter().filter_map(|(claim, (_, call))| Some((call, results.remove(&claim)?)));
+    known.chain(nested).collect()
+}
+
+fn completed(resolution: &Resolution) -> ToolResult {
+    match resolution {
+        Resolution::Ok(value) => ToolResult::Ok(value.clone()),
+        Resolution::Err(failure) => ToolResult::Err(failure.clone()),
+        Resolution::Timeout => {
+            ToolResult::Err(Failure::new(Kind::WaitTimedOut, "nobody finished the call in time"))
+        }
+        Resolution::Cancelled => ToolResult::Err(Failure::new(Kind::WaitCancelled, "the call was cancelled")),
+    }
+}
+
+/// Tools whose calls are answered from a recording where it has an answer.
+pub(super) struct Reusing {
+    pub(super) tools: Arc<dyn ToolProvider>,
+    pub(super) reuse: Arc<Reuse>,
+}
+
+impl ToolProvider for Reusing {
+    fn manifests(&self) -> Vec<Manifest> {
+        self.tools.manifests()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        self.tools.contract(tool)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        session: SessionId,
+        tool: &'a ToolName,
+        arguments: &'a Value,
+    ) -> Answer<'a, Option<Value>> {
+        self.tools.prepare(session, tool, arguments)
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> Answer<'a, Ran> {
+        match self.reuse.choose(prepared) {
+            Choice::Recorded(ToolResult::Ok(value)) => Box::pin(ready(Ok(Ran::Done(value)))),
+            Choice::Recorded(ToolResult::Err(failure)) => Box::pin(ready(Err(failure.into()))),
+            Choice::Run => self.tools.execute(prepared, call, scope),
+            Choice::Refused => {
+                let detail = format!(
+                    "`{}` must happen at most once and the recording has no answer for this call, so it was not made",
+                    prepared.tool
+                );
+                Box::pin(ready(Err(Error::new(Kind::CallNotRepeated, detail))))
+            }
+        }
+    }
+
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+        self.tools.probe(prepared)
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+        self.tools.undo(prepared, result)
+    }
+}
+
+/// What the model said in the first turn before the point.
+pub(super) struct Prefix(Mutex<VecDeque<Reply>>);
+
+impl Prefix {
+    /// The first so many replies of a turn.
+    pub(super) fn of(records: &[Record], replies: usize) -> Self {
+        let said = records.iter().filter_map(|record| match &record.fact {
+            Fact::Performed(Performed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            }) => Some(reply.clone()),
+            _ => None,
+        });
+        Self(Mutex::new(said.take(replies).collect()))
+    }
+
+    fn next(&self) -> Option<Reply> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// A model that first says what was recorded, for nothing.
+pub(super) struct Replying {
+    pub(super) model: Arc<dyn ModelProvider>,
+    pub(super) prefix: Arc<Prefix>,
+}
+
+impl ModelProvider for Replying {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        self.model.info(model)
+    }
+
+    fn why_not(&self, model: &ModelName) -> Option<Error> {
+        self.model.why_not(model)
+    }
+
+    fn rate(&self, model: &ModelName) -> Rate {
+        self.model.rate(model)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        match self.prefix.next() {
+            Some(reply) => Box::pin(stream::iter(events(reply).into_iter().map(Ok))),
+            None => self.model.stream(request),
+        }
+    }
+}
+
+fn events(reply: Reply) -> Vec<ModelEvent> {
+    let said = reply.parts.into_iter().filter_map(|part| match part {
+        Part::Text { text } => Some(ModelEvent::Text(text)),
+        Part::Reasoning { text, signature } => Some(ModelEvent::Reasoning { text, signature }),
+        Part::Sealed { provider, data } => Some(ModelEvent::Sealed { provider, data }),
+        Part::Attachment { .. } => None,
+    });
+    let calls = reply.calls.into_iter().map(ModelEvent::Call);
+    said.chain(calls).chain([ModelEvent::End(reply.stop)]).collect()
+}

@@ -1,0 +1,129 @@
+//! A recorded session is run again: what was answered is reused, what must happen once does not happen again.
+use crate::stage::scripted;
+use outlast::prelude::*;
+use outlast::rerun::{Compared, Point, Rerun};
+use outlast::{Builder, Kind};
+use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// What tools really did.
+#[derive(Default)]
+struct Done {
+    looked: AtomicU32,
+    paid: AtomicU32,
+}
+
+/// Looks something up.
+#[tool(pure)]
+async fn look(
+    /// What.
+    at: String,
+    done: Service<Arc<Done>>,
+) -> Result<String, Error> {
+    let times = done.looked.fetch_add(1, SeqCst) + 1;
+    Ok(format!("{at} seen {times}"))
+}
+
+/// Pays.
+#[tool]
+async fn pay(
+    /// How much.
+    euros: u32,
+    done: Service<Arc<Done>>,
+) -> Result<String, Error> {
+    done.paid.fetch_add(1, SeqCst);
+    Ok(format!("paid {euros}"))
+}
+
+const SCRIPT: &str = "turn
+say Let me see.
+call look {\"at\": \"a\"}
+---
+call pay {\"euros\": 5}
+---
+say Paid 5.
+turn
+say Bye.";
+
+fn agent(script: &str, done: &Arc<Done>) -> Builder {
+    let builder = Outlast::ephemeral().provider(scripted(script)).model("rehearsal/clerk");
+    builder.service(done.clone()).tool(look).tool(pay)
+}
+
+/// Two turns: one looks and pays, one says good-bye.
+async fn recorded(done: &Arc<Done>) -> Cursor<Vec<u8>> {
+    let outlast = agent(SCRIPT, done).start().await.unwrap();
+    let session = outlast.session("ann");
+    session.send("pay five").await.unwrap().answer().await.unwrap();
+    let turn = session.send("bye").await.unwrap();
+    turn.answer().await.unwrap();
+    let mut export = outlast.export(turn.session()).await.unwrap();
+    let mut file = Vec::new();
+    while let Some(piece) = export.piece().await.unwrap() {
+        file.extend_from_slice(piece.as_bytes());
+    }
+    outlast.shut_down().await;
+    Cursor::new(file)
+}
+
+fn told(compared: &Compared) -> Vec<String> {
+    let turn = |turn: &outlast::rerun::ComparedTurn| {
+        let calls: Vec<String> = turn.rerun.calls.iter().map(|call| call.result.to_string()).collect();
+        format!("{} {} {:?} {}", turn.index, turn.is_same(), turn.rerun.answer, calls.join(" "))
+    };
+    compared.turns.iter().map(turn).collect()
+}
+
+#[tokio::test]
+async fn answers_of_a_recording_are_reused_and_nothing_is_done_again() {
+    let done: Arc<Done> = Arc::default();
+    let file = recorded(&done).await;
+    let compared = Rerun::of(file.clone()).with(agent(SCRIPT, &done)).await.unwrap();
+    assert_eq!(
+        told(&compared),
+        ["0 true Some(\"Paid 5.\") \"a seen 1\" \"paid 5\"", "1 true Some(\"Bye.\") "]
+    );
+    assert_eq!((compared.reused, compared.ran, compared.not_made.len()), (2, 0, 0));
+    assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (1, 1));
+    let live = Rerun::of(file).live().with(agent(SCRIPT, &done)).await.unwrap();
+    assert_eq!((live.reused, live.ran), (1, 1));
+    assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (2, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_must_happen_at_most_once_is_not_made_in_a_re_run_unless_that_was_said() {
+    let done: Arc<Done> = Arc::default();
+    let file = recorded(&done).await;
+    let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
+    let compared = Rerun::of(file.clone()).with(agent(&more, &done)).await.unwrap();
+    assert_eq!(compared.not_made, ["pay {\"euros\":7}"]);
+    assert!(!compared.turns[0].is_same() && compared.turns[1].is_same());
+    let result = compared.turns[0].rerun.calls[1].result.to_string();
+    assert!(result.starts_with(&format!("\"{}", Kind::CallNotRepeated.code())), "{result}");
+    assert_eq!(done.paid.load(SeqCst), 1);
+    let twice = SCRIPT.replace("call pay {\"euros\": 5}", "call pay {\"euros\": 5}\ncall pay {\"euros\": 5}");
+    let compared = Rerun::of(file.clone()).live().with(agent(&twice, &done)).await.unwrap();
+    assert_eq!(compared.not_made, ["pay {\"euros\":5}"]);
+    assert_eq!(done.paid.load(SeqCst), 1);
+    Rerun::of(file).run_at_most_once().with(agent(&more, &done)).await.unwrap();
+    assert_eq!(done.paid.load(SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_session_is_run_again_from_any_turn_and_from_any_effect() {
+    let done: Arc<Done> = Arc::default();
+    let file = recorded(&done).await;
+    let other = "any\nsay Something else.";
+    let from = |point: &str| Rerun::of(file.clone()).from(point.parse::<Point>().unwrap());
+    let compared = from("1").with(agent(other, &done)).await.unwrap();
+    assert_eq!(told(&compared), ["1 false Some(\"Something else.\") "]);
+    let second = "any\nsay First.\n---\nsay Second.";
+    let compared = from("turn/0/model/1").with(agent(second, &done)).await.unwrap();
+    assert_eq!(told(&compared), ["0 false Some(\"Second.\") \"a seen 1\"", "1 false Some(\"First.\") "]);
+    for (point, kind) in [("7", Kind::TurnNotFound), ("turn/0/model/9", Kind::TurnNotFound)] {
+        assert_eq!(from(point).with(agent(other, &done)).await.unwrap_err().kind(), kind);
+    }
+    assert_eq!("here".parse::<Point>().unwrap_err().kind(), Kind::InputInvalid);
+    assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (1, 1));
+}
