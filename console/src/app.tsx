@@ -1,0 +1,131 @@
+/** The frame around every page: where one can go, who one is, how the server is, which keys there are. */
+import { useEffect, useState } from "preact/hooks";
+import { get, key, onLocked } from "./api.ts";
+import { useFeed, useRead, useSoon } from "./hooks.ts";
+import { useKeys } from "./keys.ts";
+import { AgentsPage } from "./pages/agents.tsx";
+import { ApprovalsPage } from "./pages/approvals.tsx";
+import { ComparePage } from "./pages/compare.tsx";
+import { CostsPage } from "./pages/costs.tsx";
+import { ServerPage } from "./pages/server.tsx";
+import { SessionPage } from "./pages/session.tsx";
+import { SessionsPage } from "./pages/sessions.tsx";
+import { Help } from "./parts/help.tsx";
+import { Lock } from "./parts/lock.tsx";
+import { Empty } from "./parts/notice.tsx";
+import { go, useRoute, type Route } from "./route.ts";
+import type { Page, Whoami } from "./shapes.ts";
+import { chooseTheme, theme, type Theme } from "./theme.ts";
+
+const PLACES = [
+  { page: "sessions", to: "/", name: "Sessions", keys: "g s" },
+  { page: "approvals", to: "/approvals", name: "Approvals", keys: "g a" },
+  { page: "costs", to: "/costs", name: "Costs", keys: "g c" },
+  { page: "agents", to: "/agents", name: "Agents", keys: "g n" },
+  { page: "server", to: "/server", name: "Server", keys: "g v" },
+] as const;
+
+const NEXT: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
+
+export function App() {
+  const route = useRoute();
+  const [help, setHelp] = useState(false);
+  const [locked, setLocked] = useState(false);
+  const [entered, setEntered] = useState(0);
+  useEffect(() => onLocked(() => setLocked(true)), []);
+  useKeys([
+    ...PLACES.map(({ to, name, keys }) => ({ keys, what: name, act: () => go(to) })),
+    { keys: "?", what: "Show these keys", act: () => setHelp((shown) => !shown) },
+    { keys: "t", what: "Light, dark, or as the system", act: () => chooseTheme(NEXT[theme()]) },
+  ]);
+  if (locked) {
+    const enter = (said: string) => {
+      key.set(said);
+      setLocked(false);
+      setEntered((times) => times + 1);
+    };
+    return <Lock enter={enter} wrong={key.get() !== undefined} />;
+  }
+  return (
+    <div class="shell" key={entered}>
+      <a class="skip" href="#main">Skip to the page</a>
+      <Places route={route} />
+      <main id="main" tabIndex={-1}>
+        <Shown route={route} />
+      </main>
+      <button class="help-button" type="button" aria-label="Keys" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
+      {help && <Help close={() => setHelp(false)} />}
+    </div>
+  );
+}
+
+function Shown({ route }: { route: Route }) {
+  switch (route.page) {
+    case "sessions":
+      return <SessionsPage />;
+    case "session":
+      return <SessionPage key={route.id} id={route.id} search={route.search} />;
+    case "compare":
+      return <ComparePage left={route.left} right={route.right} />;
+    case "approvals":
+      return <ApprovalsPage />;
+    case "costs":
+      return <CostsPage />;
+    case "agents":
+      return <AgentsPage name={route.name} />;
+    case "server":
+      return <ServerPage />;
+    case "nowhere":
+      return <Empty title="There is no such page">The address leads nowhere. <a href="/">All sessions</a></Empty>;
+  }
+}
+
+function Places({ route }: { route: Route }) {
+  const who = useRead((stop) => get<Whoami>("/v1/whoami", {}, stop), []);
+  const waiting = useWaiting();
+  const at = route.page === "session" || route.page === "compare" ? "sessions" : route.page;
+  return (
+    <header class="places">
+      <a class="mark" href="/" aria-label="Outlast, all sessions">
+        <svg viewBox="0 0 32 32" width="22" height="22" aria-hidden="true"><rect width="32" height="32" rx="7" class="mark-ground" /><path d="M8 9h16M8 16h16M8 23h7" class="mark-lines" /><circle cx="22.5" cy="23" r="2.6" class="mark-dot" /></svg>
+        <span>Outlast</span>
+      </a>
+      <nav aria-label="Pages">
+        {PLACES.map(({ page, to, name }) => (
+          <a href={to} aria-current={at === page ? "page" : undefined}>
+            {name}
+            {page === "approvals" && waiting > 0 && <span class="count" title="questions that wait">{waiting}<span class="sr"> wait</span></span>}
+          </a>
+        ))}
+      </nav>
+      <div class="who">
+        <ThemeSwitch />
+        {who.value && <span title={`may: ${who.value.scopes}`}>{who.value.by}</span>}
+        {key.get() !== undefined && <button type="button" class="plain" onClick={() => (key.forget(), location.reload())}>Leave</button>}
+      </div>
+    </header>
+  );
+}
+
+/** How many questions wait, kept up to date. */
+function useWaiting(): number {
+  const read = useRead((stop) => get<Page<unknown>>("/v1/approvals", {}, stop), []);
+  const soon = useSoon(read.again, 400);
+  useFeed("turn.parked,wait.resolved,turn.ended", soon, soon);
+  return read.value?.items.length ?? 0;
+}
+
+function ThemeSwitch() {
+  const [chosen, setChosen] = useState(theme());
+  useEffect(() => {
+    const changed = () => setChosen(theme());
+    addEventListener("outlast-theme", changed);
+    return () => removeEventListener("outlast-theme", changed);
+  }, []);
+  const names: Record<Theme, string> = { system: "Auto", light: "Light", dark: "Dark" };
+  return (
+    <button type="button" class="plain" title="Light, dark, or as the system (t)" onClick={() => chooseTheme(NEXT[chosen])}>
+      <span class="sr">Colours: </span>{names[chosen]}
+    </button>
+  );
+}

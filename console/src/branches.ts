@@ -1,0 +1,32 @@
+/** Lays the turns of a session out as a tree: one line each, a lane for every branch. */
+import type { Head, Turn } from "./shapes.ts";
+
+export interface Branch {
+  turn: Turn;
+  lane: number;
+  /** The line of the turn it follows. */
+  parent: number | undefined;
+  parentLane: number;
+  heads: string[];
+}
+
+/** The lines, in the order of the turns. The first turn that follows another stays in its lane; later ones branch off. */
+export function branches(turns: readonly Turn[], heads: readonly Head[]): Branch[] {
+  const lines: Branch[] = [];
+  const followed = new Set<number>();
+  let lanes = 0;
+  for (const turn of turns.filter((turn) => turn.end?.how !== "joined")) {
+    const { parent } = turn;
+    const before = lines.findLastIndex(({ turn }) => parent !== undefined && parent.session === turn.session && turn.first <= parent.seq && parent.seq <= turn.last);
+    const straight = before >= 0 && !followed.has(before);
+    const parentLane = lines[before]?.lane ?? 0;
+    const lane = straight ? parentLane : lanes++;
+    if (before >= 0) followed.add(before);
+    lines.push({ turn, lane, parent: before < 0 ? undefined : before, parentLane, heads: [] });
+  }
+  for (const { name, at } of heads) {
+    const line = lines.findLast(({ turn }) => at !== undefined && at.session === turn.session && turn.first <= at.seq && at.seq <= turn.last);
+    line?.heads.push(name);
+  }
+  return lines;
+}

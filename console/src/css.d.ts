@@ -1,0 +1,2 @@
+/** Style sheets are gathered into one file by the build. */
+declare module "*.css";

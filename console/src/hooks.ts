@@ -1,0 +1,70 @@
+/** Small things that pages share: what was read, what time it is, what the tab is called. */
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { hear } from "./feed.ts";
+import type { Frame } from "./shapes.ts";
+import type { Link } from "./stream.ts";
+
+/** Something that is read from the server. What was read stays while it is read again. */
+export interface Read<T> {
+  value: T | undefined;
+  error: Error | undefined;
+  again: () => void;
+}
+
+/** Reads something, and again when one of `on` changes or somebody asks. */
+export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly unknown[]): Read<T> {
+  const [read, setRead] = useState<{ value: T | undefined; error: Error | undefined; on: readonly unknown[] }>();
+  const [times, setTimes] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    load(stop.signal).then(
+      (value) => stop.signal.aborted || setRead({ value, error: undefined, on }),
+      (error: Error) => stop.signal.aborted || setRead((old) => ({ value: old?.value, error, on })),
+    );
+    return () => stop.abort();
+  }, [...on, times]);
+  const again = useCallback(() => setTimes((times) => times + 1), []);
+  return { value: read?.value, error: read?.error, again };
+}
+
+/** The time, as often as it matters to a reader. */
+export function useNow(everyMs: number): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}
+
+/** What the tab is called while the caller is shown. */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = title ? `${title} · Outlast` : "Outlast";
+  }, [title]);
+}
+
+/** Hears what becomes durable in any session, from now on. Comes back with how the stream stands. */
+export function useFeed(types: string, told: (frame: Frame) => void, again: () => void): Link {
+  const [link, setLink] = useState<Link>("connecting");
+  const latest = useRef({ told, again });
+  latest.current = { told, again };
+  useEffect(() => {
+    return hear({ types, event: (frame) => latest.current.told(frame), link: setLink, again: () => latest.current.again() });
+  }, [types]);
+  return link;
+}
+
+/** Calls at most once in a while, and once more if it was asked for meanwhile. */
+export function useSoon(act: () => void, ms: number): () => void {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const latest = useRef(act);
+  latest.current = act;
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return useCallback(() => {
+    timer.current ??= setTimeout(() => {
+      timer.current = undefined;
+      latest.current();
+    }, ms);
+  }, [ms]);
+}

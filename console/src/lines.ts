@@ -1,0 +1,36 @@
+/** How two texts differ, line by line. */
+
+export interface Line {
+  is: "same" | "gone" | "new";
+  text: string;
+}
+
+/** Lines above which texts are set against each other whole. */
+const MOST = 2_000;
+
+/** The lines of both, in order: the longest common ones are the same, the others gone or new. */
+export function differ(before: string, after: string): Line[] {
+  const [a, b] = [before.split("\n"), after.split("\n")];
+  if (a.length > MOST || b.length > MOST) return [...all(a, "gone"), ...all(b, "new")];
+  const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      const [row, below] = [lengths[i], lengths[i + 1]];
+      if (row && below) row[j] = a[i] === b[j] ? (below[j + 1] ?? 0) + 1 : Math.max(below[j] ?? 0, row[j + 1] ?? 0);
+    }
+  }
+  const found: Line[] = [];
+  let [i, j] = [0, 0];
+  while (i < a.length && j < b.length) {
+    if (a[i] === b[j]) {
+      found.push({ is: "same", text: a[i] ?? "" });
+      [i, j] = [i + 1, j + 1];
+    } else if ((lengths[i + 1]?.[j] ?? 0) >= (lengths[i]?.[j + 1] ?? 0)) found.push({ is: "gone", text: a[i++] ?? "" });
+    else found.push({ is: "new", text: b[j++] ?? "" });
+  }
+  return [...found, ...all(a.slice(i), "gone"), ...all(b.slice(j), "new")];
+}
+
+function all(lines: readonly string[], is: Line["is"]): Line[] {
+  return lines.map((text) => ({ is, text }));
+}

@@ -1,0 +1,172 @@
+/** What waits for a person's word, over all sessions: approvals, and calls whose outcome nobody knows. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, post } from "../api.ts";
+import { parse, pretty } from "../exact.ts";
+import { ago, duration, moment } from "../format.ts";
+import { useFeed, useNow, useRead, useSoon, useTitle } from "../hooks.ts";
+import { useKeys } from "../keys.ts";
+import { Difference } from "../parts/difference.tsx";
+import { Json } from "../parts/json.tsx";
+import { Empty, Wrong } from "../parts/notice.tsx";
+import { Text } from "../parts/text.tsx";
+import { go } from "../route.ts";
+import type { Page, Pending, Unknown } from "../shapes.ts";
+
+/** What somebody is about to say to a question. */
+type Mood = "looks" | "denies" | "edits";
+
+export function ApprovalsPage() {
+  useTitle("Approvals");
+  const now = useNow(5_000);
+  const read = useRead((stop) => get<Page<Pending>>("/v1/approvals", { limit: 200 }, stop), []);
+  const unknown = useRead((stop) => get<Page<Unknown>>("/v1/unknown", { limit: 200 }, stop), []);
+  const soon = useSoon(() => (read.again(), unknown.again()), 250);
+  useFeed("turn.*,wait.resolved,effect.*", soon, soon);
+  const items = read.value?.items ?? [];
+  const [selected, setSelected] = useState(0);
+  const [mood, setMood] = useState<Mood>("looks");
+  const [error, setError] = useState<Error>();
+  const [said, setSaid] = useState("");
+  const at = Math.min(selected, items.length - 1);
+  const question = items[at];
+  const move = (by: number) => {
+    setSelected(Math.max(0, Math.min(items.length - 1, at + by)));
+    setMood("looks");
+  };
+  const decide = async (of: Pending, word: { verdict: string; reason?: string; arguments?: unknown }) => {
+    try {
+      const { yours } = await post<{ yours: boolean }>(`/v1/approvals/${of.id}`, word);
+      setSaid(yours ? `${of.tool}: ${word.verdict === "deny" ? "denied" : "approved"}` : `${of.tool} had been decided before`);
+      setError(undefined);
+      setMood("looks");
+      read.again();
+    } catch (error) {
+      setError(error as Error);
+    }
+  };
+  useKeys([
+    { keys: "j", what: "Next question", act: () => move(1) },
+    { keys: "k", what: "Question before", act: () => move(-1) },
+    { keys: "a", what: "Approve exactly this", act: () => question && void decide(question, { verdict: "approve" }) },
+    { keys: "d", what: "Deny", act: () => question && setMood("denies") },
+    { keys: "e", what: "Change the arguments", act: () => question && setMood("edits") },
+    { keys: "o", what: "Open the session", act: () => question && go(`/sessions/${question.session}`) },
+    { keys: "Escape", what: "Back", act: () => setMood("looks") },
+  ]);
+  return (
+    <div class="page approvals">
+      <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length} ${items.length === 1 ? "waits" : "wait"} for a word`}</span></div>
+      <p class="sr" role="status">{said}</p>
+      <Wrong error={error ?? read.error} />
+      <div class="columns">
+        <div class="scrolls" tabIndex={0} role="region" aria-label="Questions">
+          {read.value && items.length === 0 && <Empty title="Nothing waits for a word">A call that a policy wants approved shows up here at once, with exactly what it will be passed.</Empty>}
+          {items.map((item, index) => (
+            <article class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setSelected(index)} onClick={() => setSelected(index)}>
+              <Asked item={item} now={now} />
+              {index === at && mood === "denies" && <Deny close={() => setMood("looks")} deny={(reason) => void decide(item, { verdict: "deny", reason })} />}
+              {index === at && mood === "edits" && <Edit item={item} close={() => setMood("looks")} edit={(passed) => void decide(item, { verdict: "edit", arguments: passed })} />}
+              {(index !== at || mood === "looks") && (
+                <div class="acts">
+                  <button type="button" class="primary" onClick={() => void decide(item, { verdict: "approve" })}>Approve <kbd aria-hidden="true">a</kbd></button>
+                  <button type="button" onClick={() => (setSelected(index), setMood("denies"))}>Deny <kbd aria-hidden="true">d</kbd></button>
+                  <button type="button" onClick={() => (setSelected(index), setMood("edits"))}>Edit <kbd aria-hidden="true">e</kbd></button>
+                  <a class="quiet" href={`/sessions/${item.session}`}>Session</a>
+                </div>
+              )}
+            </article>
+          ))}
+          {(unknown.value?.items.length ?? 0) > 0 && <h2 class="section">Nobody knows whether these happened</h2>}
+          {unknown.value?.items.map((call) => <Settle call={call} now={now} done={unknown.again} failed={setError} />)}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Asked({ item, now }: { item: Pending; now: number }) {
+  return (
+    <div>
+      <header>
+        <h2><Text of={item.tool} /></h2>
+        <span class="quiet">asked {ago(item.since, now) === "now" ? "just now" : `${ago(item.since, now)} ago`}</span>
+        {item.expires !== undefined && <span class="chip warn" title={moment(item.expires)}>a no in {duration(item.expires - now)}</span>}
+      </header>
+      {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
+      <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
+      <p class="quiet">
+        {item.rule && <span>Rule <code><Text of={item.rule} /></code> wants a word. </span>}
+        {item.who.length > 0 ? `It takes one of: ${item.who.join(", ")}.` : "Anybody may give it."}
+      </p>
+    </div>
+  );
+}
+
+function Deny({ close, deny }: { close: () => void; deny: (reason: string) => void }) {
+  const [reason, setReason] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  return (
+    <form class="acts" onSubmit={(event) => (event.preventDefault(), deny(reason.trim() || "denied"))}>
+      <input ref={field} class="grow" aria-label="Why not" placeholder="Why not? The model is told." value={reason} onInput={(event) => setReason(event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && close()} />
+      <button type="submit" class="danger">Deny</button>
+      <button type="button" onClick={close}>Back</button>
+    </form>
+  );
+}
+
+function Edit({ item, close, edit }: { item: Pending; close: () => void; edit: (passed: unknown) => void }) {
+  const before = pretty(item.arguments);
+  const [text, setText] = useState(before);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const [passed, wrong] = read(text);
+  return (
+    <form class="edit" onSubmit={(event) => (event.preventDefault(), wrong || edit(passed))}>
+      <textarea ref={field} aria-label="Arguments" aria-invalid={wrong !== undefined} rows={Math.min(16, text.split("\n").length + 1)} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      {wrong && <p class="error">{wrong}</p>}
+      {!wrong && text !== before && <Difference before={before} after={pretty(passed)} label="What changes" />}
+      <div class="acts">
+        <button type="submit" class="primary" disabled={wrong !== undefined}>Approve this instead</button>
+        <button type="button" onClick={close}>Back</button>
+      </div>
+    </form>
+  );
+}
+
+function read(text: string): [unknown, string | undefined] {
+  try {
+    return [parse(text), undefined];
+  } catch (error) {
+    return [undefined, (error as Error).message];
+  }
+}
+
+function Settle({ call, now, done, failed }: { call: Unknown; now: number; done: () => void; failed: (error: Error) => void }) {
+  const [result, setResult] = useState("");
+  const settle = async (finding: unknown) => {
+    try {
+      await post(`/v1/unknown/${call.call}`, finding);
+      done();
+    } catch (error) {
+      failed(error as Error);
+    }
+  };
+  const happened = () => {
+    const [value, wrong] = read(result || "null");
+    void settle({ happened: wrong ? result : value });
+  };
+  return (
+    <article class="question unknown">
+      <header><h2><Text of={call.tool} /></h2><span class="quiet">begun {ago(call.since, now)} ago, then the process died</span></header>
+      <Json of={call.arguments} label={`What ${call.tool} was passed`} />
+      <p class="quiet">Its idempotency key outside is <code>{call.call}</code>. Look there, then say what you found.</p>
+      <div class="acts">
+        <input class="grow" aria-label={`What ${call.tool} gave, JSON or text`} placeholder="what it gave, JSON or text" value={result} onInput={(event) => setResult(event.currentTarget.value)} />
+        <button type="button" onClick={happened}>It happened</button>
+        <button type="button" onClick={() => void settle("did_not_happen")}>It did not</button>
+        <a class="quiet" href={`/sessions/${call.session}`}>Session</a>
+      </div>
+    </article>
+  );
+}

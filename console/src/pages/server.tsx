@@ -1,0 +1,105 @@
+/** How the server is: what it holds, how busy it is, how fast it answers. */
+import { useEffect, useState } from "preact/hooks";
+import { get, text } from "../api.ts";
+import { clock, count, duration, size } from "../format.ts";
+import { useTitle } from "../hooks.ts";
+import { Wrong } from "../parts/notice.tsx";
+import { Plot } from "../parts/plot.tsx";
+import { quantile, samples, value, type Sample } from "../prometheus.ts";
+import type { Health } from "../shapes.ts";
+
+const EVERY_MS = 2_000;
+/** Points of a plot: four minutes. */
+const POINTS = 120;
+
+/** What was measured at one time. */
+interface Point {
+  at: number;
+  all: Sample[];
+}
+
+export function ServerPage() {
+  useTitle("Server");
+  const [points, setPoints] = useState<readonly Point[]>([]);
+  const [health, setHealth] = useState<Health>();
+  const [error, setError] = useState<Error>();
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout>;
+    const look = async () => {
+      try {
+        const [said, metrics] = await Promise.all([get<Health>("/health/ready"), text("/metrics")]);
+        setHealth(said);
+        setPoints((old) => [...old, { at: Date.now() / 1_000, all: samples(metrics) }].slice(-POINTS));
+        setError(undefined);
+      } catch (error) {
+        setError(error as Error);
+      }
+      timer = setTimeout(() => void look(), EVERY_MS);
+    };
+    void look();
+    return () => clearTimeout(timer);
+  }, []);
+  const last = points.at(-1)?.all ?? [];
+  const of = (name: string) => value(last, name);
+  const over = (name: string) => points.map(({ all }) => value(all, name) ?? 0);
+  const times = points.map((point) => point.at);
+  return (
+    <div class="page server">
+      <div class="bar"><h1>Server</h1>{health && <span class="grow quiet">{health.state} · an acknowledged write survives: {health.durability} · schema {health.schema}</span>}</div>
+      <Wrong error={error} />
+      <div class="scrolls" tabIndex={0} role="region" aria-label="Server">
+        <dl class="gauges">
+          <Gauge name="Sessions driven" of={count(of("outlast_sessions_driven") ?? 0)} beside={`of ${count(of("outlast_sessions_driven_most") ?? 0)} at once`} />
+          <Gauge name="Streams open" of={count(of("outlast_streams_open") ?? 0)} />
+          <Gauge name="Database" of={size(of("outlast_store_bytes") ?? 0)} />
+          {MEASURED.map(({ metric, name }) => <Measure name={name} metric={metric} points={points} />)}
+        </dl>
+        <h2>Sessions driven</h2>
+        <Plot times={times} series={[{ name: "driven", values: over("outlast_sessions_driven") }]} height={120} label="Sessions driven over the last minutes" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
+        <h2>Writes that took longest, each two seconds</h2>
+        <Plot times={times} series={[{ name: "p99", values: slowest(points) }]} height={120} label="How long the slowest writes took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
+        <h2>Requests</h2>
+        <Requests all={last} />
+      </div>
+    </div>
+  );
+}
+
+/** What is measured as a histogram. */
+const MEASURED = [
+  { metric: "outlast_http_request_seconds", name: "Answers" },
+  { metric: "outlast_commit_seconds", name: "Writes, with their sync" },
+] as const;
+
+function Measure({ name, metric, points }: { name: string; metric: string; points: readonly Point[] }) {
+  const last = points.at(-1)?.all ?? [];
+  const [half, most] = [quantile(last, [], metric, 0.5), quantile(last, [], metric, 0.99)];
+  if (half === undefined || most === undefined) return <Gauge name={name} of="–" />;
+  return <Gauge name={name} of={`≤ ${seconds(half)}`} beside={`p99 ≤ ${seconds(most)} · ${count(value(last, `${metric}_count`) ?? 0)}`} />;
+}
+
+/** For each time, the bound that nearly all writes since the time before kept, in milliseconds. */
+function slowest(points: readonly Point[]): number[] {
+  return points.map(({ all }, at) => {
+    const most = quantile(all, points[at - 1]?.all ?? [], "outlast_commit_seconds", 0.99) ?? 0;
+    return Number.isFinite(most) ? most * 1_000 : 5_000;
+  });
+}
+
+function seconds(of: number): string {
+  return of === Infinity ? "more" : duration(of * 1_000);
+}
+
+function Gauge({ name, of, beside }: { name: string; of: string; beside?: string }) {
+  return <div><dt>{name}</dt><dd>{of}<small class="quiet">{beside}</small></dd></div>;
+}
+
+function Requests({ all }: { all: readonly Sample[] }) {
+  const rows = all.filter((sample) => sample.name === "outlast_http_requests_total").sort((a, b) => b.value - a.value);
+  return (
+    <table>
+      <thead><tr><th scope="col">Route</th><th scope="col">Status</th><th scope="col" class="num">Count</th></tr></thead>
+      <tbody>{rows.slice(0, 40).map(({ labels, value }) => <tr><td><code>{labels["method"]} {labels["route"]}</code></td><td>{labels["status"]}</td><td class="num">{count(value)}</td></tr>)}</tbody>
+    </table>
+  );
+}

@@ -1,0 +1,174 @@
+/** All sessions: searched, filtered, each with how it stands now and what it waits for. */
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { get, path, post } from "../api.ts";
+import { ago, moment, money, short } from "../format.ts";
+import { useFeed, useNow, useTitle } from "../hooks.ts";
+import { useKeys } from "../keys.ts";
+import { Empty, Wrong } from "../parts/notice.tsx";
+import { Rows } from "../parts/rows.tsx";
+import { State, waitsFor } from "../parts/state.tsx";
+import { Text } from "../parts/text.tsx";
+import { go } from "../route.ts";
+import type { Page, Session, Spending } from "../shapes.ts";
+
+const PAGE = 500;
+const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["ready", "Ready"], ["idle", "Idle"]] as const;
+
+/** What is looked for; part of the address. */
+interface Wish {
+  search: string;
+  state: string;
+}
+
+function wished(): Wish {
+  const said = new URLSearchParams(location.search);
+  return { search: said.get("search") ?? "", state: said.get("state") ?? "" };
+}
+
+export function SessionsPage() {
+  useTitle("Sessions");
+  const now = useNow(15_000);
+  const [wish, setWish] = useState(wished);
+  const [selected, setSelected] = useState(-1);
+  const field = useRef<HTMLInputElement>(null);
+  const list = useSessions(wish);
+  const ask = (change: Partial<Wish>) => {
+    const next = { ...wish, ...change };
+    history.replaceState(undefined, "", path("/", { ...next }));
+    setWish(next);
+    setSelected(-1);
+  };
+  const move = (by: number) => setSelected((at) => Math.max(0, Math.min(list.items.length - 1, at + by)));
+  const open = () => {
+    const session = list.items[selected];
+    if (session) go(`/sessions/${session.id}`);
+  };
+  const begin = async () => go(`/sessions/${(await post<Session>("/v1/sessions", {})).id}`);
+  useKeys([
+    { keys: "/", what: "Search", act: () => field.current?.focus() },
+    { keys: "j", what: "Next session", act: () => move(1) },
+    { keys: "k", what: "Session before", act: () => move(-1) },
+    { keys: "Enter", what: "Open the session", act: open },
+    { keys: "n", what: "New session", act: () => void begin() },
+  ]);
+  return (
+    <div class="page sessions">
+      <div class="bar">
+        <h1>Sessions</h1>
+        <div class="search"><input ref={field} type="search" placeholder="Search by key or first words" aria-label="Search sessions" value={wish.search} onInput={(event) => ask({ search: event.currentTarget.value })} /><kbd aria-hidden="true">/</kbd></div>
+        <div class="choices" role="group" aria-label="State">
+          {STATES.map(([state, name]) => <button type="button" aria-pressed={wish.state === state} onClick={() => ask({ state })}>{name}</button>)}
+        </div>
+        <button type="button" class="primary" onClick={() => void begin()}>New session</button>
+      </div>
+      <Wrong error={list.error} />
+      <div class="row-heads" aria-hidden="true"><span>State</span><span>Session</span><span>Waits for</span><span class="num">Turns</span><span class="num">Cost</span><span class="num">Changed</span></div>
+      {list.items.length === 0 && list.whole ? (
+        <Empty title={wish.search || wish.state ? "No session fits" : "No sessions yet"}>{wish.search || wish.state ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
+      ) : (
+        <Rows items={list.items} height={40} label="Sessions" selected={selected} end={list.more} id={(session) => session.id} row={(session) => <Line session={session} now={now} />} />
+      )}
+      <p class="foot" role="status">{list.items.length}{list.whole ? "" : "+"} sessions{list.link === "open" ? "" : " · the server is out of reach"}</p>
+    </div>
+  );
+}
+
+function Line({ session, now }: { session: Session; now: number }) {
+  return (
+    <a class="session-line" href={`/sessions/${session.id}`}>
+      <State of={session.state} />
+      <span class="title">{session.title ? <Text of={session.title.slice(0, 300)} /> : <em>empty</em>} <small>{session.key ? <Text of={session.key} /> : short(session.id)}</small></span>
+      <span class="waits">{waitsFor(session)}</span>
+      <span class="num turns">{session.turns}</span>
+      <span class="num cost"><SessionCost session={session} /></span>
+      <time class="num changed" title={moment(session.updated)}>{ago(session.updated, now)}</time>
+    </a>
+  );
+}
+
+/** What was read of the cost of sessions, each up to a record. */
+const costs = new Map<string, { last: number; cost: string }>();
+
+/** What a session cost, read when its line stays in sight. */
+function SessionCost({ session: { id, last, turns } }: { session: Session }) {
+  const [, setRead] = useState(0);
+  useEffect(() => {
+    if (turns === 0 || costs.get(id)?.last === last) return;
+    const timer = setTimeout(() => {
+      const read = get<Page<Spending>>("/v1/cost", { by: "session", session: id });
+      read.then(
+        ({ items }) => {
+          costs.set(id, { last, cost: items[0]?.cost ?? "0" });
+          setRead(last);
+        },
+        () => {},
+      );
+    }, 300);
+    return () => clearTimeout(timer);
+  }, [id, last]);
+  return <>{money(costs.get(id)?.cost)}</>;
+}
+
+/** The sessions that fit, page by page, and kept up to date. */
+function useSessions(wish: Wish) {
+  const [items, setItems] = useState<readonly Session[]>([]);
+  const [error, setError] = useState<Error>();
+  const [whole, setWhole] = useState(false);
+  const reading = useRef({ next: undefined as string | undefined, whole: false, busy: false, wish });
+  const changed = useRef(new Set<string>());
+
+  const more = useCallback(async () => {
+    const at = reading.current;
+    if (at.busy || at.whole) return;
+    at.busy = true;
+    try {
+      const query = { search: at.wish.search, state: at.wish.state, limit: PAGE, cursor: at.next };
+      const page = await get<Page<Session>>("/v1/sessions", query);
+      if (reading.current !== at) return;
+      at.next = page.next;
+      at.whole = page.next === undefined;
+      setItems((old) => [...old, ...page.items]);
+      setWhole(at.whole);
+      setError(undefined);
+    } catch (error) {
+      if (reading.current === at) setError(error as Error);
+    } finally {
+      at.busy = false;
+    }
+  }, []);
+
+  useEffect(() => {
+    reading.current = { next: undefined, whole: false, busy: false, wish };
+    const timer = setTimeout(() => {
+      setItems([]);
+      setWhole(false);
+      void more();
+    }, 120);
+    return () => clearTimeout(timer);
+  }, [wish.search, wish.state]);
+
+  const refresh = useCallback(async () => {
+    const ids = [...changed.current].slice(0, 50);
+    for (const id of ids) changed.current.delete(id);
+    const { search, state } = reading.current.wish;
+    const read = await Promise.all(ids.map((id) => get<Session>(`/v1/sessions/${id}`).catch(() => undefined)));
+    setItems((old) => {
+      const fresh = new Map(read.flatMap((session) => (session ? [[session.id, session]] : [])));
+      const kept = old.map((session) => fresh.get(session.id) ?? session);
+      const known = new Set(old.map((session) => session.id));
+      const added = [...fresh.values()].filter((session) => !known.has(session.id) && !search && (!state || session.state === state));
+      return [...added.sort((a, b) => b.created - a.created), ...kept];
+    });
+  }, []);
+  useEffect(() => {
+    const timer = setInterval(() => changed.current.size > 0 && void refresh(), 700);
+    return () => clearInterval(timer);
+  }, []);
+  const link = useFeed("session.*,turn.*,wait.resolved", (frame) => changed.current.add(frame.session), () => {
+    // What happened meanwhile is in the list, not in the stream.
+    reading.current = { ...reading.current, next: undefined, whole: false, busy: false };
+    setItems([]);
+    void more();
+  });
+  return { items, error, whole, more: () => void more(), link };
+}

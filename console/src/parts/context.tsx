@@ -1,0 +1,52 @@
+/** The context ledger: what each model call was shown, and what of it came from the provider's cache. */
+import { useMemo } from "preact/hooks";
+import { count, money, size } from "../format.ts";
+import type { Known } from "../session-model.ts";
+import type { Usage } from "../shapes.ts";
+import { Empty } from "./notice.tsx";
+import { Text } from "./text.tsx";
+import { nameOf } from "./timeline.tsx";
+
+const PARTS = ["cache_read", "cache_write", "input", "output", "reasoning"] as const;
+const NAMES: Record<(typeof PARTS)[number], string> = { cache_read: "from the cache", cache_write: "to the cache", input: "read new", output: "said", reasoning: "thought" };
+
+/** Every part of what a call used. */
+function told(usage: Usage): string {
+  return PARTS.map((part) => `${usage[part] ?? 0} ${NAMES[part]}`).join(", ");
+}
+
+export function ContextLedger({ known }: { known: Known }) {
+  const calls = known.effects.filter((effect) => effect.usage);
+  const most = Math.max(1, ...calls.map(({ usage }) => PARTS.reduce((sum, part) => sum + (usage?.[part] ?? 0), 0)));
+  const roles = useMemo(() => {
+    const bytes = new Map<string, number>();
+    const encoder = new TextEncoder();
+    for (const { role, content } of known.messages) bytes.set(role, (bytes.get(role) ?? 0) + encoder.encode(JSON.stringify(content)).length);
+    return [...bytes];
+  }, [known.messages]);
+  if (calls.length === 0) return <Empty title="No model was asked yet">What each call reads and says is added up here.</Empty>;
+  return (
+    <div class="ledger" tabIndex={0} role="region" aria-label="Context">
+      <p class="legend">{PARTS.map((part) => <span><i class={`tok tok-${part}`} aria-hidden="true" />{NAMES[part]}</span>)}</p>
+      <table>
+        <thead><tr><th scope="col">Call</th><th scope="col">Tokens</th><th scope="col" class="num">In</th><th scope="col" class="num">Out</th><th scope="col" class="num">Cost</th></tr></thead>
+        <tbody>
+          {calls.map((effect) => (
+            <tr>
+              <td><Text of={nameOf(effect)} /> <span class="quiet">#{effect.seq}</span></td>
+              <td class="bar-cell"><span class="stack" aria-hidden="true">{PARTS.map((part) => <i class={`tok tok-${part}`} style={{ width: `${((effect.usage?.[part] ?? 0) / most) * 100}%` }} />)}</span></td>
+              <td class="num" title={told(effect.usage ?? {})}>{count((effect.usage?.input ?? 0) + (effect.usage?.cache_read ?? 0) + (effect.usage?.cache_write ?? 0))}</td>
+              <td class="num">{count((effect.usage?.output ?? 0) + (effect.usage?.reasoning ?? 0))}</td>
+              <td class="num">{money(effect.cost)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <h2>Messages on this page</h2>
+      <table>
+        <thead><tr><th scope="col">Who</th><th scope="col" class="num">Bytes</th></tr></thead>
+        <tbody>{roles.map(([role, bytes]) => <tr><td>{role}</td><td class="num">{size(bytes)}</td></tr>)}</tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,159 @@
+/** What was said, turn by turn, and what is being said. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Draft } from "../drafts.ts";
+import { clock, moment } from "../format.ts";
+import { useKeys } from "../keys.ts";
+import type { Known } from "../session-model.ts";
+import type { Effect, Message, Part, ToolUse, Turn } from "../shapes.ts";
+import { pretty } from "../exact.ts";
+import { Picture } from "./files.tsx";
+import { Prose } from "./prose.tsx";
+import { Rerun } from "./rerun.tsx";
+import { Text } from "./text.tsx";
+
+interface Props {
+  known: Known;
+  earlier: () => void;
+  fork: (at: number) => void;
+  show: (effect: Effect) => void;
+}
+
+/** How near to its end a conversation is followed. */
+const NEAR = 80;
+
+export function Conversation({ known, earlier, fork, show }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const [selected, setSelected] = useState(-1);
+  const { messages, drafts } = known;
+  const results = new Map(messages.filter((message) => message.role === "tool").map((message) => [`${message.turn} ${message.content.call}`, message]));
+  const said = messages.filter((message) => message.role !== "tool");
+  const turns = new Set(messages.map((message) => message.turn));
+  const open = [...drafts.values()].filter((draft) => turns.has(draft.turn));
+  const ends = new Map(known.turns.map((turn) => [turn.id, turn]));
+
+  useLayoutEffect(() => {
+    if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  });
+  const scrolled = () => {
+    const element = box.current;
+    if (!element) return;
+    follows.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
+    if (element.scrollTop < NEAR && known.earlier) earlier();
+  };
+  useEffect(() => {
+    if (selected >= 0) box.current?.querySelector("[data-selected]")?.scrollIntoView({ block: "nearest" });
+  }, [selected]);
+  const [asksAgain, setAsksAgain] = useState(-1);
+  const move = (by: number) => {
+    follows.current = false;
+    setSelected((at) => Math.max(0, Math.min(said.length - 1, (at < 0 ? said.length : at) + by)));
+  };
+  useKeys([
+    { keys: "j", what: "Next message", act: () => move(1) },
+    { keys: "k", what: "Message before", act: () => move(-1) },
+    { keys: "f", what: "Fork behind the message", act: () => said[selected] && fork(said[selected].seq) },
+    { keys: "r", what: "Ask again from the message on", act: () => said[selected]?.role === "user" && setAsksAgain(selected) },
+  ]);
+  return (
+    <div class="conversation" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
+      {known.earlier && <button type="button" class="earlier" onClick={earlier}>Earlier messages</button>}
+      {known.session && said.length === 0 && <p class="quiet hint">Nothing was said yet. Write below to begin.</p>}
+      {said.map((message, at) => (
+        <Said key={`${message.session} ${message.seq}`} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(at)}>
+          {at === asksAgain && known.session && <Rerun session={known.session.id} message={message} before={before(messages, message)} close={() => setAsksAgain(-1)} />}
+        </Said>
+      ))}
+      {open.map((draft) => <Saying key={`${draft.turn} ${draft.key}`} draft={draft} />)}
+    </div>
+  );
+}
+
+/** The message before another. */
+function before(messages: readonly Message[], message: Message): Message | undefined {
+  return messages[messages.indexOf(message) - 1];
+}
+
+/** Whether a message is the last of its turn. */
+function lastOf(said: readonly Message[], at: number): boolean {
+  return said[at + 1]?.turn !== said[at]?.turn;
+}
+
+interface SaidProps {
+  message: Message;
+  known: Known;
+  results: ReadonlyMap<string, Message>;
+  selected: boolean;
+  fork: (at: number) => void;
+  show: (effect: Effect) => void;
+  end: Turn | undefined;
+  again: () => void;
+  children: ComponentChildren;
+}
+
+function Said({ message, known, results, selected, fork, show, end, again, children }: SaidProps) {
+  const own = message.session === known.session?.id;
+  return (
+    <article class={`said said-${message.role}`} data-selected={selected ? "" : undefined} data-seq={message.seq}>
+      <header>
+        <b>{message.role === "user" ? "You" : "Agent"}</b>
+        <time title={moment(message.at)}>{clock(message.at)}</time>
+        <span class="quiet">#{message.seq}{own ? "" : " of the session it was forked from"}</span>
+        <span class="act">
+          {message.role === "user" && <button type="button" class="plain" onClick={again}>Ask again</button>}
+          {own && <button type="button" class="plain" onClick={() => fork(message.seq)}>Fork from here</button>}
+        </span>
+      </header>
+      {(message.content.parts ?? []).map((part) => <Piece part={part} role={message.role} session={message.session} />)}
+      {(message.content.calls ?? []).map((call) => <CallLine call={call} message={message} result={results.get(`${message.turn} ${call.id}`)} known={known} show={show} />)}
+      {children}
+      {end && <Ended turn={end} />}
+    </article>
+  );
+}
+
+function Piece({ part, role, session }: { part: Part; role: string; session: string }) {
+  switch (part.type) {
+    case "text":
+      return role === "user" ? <p class="plain-text"><Text of={part.text} /></p> : <Prose of={part.text} />;
+    case "reasoning":
+      return part.text ? <details class="reasoning"><summary>Thought</summary><p class="plain-text"><Text of={part.text} /></p></details> : null;
+    case "attachment":
+      return <Picture attachment={part.attachment} session={session} />;
+    case "sealed":
+      return null;
+  }
+}
+
+function CallLine({ call, message, result, known, show }: { call: ToolUse; message: Message; result: Message | undefined; known: Known; show: (effect: Effect) => void }) {
+  const effect = known.effects.find((effect) => effect.turn === message.turn && effect.kind === "tool_call" && effect.key.endsWith(`:${call.id}`));
+  const passed = "json" in call.arguments ? pretty(call.arguments.json).replace(/\s+/g, " ") : call.arguments.broken;
+  const state = effect?.state ?? (result ? "done" : "open");
+  const note = effect && known.notes.get(`${effect.turn} ${effect.key}`);
+  return (
+    <button type="button" class={`call call-${state}`} disabled={!effect} onClick={() => effect && show(effect)} title="Show the call">
+      <span class="call-name"><Text of={call.tool} /></span>
+      <span class="call-passed"><Text of={passed.slice(0, 400)} /></span>
+      <span class="call-result">{state === "open" || state === "waits" ? (state === "waits" ? "waits" : (note ?? "runs")) : <Text of={`→ ${(result?.text ?? state).slice(0, 200)}`} />}</span>
+    </button>
+  );
+}
+
+/** What is being said: text that no record has taken the place of yet. */
+function Saying({ draft }: { draft: Draft }) {
+  return (
+    <article class="said said-assistant saying" aria-busy="true">
+      <header><b>Agent</b><span class="quiet">says</span></header>
+      {draft.gap && <p class="quiet">The beginning was said before this page listened; it is shown when the reply is whole.</p>}
+      <Prose of={draft.text} />
+    </article>
+  );
+}
+
+function Ended({ turn }: { turn: Turn }) {
+  const { end } = turn;
+  if (!end || end.how === "answered" || end.how === "joined") return null;
+  const why = end.reason ?? end.failure?.message ?? end.failure?.detail ?? end.failure?.code ?? end.budget ?? "";
+  return <p class={`ended ended-${end.how}`}>The turn ended: <b>{end.how.replaceAll("_", " ")}</b>{why && <span>. <Text of={why} /></span>}</p>;
+}

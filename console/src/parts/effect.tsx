@@ -1,0 +1,58 @@
+/** One effect: exactly what was asked, what came of it, who decided, and how often it was tried. */
+import type { ComponentChildren } from "preact";
+import { duration, moment, money } from "../format.ts";
+import type { Effect, Ruling } from "../shapes.ts";
+import { Json } from "./json.tsx";
+import { waitName, State } from "./state.tsx";
+import { Text } from "./text.tsx";
+import { nameOf, tokens } from "./timeline.tsx";
+
+export function EffectDetail({ effect, close }: { effect: Effect; close: () => void }) {
+  const { call } = effect;
+  return (
+    <div class="detail" tabIndex={0} role="region" aria-label={nameOf(effect)}>
+      <header>
+        <button type="button" class="plain" onClick={close}>← Timeline</button>
+        <h2><Text of={nameOf(effect)} /></h2>
+        <State of={effect.state} />
+      </header>
+      <dl class="facts">
+        <Fact name="Kind">{effect.kind.replaceAll("_", " ")}</Fact>
+        <Fact name="Place"><code><Text of={effect.key} /></code></Fact>
+        <Fact name="Asked">{moment(effect.from)} <span class="quiet">record {effect.seq}</span></Fact>
+        {effect.until !== undefined && <Fact name="Answered">{moment(effect.until)} <span class="quiet">record {effect.answered} · after {duration(effect.until - effect.from)}</span></Fact>}
+        <Fact name="Attempt">{effect.attempts}{effect.usage && <span class="quiet"> counted on over all leases of the session</span>}</Fact>
+        {effect.usage && <Fact name="Tokens">{tokens(effect.usage)}{effect.usage.cache_read ? <span class="quiet"> {effect.usage.cache_read} from the cache</span> : null}</Fact>}
+        {effect.cost && <Fact name="Cost">{money(effect.cost)} <span class="quiet">{effect.cost}</span></Fact>}
+        {call?.class && <Fact name="Class">{call.class.replaceAll("_", " ")}</Fact>}
+        {call?.id && <Fact name="Idempotency key"><code>{call.id}</code></Fact>}
+        {call?.labels && call.labels.length > 0 && <Fact name="Untrusted sources">{call.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)}</Fact>}
+        {call?.ruling && <Fact name="Policy"><RulingLine ruling={call.ruling} /></Fact>}
+        {effect.hooks && effect.hooks.length > 0 && <Fact name="Changed by hooks">{effect.hooks.join(", ")}</Fact>}
+        {effect.waits && effect.waits.length > 0 && <Fact name="Waits for">{effect.waits.map(waitName).join(", ")}</Fact>}
+      </dl>
+      <h3>Request</h3>
+      <Json of={effect.request} label="Request" />
+      {effect.outcome !== undefined && (
+        <div>
+          <h3>Outcome</h3>
+          <Json of={effect.outcome} label="Outcome" />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  return <div><dt>{name}</dt><dd>{children}</dd></div>;
+}
+
+function RulingLine({ ruling }: { ruling: Ruling }) {
+  const [word, more] = typeof ruling.decision === "string" ? [ruling.decision, undefined] : (Object.entries(ruling.decision)[0] ?? ["", undefined]);
+  return (
+    <span>
+      <b>{word.replaceAll("_", " ")}</b> by rule <code><Text of={ruling.rule} /></code> <span class="quiet">of policy {ruling.policy.slice(0, 12)}</span>
+      {more !== undefined && <Json of={more} label="What the rule says" />}
+    </span>
+  );
+}

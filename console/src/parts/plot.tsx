@@ -1,0 +1,85 @@
+/** A plot over time. Drawn by uPlot; the same numbers stand beside it as a table, for those who cannot see it. */
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+
+export interface Series {
+  name: string;
+  values: number[];
+}
+
+interface Props {
+  /** Seconds since 1970. */
+  times: number[];
+  series: readonly Series[];
+  label: string;
+  height: number;
+  unit: (value: number) => string;
+  /** Seconds between the times that are named, whichever fits. */
+  steps?: number[];
+  /** How times are said. */
+  when: (time: number) => string;
+  /** Seconds before the last time that are shown, be there values or not. */
+  recent?: number;
+}
+
+const COLOURS = 6;
+
+/** A colour of the style sheet as a canvas takes it: the one of the two that is shown now. */
+function colour(element: HTMLElement, name: string): string {
+  element.style.color = `var(${name})`;
+  const shown = getComputedStyle(element).color;
+  element.style.color = "";
+  return shown;
+}
+
+export function Plot({ times, series, label, height, unit, steps, when, recent }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || times.length === 0) return;
+    const draw = () => {
+      const [ink, line] = [colour(element, "--ink-2"), colour(element, "--line")];
+      const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+      const shown = series.map(({ name }, at) => {
+        const stroke = colour(element, `--plot-${at % COLOURS}`);
+        return { label: name, stroke, fill: `color-mix(in srgb, ${stroke} 22%, transparent)`, width: 1.5, points: { show: times.length < 3 }, paths: uPlot.paths.stepped?.({ align: 1 }) ?? null };
+      });
+      const values = (_: uPlot, ticks: number[]) => ticks.map(unit);
+      return new uPlot(
+        {
+          width: element.clientWidth,
+          height,
+          legend: { show: false },
+          cursor: { y: false },
+          scales: { ...(recent ? { x: { range: (_: uPlot, _low: number, high: number): [number, number] => [high - recent, high] } } : {}), y: { range: (_: uPlot, _low: number, high: number): [number, number] => [0, high || 1] } },
+          axes: [{ ...axis, values: (_: uPlot, ticks: number[]) => ticks.map(when), space: 70, ...(steps ? { incrs: steps } : {}) }, { ...axis, values, size: 56 }],
+          series: [{}, ...shown],
+        } as uPlot.Options,
+        [times, ...series.map(({ values }) => values)],
+        element,
+      );
+    };
+    let plot = draw();
+    const again = () => {
+      plot.destroy();
+      plot = draw();
+    };
+    const watch = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
+    watch.observe(element);
+    addEventListener("outlast-theme", again);
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", again);
+    return () => {
+      watch.disconnect();
+      removeEventListener("outlast-theme", again);
+      dark.removeEventListener("change", again);
+      plot.destroy();
+    };
+  }, [times, series, height]);
+  return (
+    <figure class="plot">
+      <div ref={box} role="img" aria-label={label} />
+      {series.length > 1 && <figcaption>{series.map(({ name }, at) => <span><i class={`plot-${at % COLOURS}`} aria-hidden="true" />{name}</span>)}</figcaption>}
+    </figure>
+  );
+}

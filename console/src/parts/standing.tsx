@@ -1,0 +1,67 @@
+/** Why a session does not move, and what moves it. */
+import { useState } from "preact/hooks";
+import { post } from "../api.ts";
+import { duration, moment } from "../format.ts";
+import type { Blocked, Why } from "../shapes.ts";
+import { waitName } from "./state.tsx";
+import { Text } from "./text.tsx";
+
+export function Standing({ why, now, failed }: { why: Why; now: number; failed: (error: Error) => void }) {
+  if (why.standing === "rests" || why.standing === "ended") return null;
+  const since = duration(now - why.since);
+  return (
+    <div class={`standing standing-${why.standing}`} role="status">
+      {why.standing === "running" && <p><b>Runs</b> · {why.doing === "the model" ? "the model thinks" : <span><Text of={why.doing ?? ""} /> works</span>} · since {since}</p>}
+      {why.standing === "ready" && <p><b>Ready</b> · a worker takes it next</p>}
+      {why.standing === "queued" && <p><b>Queued</b> behind another turn · since {since}</p>}
+      {why.standing === "stuck" && <Stuck why={why} failed={failed} />}
+      {why.standing === "waits" && why.waits.map((wait) => <WaitLine wait={wait} now={now} failed={failed} />)}
+      {why.queued > 0 && <p class="quiet">{why.queued} more {why.queued === 1 ? "input waits" : "inputs wait"} behind it</p>}
+    </div>
+  );
+}
+
+function Stuck({ why, failed }: { why: Why; failed: (error: Error) => void }) {
+  const retry = () => post(`/v1/turns/${why.turn}/retry`, {}).catch(failed);
+  return (
+    <p>
+      <b>Stuck</b> · <a href={`/errors/${why.failure?.code}`} target="_blank">{why.failure?.code}</a> <Text of={why.failure?.message ?? why.failure?.detail ?? ""} />
+      <button type="button" onClick={() => void retry()}>Try again</button>
+    </p>
+  );
+}
+
+function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (error: Error) => void }) {
+  return (
+    <p>
+      <b>Waits</b> for {waitName(wait)}{wait.tool && <span> of <code><Text of={wait.tool} /></code></span>} · since {duration(now - wait.since)}
+      {wait.deadline !== undefined && <span> · until {moment(wait.deadline)}</span>}
+      {wait.moved_by === "approval" && <a class="button" href="/approvals">Decide</a>}
+      {wait.moved_by === "completion" && wait.completion && <Complete completion={wait.completion} failed={failed} />}
+      {wait.moved_by === "budget" && <span> · goes on when the budget is raised: <code>outlast budgets set</code></span>}
+    </p>
+  );
+}
+
+/** Answers a wait from here, with a value. */
+function Complete({ completion, failed }: { completion: string; failed: (error: Error) => void }) {
+  const [value, setValue] = useState("");
+  const send = (event: Event) => {
+    event.preventDefault();
+    post(`/v1/completions/${completion}`, { ok: asJson(value) }).catch(failed);
+  };
+  return (
+    <form class="complete" onSubmit={send}>
+      <input aria-label="The answer, JSON or text" placeholder="answer, JSON or text" value={value} onInput={(event) => setValue(event.currentTarget.value)} />
+      <button type="submit">Answer</button>
+    </form>
+  );
+}
+
+function asJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

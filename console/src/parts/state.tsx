@@ -1,0 +1,29 @@
+/** How something stands, as a mark and a word: never by colour alone. */
+import type { Session, Waiting } from "../shapes.ts";
+
+const WORDS: Record<string, string> = {
+  idle: "idle", ready: "ready", running: "running", parked: "waits",
+  open: "runs", waits: "waits", done: "done", failed: "failed", refused: "refused", unknown: "unknown",
+};
+
+export function State({ of }: { of: string }) {
+  return <span class={`state state-${of}`}><i aria-hidden="true" />{WORDS[of] ?? of}</span>;
+}
+
+const KINDS: Record<string, string> = {
+  approval: "an approval", completion: "an outside answer", event: "an event", sleep: "time", sub_agent: "a sub-agent",
+  connection: "a connection", client_tool: "the client", budget: "a budget",
+};
+
+/** What a wait is for. */
+export function waitName(wait: Waiting): string {
+  return KINDS[wait.kind] ?? wait.kind;
+}
+
+/** What a session waits for, in a few words. */
+export function waitsFor(session: Session): string {
+  if (session.state !== "parked") return "";
+  if (session.waits.some((wait) => /\/stuck:[^/]*$/.test(wait.key))) return "somebody to mend it";
+  const names = new Set(session.waits.map(waitName));
+  return [...names].join(", ");
+}

@@ -1,0 +1,162 @@
+/** What turns asked of the world, as a waterfall: newest turn first, each with its own line of time. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { get } from "../api.ts";
+import type { Draft } from "../drafts.ts";
+import { clock, count, duration, moment, money, size } from "../format.ts";
+import { useKeys } from "../keys.ts";
+import { scale, type Scale } from "../scale.ts";
+import type { Known } from "../session-model.ts";
+import type { Effect, Turn, Usage, WholeTurn } from "../shapes.ts";
+import { Empty } from "./notice.tsx";
+import { Text } from "./text.tsx";
+
+interface Props {
+  known: Known;
+  now: number;
+  show: (effect: Effect) => void;
+}
+
+export function Timeline({ known, now, show }: Props) {
+  const [selected, setSelected] = useState(-1);
+  const turns = useMemo(() => [...known.turns].reverse().filter((turn) => turn.end?.how !== "joined"), [known.turns]);
+  const byTurn = useMemo(() => Map.groupBy(known.effects, (effect) => effect.turn), [known.effects]);
+  const all = turns.flatMap((turn) => byTurn.get(turn.id) ?? []);
+  const move = (by: number) => setSelected((at) => Math.max(0, Math.min(all.length - 1, at + by)));
+  useKeys([
+    { keys: "J", what: "Next effect", act: () => move(1) },
+    { keys: "K", what: "Effect before", act: () => move(-1) },
+    { keys: "o", what: "Open the effect", act: () => all[selected] && show(all[selected]) },
+  ]);
+  if (known.session && turns.length === 0) return <Empty title="No turns yet">What turns ask of models, tools and time shows up here.</Empty>;
+  return (
+    <div class="timeline" tabIndex={0} role="region" aria-label="Timeline">
+      {turns.map((turn) => (
+        <TurnLine key={turn.id} turn={turn} effects={byTurn.get(turn.id) ?? []} known={known} now={now} selected={all[selected]} show={show} />
+      ))}
+    </div>
+  );
+}
+
+interface LineProps {
+  turn: Turn;
+  effects: readonly Effect[];
+  known: Known;
+  now: number;
+  selected: Effect | undefined;
+  show: (effect: Effect) => void;
+}
+
+function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
+  const stands = turn.end?.how ?? (turn.state === "active" && known.session?.state === "parked" ? "waits" : turn.state);
+  const drafts = [...known.drafts.values()].filter((draft) => draft.turn === turn.id && !effects.some((effect) => effect.key === draft.key));
+  // A turn that is over does not change with the clock.
+  const time = turn.state === "ended" ? 0 : now;
+  const line = useMemo(
+    () => scale(effects.map((effect) => ({ from: effect.from, until: effect.until ?? time, waits: effect.state === "waits" || effect.kind === "sleep" || effect.kind === "await_event" }))),
+    [effects, time],
+  );
+  return (
+    <section class="turn" aria-label={`Turn ${turn.index + 1}`}>
+      <header>
+        <h2>Turn {turn.index + 1}</h2>
+        <span class={`end end-${stands}`}>{stands.replaceAll("_", " ")}</span>
+        {effects[0] && <time title={moment(effects[0].from)}>{clock(effects[0].from)}</time>}
+        <TurnCost turn={turn} />
+      </header>
+      {effects.length > 0 && (
+        <ol class="effects">
+          {effects.map((effect) => (
+            <li key={effect.key}><EffectLine effect={effect} line={line} now={time} note={known.notes.get(`${turn.id} ${effect.key}`)} selected={effect === selected} show={show} /></li>
+          ))}
+          {drafts.map((draft) => <li key={draft.key}><DraftLine draft={draft} /></li>)}
+        </ol>
+      )}
+      {effects.length === 0 && drafts.map((draft) => <DraftLine draft={draft} />)}
+      {line.folds.length > 0 && <p class="quiet folds">{line.folds.map((fold) => `${duration(fold.ms)} of rest folded`).join(" · ")}</p>}
+    </section>
+  );
+}
+
+function EffectLine({ effect, line, now, note, selected, show }: { effect: Effect; line: Scale; now: number; note: string | undefined; selected: boolean; show: (effect: Effect) => void }) {
+  const until = effect.until ?? now;
+  const [left, right] = [line.place(effect.from), line.place(until)];
+  return (
+    <button type="button" class={`effect effect-${effect.kind} effect-${effect.state}`} data-selected={selected ? "" : undefined} onClick={() => show(effect)}>
+      <span class={`effect-name depth-${Math.min(3, depth(effect))}`}><i aria-hidden="true" /><span><Text of={nameOf(effect)} /></span></span>
+      <span class="track" aria-hidden="true">
+        {line.folds.map((fold) => <i class="fold" style={{ left: `${fold.at * 100}%`, width: `${fold.width * 100}%` }} />)}
+        <i class="span" style={{ left: `${left * 100}%`, width: `${Math.max(0.4, (right - left) * 100)}%` }} />
+      </span>
+      <span class="num">{effect.state === "open" || effect.state === "waits" ? effect.state === "open" ? "runs" : "waits" : duration(until - effect.from)}</span>
+      <span class="effect-more">{facts(effect, note).map((fact) => <span>{fact}</span>)}</span>
+    </button>
+  );
+}
+
+/** A reply that is being said and has no record yet. */
+function DraftLine({ draft }: { draft: Draft }) {
+  return (
+    <div class="effect effect-model_call effect-open">
+      <span class="effect-name"><i aria-hidden="true" />model</span>
+      <span class="track" aria-hidden="true"><i class="span streaming" /></span>
+      <span class="num">says</span>
+      <span class="effect-more"><span>{size(draft.bytes)}</span></span>
+    </div>
+  );
+}
+
+/** What an effect is called on a line. */
+export function nameOf(effect: Effect): string {
+  if (effect.call) return effect.call.tool;
+  const request = (effect.request ?? {}) as { model?: string; name?: string };
+  if (effect.kind === "model_call" || effect.kind === "direct_call") return request.model ?? "model";
+  if (effect.kind === "durable_step") return request.name ?? effect.key.split("/").at(-1) ?? "step";
+  const names: Record<string, string> = { sleep: "sleep", await_event: "wait", checkpoint: "checkpoint", sync_environment: "configuration" };
+  return names[effect.kind] ?? effect.kind;
+}
+
+/** How deep in other effects it was asked for: steps and waits within calls. */
+function depth(effect: Effect): number {
+  const below = effect.key.split("/").slice(2);
+  return Math.max(0, below.filter((part) => /^(child|step|sleep|event|direct|call)/.test(part)).length - (effect.kind === "model_call" ? 0 : 1));
+}
+
+function facts(effect: Effect, note: string | undefined): string[] {
+  const found: string[] = [];
+  if (effect.usage) found.push(tokens(effect.usage));
+  if (effect.cost) found.push(money(effect.cost));
+  // Of model calls the number counts on over leases; it says nothing about retries.
+  if (effect.attempts > 1 && effect.kind !== "model_call" && effect.kind !== "direct_call") found.push(`attempt ${effect.attempts}`);
+  if (effect.call?.ruling) found.push(`rule ${effect.call.ruling.rule}`);
+  if (effect.call?.labels?.length) found.push("untrusted");
+  if (effect.state === "failed" || effect.state === "refused" || effect.state === "unknown") found.push(effect.state);
+  if (note) found.push(note);
+  return found;
+}
+
+/** Tokens in and out. */
+export function tokens(usage: Usage): string {
+  const read = (usage.input ?? 0) + (usage.cache_read ?? 0) + (usage.cache_write ?? 0);
+  return `${count(read)} → ${count((usage.output ?? 0) + (usage.reasoning ?? 0))} tok`;
+}
+
+/** What a turn took, read once it is over. */
+function TurnCost({ turn }: { turn: Turn }) {
+  const [whole, setWhole] = useState<WholeTurn>();
+  useEffect(() => {
+    if (turn.state !== "ended") return;
+    const stop = new AbortController();
+    get<WholeTurn>(`/v1/turns/${turn.id}`, {}, stop.signal).then(setWhole, () => {});
+    return () => stop.abort();
+  }, [turn.id, turn.state]);
+  if (!whole) return null;
+  const { durability } = whole;
+  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? [] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms} ms on disk`])];
+  return (
+    <span class="turn-cost">
+      {whole.agent && <span>{whole.agent}</span>}
+      {Number(whole.cost) > 0 && <span>{money(whole.cost)}</span>}
+      <span title="What the durability of the turn cost">{kept.join(" · ")}</span>
+    </span>
+  );
+}

@@ -1,0 +1,70 @@
+/** Which page is shown. The address says it all, so that every page can be linked to, reloaded and gone back to. */
+import { useEffect, useState } from "preact/hooks";
+
+export type Route =
+  | { page: "sessions" }
+  | { page: "session"; id: string; search: URLSearchParams }
+  | { page: "compare"; left: string; right: string }
+  | { page: "approvals" }
+  | { page: "costs" }
+  | { page: "agents"; name: string | undefined }
+  | { page: "server" }
+  | { page: "nowhere" };
+
+/** The page of an address. */
+export function route(address: URL): Route {
+  const [first, second, ...rest] = address.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  if (rest.length > 0) return { page: "nowhere" };
+  switch (first) {
+    case undefined:
+    case "sessions":
+      return second === undefined ? { page: "sessions" } : { page: "session", id: second, search: address.searchParams };
+    case "compare": {
+      const [left, right] = [address.searchParams.get("left"), address.searchParams.get("right")];
+      return left && right ? { page: "compare", left, right } : { page: "nowhere" };
+    }
+    case "approvals":
+      return { page: "approvals" };
+    case "costs":
+      return { page: "costs" };
+    case "agents":
+      return { page: "agents", name: second };
+    case "server":
+      return { page: "server" };
+    default:
+      return { page: "nowhere" };
+  }
+}
+
+const MOVED = "outlast-moved";
+
+/** Shows another page. */
+export function go(to: string): void {
+  if (to !== location.pathname + location.search) history.pushState(undefined, "", to);
+  dispatchEvent(new Event(MOVED));
+}
+
+/** The page that is shown, now and after every move. Links within the console move without a reload. */
+export function useRoute(): Route {
+  const [address, setAddress] = useState(location.href);
+  useEffect(() => {
+    const moved = () => setAddress(location.href);
+    const clicked = (event: MouseEvent) => {
+      const link = (event.target as Element | null)?.closest("a");
+      const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+      if (!link || !plain || link.target || link.origin !== location.origin || link.hasAttribute("download")) return;
+      if (route(new URL(link.href)).page === "nowhere") return;
+      event.preventDefault();
+      go(link.pathname + link.search);
+    };
+    addEventListener("popstate", moved);
+    addEventListener(MOVED, moved);
+    addEventListener("click", clicked);
+    return () => {
+      removeEventListener("popstate", moved);
+      removeEventListener(MOVED, moved);
+      removeEventListener("click", clicked);
+    };
+  }, []);
+  return route(new URL(address));
+}

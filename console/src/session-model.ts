@@ -1,0 +1,183 @@
+/**
+ * One session as a page shows it. Everything in it was read from the API; events only say that it is time to read again, and carry
+ * the text that a model says right now (`drafts.ts`).
+ */
+import { get, listen } from "./api.ts";
+import { hear, open, type Drafts } from "./drafts.ts";
+import type { Effect, Frame, Live, Message, Page, Session, Turn, Why } from "./shapes.ts";
+import type { Link } from "./stream.ts";
+
+/** Turns whose effects are shown. */
+const TURNS = 30;
+/** How often a stream is opened anew at most, to fill a gap. */
+const GAP_MS = 2_000;
+
+/** What is known of a session. */
+export interface Known {
+  session: Session | undefined;
+  messages: readonly Message[];
+  /** Where earlier messages begin, if there are any. */
+  earlier: string | undefined;
+  turns: readonly Turn[];
+  effects: readonly Effect[];
+  why: Why | undefined;
+  drafts: Drafts;
+  /** What tools and the runtime say right now, by the key of the effect. */
+  notes: ReadonlyMap<string, string>;
+  link: Link;
+  error: Error | undefined;
+}
+
+const NOTHING: Known = {
+  session: undefined,
+  messages: [],
+  earlier: undefined,
+  turns: [],
+  effects: [],
+  why: undefined,
+  drafts: new Map(),
+  notes: new Map(),
+  link: "connecting",
+  error: undefined,
+};
+
+/** Reads and follows one session until closed. */
+export class SessionModel {
+  known: Known = NOTHING;
+  #changed: (known: Known) => void;
+  #stop = () => {};
+  #closed = false;
+  /** The last durable event that was heard. */
+  #heard = 0;
+  #opened = 0;
+  #busy = false;
+  #dirty = false;
+
+  constructor(
+    readonly id: string,
+    readonly head: string,
+    changed: (known: Known) => void,
+  ) {
+    this.#changed = changed;
+    void this.#begin();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#stop();
+  }
+
+  /** Reads the page before the first one that is shown. */
+  async earlier(): Promise<void> {
+    const { earlier } = this.known;
+    if (!earlier) return;
+    const page = await this.#messages(earlier);
+    if (this.known.earlier === earlier) this.#set({ messages: [...page.items, ...this.known.messages], earlier: page.next });
+  }
+
+  async #begin(): Promise<void> {
+    await this.#read();
+    const { session } = this.known;
+    if (this.#closed || !session) return;
+    this.#heard = session.last;
+    this.#listen();
+  }
+
+  #listen(): void {
+    this.#stop();
+    this.#opened = Date.now();
+    this.#stop = listen(`/v1/sessions/${this.id}/events`, {}, this.#heard, {
+      event: (frame) => this.#event(frame),
+      link: (link) => this.#set({ link }),
+      again: () => this.readAgain(),
+    });
+  }
+
+  /** Whoever opens a stream is told what is being said from its beginning, so opening it anew fills a gap. */
+  #fillGap(): void {
+    if (Date.now() - this.#opened > GAP_MS) this.#listen();
+  }
+
+  #event(frame: Frame): void {
+    this.#heard = frame.seq ?? this.#heard;
+    if (frame.type === "missed") this.#fillGap();
+    if (frame.type !== "live") {
+      this.readAgain();
+      return;
+    }
+    const live = frame.data as Live;
+    const turn = frame.turn ?? "";
+    const drafts = hear(this.known.drafts, turn, live);
+    if (drafts !== this.known.drafts) this.#set({ drafts });
+    if (live.type === "text" && drafts.get(`${turn} ${live.key}`)?.gap) this.#fillGap();
+    const note = noteOf(live);
+    if (note) this.#set({ notes: new Map(this.known.notes).set(`${turn} ${note.key}`, note.text) });
+  }
+
+  /** Reads again what may have changed; wishes that come meanwhile are one. */
+  readAgain(): void {
+    this.#dirty = true;
+    if (!this.#busy) void this.#read();
+  }
+
+  async #read(): Promise<void> {
+    this.#busy = true;
+    do {
+      this.#dirty = false;
+      try {
+        await this.#once();
+      } catch (error) {
+        this.#set({ error: error as Error });
+      }
+    } while (this.#dirty && !this.#closed);
+    this.#busy = false;
+  }
+
+  async #once(): Promise<void> {
+    const session = await get<Session>(`/v1/sessions/${this.id}`);
+    const from = Math.max(0, session.turns - TURNS);
+    const page = await this.#messages();
+    // Behind the messages: see `open` in `drafts.ts`.
+    const [turns, effects, why] = await Promise.all([
+      get<Page<Turn>>(`/v1/sessions/${this.id}/turns`, { from, limit: TURNS }),
+      get<Page<Effect>>(`/v1/sessions/${this.id}/effects`, { from, limit: TURNS }),
+      get<Why>(`/v1/sessions/${this.id}/why`),
+    ]);
+    const messages = joined(this.known.messages, page.items);
+    const earlier = messages === page.items ? page.next : this.known.earlier;
+    const drafts = open(this.known.drafts, messages, effects.items);
+    this.#set({ session, messages, earlier, turns: turns.items, effects: effects.items, why, drafts, error: undefined });
+  }
+
+  #messages(cursor?: string): Promise<Page<Message>> {
+    return get(`/v1/sessions/${this.id}/messages`, { head: this.head, cursor });
+  }
+
+  #set(change: Partial<Known>): void {
+    if (this.#closed) return;
+    this.known = { ...this.known, ...change };
+    this.#changed(this.known);
+  }
+}
+
+/** What was shown before, up to where the newest page begins, and that page. */
+export function joined(shown: readonly Message[], page: Message[]): readonly Message[] {
+  const first = page[0];
+  const at = first ? shown.findIndex((message) => message.seq === first.seq && message.session === first.session) : -1;
+  return at > 0 ? [...shown.slice(0, at), ...page] : page;
+}
+
+function noteOf(live: Live): { key: string; text: string } | undefined {
+  switch (live.type) {
+    case "running":
+      return { key: live.key, text: live.attempt > 1 ? `runs, attempt ${live.attempt}` : "runs" };
+    case "progress":
+      return { key: live.key, text: live.note };
+    case "replayed":
+      return { key: live.key, text: "from the journal" };
+    case "interrupted":
+      return { key: live.key, text: "was interrupted" };
+    default:
+      return undefined;
+  }
+}

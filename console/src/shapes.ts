@@ -1,0 +1,270 @@
+/** What the API answers, as far as the console looks at it. The whole is in `docs/openapi.json`. */
+
+/** One page of a list. */
+export interface Page<T> {
+  items: T[];
+  next?: string;
+}
+
+/** A message's place over all sessions. */
+export interface Node {
+  session: string;
+  seq: number;
+}
+
+/** What a turn waits for. */
+export interface Waiting {
+  key: string;
+  kind: string;
+  deadline?: number;
+}
+
+export interface Head {
+  name: string;
+  at?: Node;
+}
+
+export interface Session {
+  id: string;
+  key?: string;
+  state: "idle" | "ready" | "running" | "parked";
+  title: string;
+  created: number;
+  updated: number;
+  turns: number;
+  last: number;
+  heads: Head[];
+  forked_from?: Node;
+  active?: string;
+  waits: Waiting[];
+  wake_at?: number;
+}
+
+/** How a turn ended: the word, and what belongs to it. */
+export interface End {
+  how: string;
+  text?: string;
+  reason?: string;
+  failure?: Failure;
+  budget?: string;
+}
+
+export interface Failure {
+  code: string;
+  message?: string;
+  detail?: string;
+}
+
+export interface Turn {
+  id: string;
+  session: string;
+  index: number;
+  state: "queued" | "active" | "ended";
+  parent?: Node;
+  first: number;
+  last: number;
+  end?: End;
+}
+
+export interface Usage {
+  input?: number;
+  cache_read?: number;
+  cache_write?: number;
+  output?: number;
+  reasoning?: number;
+}
+
+/** A turn with what it took. */
+export interface WholeTurn extends Turn {
+  agent?: string;
+  model?: string;
+  accepted: number;
+  updated: number;
+  usage: Usage;
+  cost: string;
+  durability: { records: number; bytes: number; commits?: number; waited_ms?: number };
+}
+
+export interface Attachment {
+  id: string;
+  media_type: string;
+  name?: string;
+}
+
+export type Part =
+  | { type: "text"; text: string }
+  | { type: "reasoning"; text: string }
+  | { type: "attachment"; attachment: Attachment }
+  | { type: "sealed" };
+
+export interface ToolUse {
+  id: string;
+  tool: string;
+  arguments: { json: unknown } | { broken: string };
+}
+
+export interface Message {
+  session: string;
+  turn: string;
+  seq: number;
+  at: number;
+  role: "user" | "assistant" | "tool";
+  text: string;
+  content: { parts?: Part[]; calls?: ToolUse[]; call?: string; tool?: string; result?: unknown };
+}
+
+/** What a rule decided: a word, or a word with what belongs to it. */
+export interface Ruling {
+  rule: string;
+  policy: string;
+  decision: string | Record<string, unknown>;
+}
+
+export interface Call {
+  id?: string;
+  tool: string;
+  class?: string;
+  ruling?: Ruling;
+  labels?: string[];
+}
+
+export type EffectState = "open" | "waits" | "done" | "failed" | "refused" | "unknown";
+
+export interface Effect {
+  turn: string;
+  key: string;
+  kind: string;
+  state: EffectState;
+  seq: number;
+  answered?: number;
+  from: number;
+  until?: number;
+  attempts: number;
+  request: unknown;
+  outcome?: unknown;
+  call?: Call;
+  usage?: Usage;
+  cost?: string;
+  hooks?: string[];
+  waits?: Waiting[];
+}
+
+/** Why a session does not move. */
+export interface Why {
+  session: string;
+  turn?: string;
+  standing: "rests" | "ended" | "queued" | "ready" | "running" | "waits" | "stuck";
+  since: number;
+  doing?: string;
+  failure?: Failure;
+  waits: Blocked[];
+  queued: number;
+}
+
+/** One thing that a turn waits for, and what moves it. */
+export interface Blocked extends Waiting {
+  since: number;
+  tool?: string;
+  arguments?: unknown;
+  moved_by: "approval" | "completion" | "time" | "budget" | "retry";
+  approval?: string;
+  who?: string[];
+  completion?: string;
+}
+
+/** What happens right now. */
+export type Live =
+  | { type: "text"; key: string; attempt: number; offset: number; text: string }
+  | { type: "retracted"; key: string; attempt: number }
+  | { type: "running"; key: string; attempt: number }
+  | { type: "progress"; key: string; note: string }
+  | { type: "output"; key: string; text: string }
+  | { type: "replayed"; key: string }
+  | { type: "interrupted"; key: string }
+  | { type: "prompt_changed"; key: string; at: string }
+  | { type: "budget_low"; budget: string }
+  | { type: "held"; failure: Failure };
+
+/** An event. */
+export interface Frame {
+  session: string;
+  seq?: number;
+  turn?: string;
+  at?: number;
+  type: string;
+  data: unknown;
+}
+
+/** Who asks. */
+export interface Whoami {
+  name: string;
+  by: string;
+  scopes: string;
+}
+
+/** An input that is durable. */
+export interface Receipt {
+  session: string;
+  turn: string;
+  seq: number;
+}
+
+/** A call that waits for somebody's word. */
+export interface Pending {
+  id: string;
+  session: string;
+  turn: string;
+  call: string;
+  tool: string;
+  arguments: unknown;
+  rule?: string;
+  labels?: string[];
+  who: string[];
+  since: number;
+  expires?: number;
+}
+
+/** A call whose outcome nobody knows. */
+export interface Unknown {
+  call: string;
+  tool: string;
+  arguments: unknown;
+  session: string;
+  turn: string;
+  since: number;
+}
+
+/** What was spent on one of something. */
+export interface Spending {
+  day?: string;
+  name: string;
+  replies: number;
+  usage: Usage;
+  cost: string;
+  unpriced: number;
+}
+
+export interface Agent {
+  name: string;
+  first: boolean;
+  fingerprint: string;
+  model: string;
+  tools: string[];
+  package?: unknown;
+}
+
+/** One version of an agent, a harness or a capability in the database. */
+export interface Stored {
+  kind: string;
+  name: string;
+  version: number;
+  fingerprint: string;
+  at: number;
+  body: unknown;
+}
+
+export interface Health {
+  state: string;
+  durability?: string;
+  schema?: number;
+}

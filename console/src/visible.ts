@@ -1,0 +1,54 @@
+/**
+ * Makes what cannot be seen visible: control characters, escape sequences of terminals, marks that turn text around, spaces of no
+ * width, letters that only look like nothing. Who reads an argument must read what is there (S34, S46).
+ */
+
+/** A piece of text: as it is, or a letter that is shown by its name. */
+export type Piece = string | { code: string; name: string };
+
+// Not among them: line feed and tab, which a text shows by itself.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/u;
+
+const NAMES: Record<number, string> = {
+  0x00: "NUL", 0x07: "BEL", 0x08: "BS", 0x0d: "CR", 0x1b: "ESC", 0x7f: "DEL", 0xad: "SHY", 0x61c: "ALM",
+  0x200b: "ZWSP", 0x200c: "ZWNJ", 0x200d: "ZWJ", 0x200e: "LRM", 0x200f: "RLM", 0x2028: "LS", 0x2029: "PS",
+  0x202a: "LRE", 0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO", 0x2060: "WJ",
+  0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI", 0xfeff: "BOM",
+};
+
+/** The text in pieces. Joining emoji is what a joiner is for, so between those it stays. */
+export function pieces(text: string): Piece[] {
+  if (!HIDDEN.test(text)) return text === "" ? [] : [text];
+  const found: Piece[] = [];
+  let plain = "";
+  const letters = [...text];
+  for (const [index, letter] of letters.entries()) {
+    const joins = letter === "\u200d" && isEmoji(letters[index - 1]) && isEmoji(letters[index + 1]);
+    if (joins || !HIDDEN.test(letter)) {
+      plain += letter;
+      continue;
+    }
+    if (plain) found.push(plain);
+    plain = "";
+    found.push(named(letter.codePointAt(0) ?? 0));
+  }
+  if (plain) found.push(plain);
+  return found;
+}
+
+function isEmoji(letter: string | undefined): boolean {
+  return letter !== undefined && /\p{Extended_Pictographic}|\ufe0f|\p{Emoji_Modifier}/u.test(letter);
+}
+
+function named(point: number): Piece {
+  const code = `U+${point.toString(16).toUpperCase().padStart(4, "0")}`;
+  return { code, name: NAMES[point] ?? code };
+}
+
+/** The text as one line of letters that can all be seen. */
+export function plain(text: string): string {
+  return pieces(text)
+    .map((piece) => (typeof piece === "string" ? piece : `⟨${piece.name}⟩`))
+    .join("");
+}
