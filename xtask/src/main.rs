@@ -1,7 +1,8 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`, `console`.
 //!
 //! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
 mod command;
+mod console;
 mod fuzz;
 mod needs;
 mod planted;
@@ -33,6 +34,8 @@ usage: cargo xtask COMMAND
                    writes what came of both to docs/proof.md
   planted [BUG…]   breaks a promise on purpose, one at a time, in a tree of its own, and sees that the check
                    that guards it fails; the bugs are in xtask/planted
+  console [--check]
+                   builds the console into console/dist; with --check sees that what is checked in is what the sources give
   help             prints this text
 ";
 
@@ -48,13 +51,14 @@ fn main() -> ExitCode {
         "proof" => proof(rest),
         "fuzz" => fuzz::run(&root(), rest),
         "planted" => planted::run(&root(), rest),
+        "console" => console::run_command(&root(), rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprint!(
-                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, planted, help; found `{}`\n\n{USAGE}",
+                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, planted, console, help; found `{}`\n\n{USAGE}",
                 args.join(" ")
             );
             ExitCode::from(2)

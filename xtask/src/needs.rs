@@ -38,7 +38,7 @@ const NEEDS: &[Need] = &[
         install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "python3", "python3-venv"]],
     },
     Need {
-        what: "Node.js with npm, for the reference MCP server",
+        what: "Node.js with npm, for the console and the reference MCP server",
         check: &["npm", "--version"],
         install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "nodejs", "npm"]],
     },
@@ -55,6 +55,11 @@ const NEEDS: &[Need] = &[
             "target/needs/mcp-node",
             "@modelcontextprotocol/server-everything@2026.8.31",
         ]],
+    },
+    Need {
+        what: "what the console is built from",
+        check: &["npm", "ls", "--silent", "--prefix", "console"],
+        install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],
     },
     Need {
         what: "the Python SDK for MCP servers",

@@ -4,7 +4,7 @@
 //! the failed, so that the line never says `0 failed` when something did.
 use crate::{
     command::{self, Finished, say},
-    needs, tidy,
+    console, needs, tidy,
 };
 use std::{
     fmt,
@@ -39,6 +39,7 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         report.check(command::cargo(root).args(cedar).args(on));
         let cedar = ["test", "-p", "outlast-cedar", "--features", "engine", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(cedar));
+        report.console(root);
         // Every scenario dies at every point there is, then 2,000 seeds.
         report.check(&mut command::program(root, "outlast-sim", "sim"));
     }
@@ -63,6 +64,7 @@ fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
 enum Runner {
     Nextest,
     CargoTest,
+    Node,
 }
 
 /// What has been run so far, and what of it failed.
@@ -91,6 +93,15 @@ impl Report {
                 self.failed_step("tidy: the findings above");
             }
             Err(error) => self.failed_step(&format!("tidy: {error}")),
+        }
+    }
+
+    /// The console: its types, its tests, and what is checked in of it.
+    fn console(&mut self, root: &Path) {
+        self.check(&mut console::types(root));
+        self.tests(Runner::Node, &mut console::tests(root));
+        if let Err(error) = console::check(root) {
+            self.failed_step(&error);
         }
     }
 
@@ -139,6 +150,10 @@ impl Count {
             let (begins, ends) = match runner {
                 Runner::Nextest => ("Summary [", " run: "),
                 Runner::CargoTest => ("test result: ", ". "),
+                Runner::Node => {
+                    all += Self::read_tap(&line);
+                    continue;
+                }
             };
             let summary = line.trim_start().strip_prefix(begins).and_then(|rest| rest.split_once(ends));
             if let Some((_, summary)) = summary {
@@ -146,6 +161,13 @@ impl Count {
             }
         }
         all
+    }
+
+    /// `# pass 3` or `# fail 1`: the last lines of a run of Node's tests.
+    fn read_tap(line: &str) -> Self {
+        let number =
+            |word| line.strip_prefix(word).and_then(|number| number.trim().parse().ok()).unwrap_or(0);
+        Self { passed: number("# pass "), failed: number("# fail ") + number("# cancelled ") }
     }
 
     /// `3 passed (1 slow), 1 failed, 1 timed out, 0 skipped` or `3 passed; 1 failed; 0 ignored`.
@@ -229,6 +251,13 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; 
      Summary [   0.016s] 2 tests run: 1 passed, 1 failed, 0 skipped
 ";
         check(Runner::Nextest, output, "1 passed, 1 failed");
+    }
+
+    #[test]
+    fn the_summary_of_node_is_counted() {
+        let output =
+            "# Subtest: a # pass 7\nok 1 - a\n# tests 4\n# pass 2\n# fail 1\n# cancelled 1\n# skipped 0\n";
+        check(Runner::Node, output, "2 passed, 2 failed");
     }
 
     fn failed(output: &str) -> Finished {

@@ -1,0 +1,114 @@
+//! `cargo xtask console`: builds the console, or sees that what is checked in is what its sources give.
+//!
+//! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs it: what must be installed
+//! is in [`crate::needs`].
+use crate::command::{self, run};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// Builds `console/dist`; with `--check` compares it with a fresh build.
+pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
+    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => built(&mut npm(root, "build")),
+        ["--check"] => built(&mut types(root)).and_then(|()| check(root)),
+        _ => Err(format!("expected nothing or --check; found `{}`", args.join(" "))),
+    };
+    done.map_or_else(
+        |error| {
+            eprintln!("console: {error}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn built(command: &mut Command) -> Result<(), String> {
+    if run(command).succeeded { Ok(()) } else { Err(format!("{} failed", command::line(command))) }
+}
+
+fn npm(root: &Path, script: &str) -> Command {
+    let mut command = Command::new("npm");
+    command.current_dir(root.join("console")).args(["run", "--silent", script]);
+    command
+}
+
+/// Holds the types of the sources against each other.
+pub(crate) fn types(root: &Path) -> Command {
+    npm(root, "check")
+}
+
+/// The tests that need no browser.
+pub(crate) fn tests(root: &Path) -> Command {
+    npm(root, "test")
+}
+
+/// Builds the console anew and compares it with what is checked in, byte by byte. Packed files are compared by what is in them:
+/// another version of Node may pack otherwise.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let fresh = root.join("console/target/dist");
+    let mut build = Command::new("node");
+    build.current_dir(root.join("console")).arg("build.mjs").arg(&fresh);
+    built(&mut build)?;
+    let differing = differing(&files(&root.join("console/dist"))?, &files(&fresh)?);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let names = differing.join(", ");
+    Err(format!(
+        "console/dist is not what its sources give ({names}); run `cargo xtask console` and commit it"
+    ))
+}
+
+/// The files of a folder, by name; of packed ones what is in them.
+fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        files.insert(name, content(&path)?);
+    }
+    Ok(files)
+}
+
+fn content(path: &PathBuf) -> Result<Vec<u8>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return fs::read(path).map_err(wrong);
+    }
+    let unpacked =
+        Command::new("gzip").args(["--decompress", "--stdout"]).arg(path).output().map_err(wrong)?;
+    if unpacked.status.success() {
+        Ok(unpacked.stdout)
+    } else {
+        Err(format!("{} cannot be unpacked", path.display()))
+    }
+}
+
+/// The names of files that are not the same in both.
+fn differing(kept: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let mut names: Vec<&String> = kept.keys().chain(fresh.keys()).collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().filter(|name| kept.get(*name) != fresh.get(*name)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changed_is_missing_or_is_left_over_is_named() {
+        let of = |files: &[(&str, &str)]| {
+            files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
+        };
+        let kept = of(&[("a.js", "1"), ("b.js", "2"), ("old.js", "3")]);
+        let fresh = of(&[("a.js", "1"), ("b.js", "4"), ("new.js", "5")]);
+        assert_eq!(differing(&kept, &fresh), ["b.js", "new.js", "old.js"]);
+        assert_eq!(differing(&kept, &kept), Vec::<String>::new());
+    }
+}
