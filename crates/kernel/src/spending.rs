@@ -59,7 +59,9 @@ mod tests {
     fn replies_add_up_exactly_and_one_without_a_price_makes_all_of_it_unknown() {
         let spent = |costs: &[Option<&str>]| {
             let mut spending = Spending::default();
-            costs.iter().for_each(|cost| spending.take(&reply(*cost)));
+            for cost in costs {
+                spending.take(&reply(*cost));
+            }
             spending.known().map(|cost| cost.to_string())
         };
         assert_eq!(spent(&[]).as_deref(), Some("0"));

@@ -24,6 +24,7 @@ mod output;
 mod place;
 mod points;
 mod questions;
+mod rates;
 mod replay;
 mod run;
 mod sessions;

@@ -55,7 +55,7 @@ impl Outside {
             toolbox.add(Shaky(outside.clone())).unwrap();
             config.package.tools = toolbox.manifests().into_iter().map(|manifest| manifest.name).collect();
             config.tools = vec![Arc::new(toolbox)];
-            config.package.rates = rates.clone();
+            config.package.rates.clone_from(&rates);
             config.clock = outside.clock.clone();
             config.limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
         }
