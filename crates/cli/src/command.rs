@@ -23,6 +23,7 @@ mod rerun;
 mod resolve;
 mod retry;
 mod run;
+mod serve;
 mod sessions;
 mod sinks;
 mod test;
@@ -31,6 +32,7 @@ mod tools;
 mod torture;
 mod unknown;
 mod verify;
+mod why;
 mod work;
 
 use crate::data::Data;
@@ -74,6 +76,10 @@ pub(crate) enum Command {
     Retry(retry::Retry),
     /// Drive whatever is unfinished
     Work(work::Work),
+    /// Serve the HTTP API, and drive whatever is unfinished
+    Serve(serve::Serve),
+    /// Say why a session or a turn does not move: what it waits for, since when, and what moves it
+    Why(why::Why),
     /// List calls whose outcome nobody knows, and say how they went
     Unknown(unknown::Unknown),
     /// List where outputs go, what waits and what was given up, and try that again
@@ -129,6 +135,8 @@ impl Command {
             Self::Cost(cost) => done(cost.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),
+            Self::Serve(serve) => done(serve.run(data)),
+            Self::Why(why) => done(why.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Sinks(sinks) => done(sinks.run(data)),
             Self::Orgs(orgs) => done(orgs.run(data)),

@@ -98,6 +98,8 @@ pub use outlast_runtime as runtime;
 pub use outlast_runtime::archive::Export;
 pub use outlast_runtime::events::Events;
 pub use outlast_runtime::replay;
+#[cfg(feature = "server")]
+pub use outlast_server as server;
 pub use outlast_sinks as sinks;
 pub use outlast_store as sqlite;
 #[cfg(feature = "telemetry")]

@@ -101,6 +101,16 @@ pub trait Configs: Send + Sync {
         now: Millis,
     ) -> Answer<'_, StoredConfig>;
 
+    /// Keeps a new version in place of one that must be the last; 0 is none. Otherwise nothing is changed.
+    fn replace_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        body: Value,
+        last: u32,
+        now: Millis,
+    ) -> Answer<'_, StoredConfig>;
+
     /// The last version.
     fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>>;
 

@@ -1057,6 +1057,17 @@ impl<B: Backend> Configs for B {
         self.write(move |rows| ledger::put_config(rows, kind, &name, &body, now))
     }
 
+    fn replace_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        body: Value,
+        last: u32,
+        now: Millis,
+    ) -> Answer<'_, StoredConfig> {
+        self.write(move |rows| ledger::replace_config(rows, kind, &name, &body, last, now))
+    }
+
     fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>> {
         self.read(move |rows| ledger::config(rows, kind, &name))
     }

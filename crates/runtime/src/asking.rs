@@ -1,6 +1,7 @@
 //! One question to a model: attempts, pauses, silence, and what was said before an attempt broke off (R5.3–R5.5).
 use crate::catalogue::Caller;
 use crate::host::{Asker, Tier};
+use crate::live::Speaker;
 use crate::meter::used_by;
 use crate::metrics::Again;
 use crate::outfit::World;
@@ -105,6 +106,8 @@ impl Asking<'_> {
     ) -> Result<Asked, Error> {
         let (limits, began) = (&self.world.limits, self.world.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
+        let Caller { session, turn } = self.caller;
+        let speaker = self.world.hub.speaker(session, turn);
         loop {
             if let Some(pause) = self.stand_in_line(&rate, &request).await {
                 asker.settle(self.key, Some(Amount::ZERO));
@@ -115,11 +118,11 @@ impl Asking<'_> {
             let attempt = u32::try_from(before + u64::from(self.tried)).unwrap_or(u32::MAX);
             let mut heard = Heard::begin(&said, self.world.clock.now());
             if !said.is_empty() {
-                self.tell_text(attempt, 0, &said);
+                self.tell_text(&speaker, attempt, 0, &said);
                 heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
             }
             let stream = self.provider.stream(ModelRequest { said: &said, ..request });
-            let error = match self.listen(attempt, stream, &mut heard, asker).await {
+            let error = match self.listen((attempt, &speaker), stream, &mut heard, asker).await {
                 Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         asker.settle(self.key, Some(used_by(&reply)));
@@ -135,6 +138,7 @@ impl Asking<'_> {
             }
             let streamed = heard.bytes > 0;
             if streamed {
+                speaker.forget();
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
             }
             // An attempt that broke off may be charged; one that was turned away is not.
@@ -193,7 +197,7 @@ impl Asking<'_> {
     /// Listens to one stream until its end.
     async fn listen<A: Asker>(
         &self,
-        attempt: u32,
+        (attempt, speaker): (u32, &Speaker<'_>),
         mut stream: EventStream<'_>,
         heard: &mut Heard,
         asker: &mut A,
@@ -215,7 +219,7 @@ impl Asking<'_> {
                 }
                 ModelEvent::Text(text) => {
                     idle = None;
-                    self.tell_text(attempt, heard.bytes, text);
+                    self.tell_text(speaker, attempt, heard.bytes, text);
                     heard.bytes += text.len();
                     if self.info.goes_on {
                         heard.text.push_str(text);
@@ -259,8 +263,10 @@ impl Asking<'_> {
         }
     }
 
-    fn tell_text(&self, attempt: u32, offset: usize, text: &str) {
-        self.tell(|| LiveKind::Text { key: self.key.clone(), attempt, offset, text: text.to_owned() });
+    fn tell_text(&self, speaker: &Speaker<'_>, attempt: u32, offset: usize, text: &str) {
+        if self.audience == Audience::Watchers {
+            speaker.say(self.key, attempt, offset, text);
+        }
     }
 
     fn tell(&self, what: impl FnOnce() -> LiveKind) {

@@ -68,15 +68,34 @@ pub async fn spent(
     by: By,
 ) -> Result<BTreeMap<String, Spent>, Error> {
     let mut books = Books::by(by);
-    let mut after = FeedCursor(0);
-    loop {
-        let page = store.feed(after, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(books.spent) };
-        after = last.cursor;
-        for found in page.into_iter().filter(|found| of.is_none_or(|session| session == found.session)) {
-            books.take(store, found.session, &found.record).await?;
+    match of {
+        Some(session) => books.read_session(store, session).await?,
+        None => books.read_all(store).await?,
+    }
+    Ok(books.spent)
+}
+
+/// What the models of one turn used and cost, from its records.
+pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
+    let mut total = (Usage::default(), Cost::ZERO);
+    let mut add = |usage: Usage, cost: Option<Cost>| {
+        total = (total.0 + usage, total.1 + cost.unwrap_or_default());
+    };
+    for record in records {
+        match &record.fact {
+            Fact::Performed(Performed {
+                outcome:
+                    Outcome::ModelCall(ModelOutcome::Reply(reply))
+                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
+                ..
+            }) => add(reply.usage, reply.cost),
+            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
+                add(*usage, *cost);
+            }
+            _ => {}
         }
     }
+    total
 }
 
 /// What was spent in one session, by turn. Reads that session alone.
@@ -113,6 +132,31 @@ struct Books {
 impl Books {
     fn by(by: By) -> Self {
         Self { by, packages: HashMap::new(), turns: HashMap::new(), spent: BTreeMap::new() }
+    }
+
+    async fn read_all(&mut self, store: &dyn Store) -> Result<(), Error> {
+        let mut after = FeedCursor(0);
+        loop {
+            let page = store.feed(after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.cursor;
+            for found in page {
+                self.take(store, found.session, &found.record).await?;
+            }
+        }
+    }
+
+    /// Reads one session, however many others there are.
+    async fn read_session(&mut self, store: &dyn Store, session: SessionId) -> Result<(), Error> {
+        let mut after = Seq(0);
+        loop {
+            let page = store.records(session, after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.seq;
+            for record in page {
+                self.take(store, session, &record).await?;
+            }
+        }
     }
 
     async fn take(&mut self, store: &dyn Store, session: SessionId, record: &Record) -> Result<(), Error> {

@@ -295,8 +295,10 @@ impl Journaled {
         let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, wants, then };
         let since = self.world.clock.elapsed();
         let mut receipt = self.write(commit).await?;
+        let waited = self.world.clock.elapsed().saturating_sub(since);
+        self.world.hub.measured.wrote(self.lease.turn, waited);
         self.paced.append(&mut receipt.paced);
-        self.world.metrics.committed(self.world.clock.elapsed().saturating_sub(since));
+        self.world.metrics.committed(waited);
         if let Some(begin) = begin {
             begin.outfit.was_stored();
         }

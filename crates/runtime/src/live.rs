@@ -2,10 +2,11 @@
 //!
 //! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
 //! many, and reads what is durable from the store. A session that nobody watches costs nothing.
+use crate::durability::Measured;
 use outlast_vocab::access::Reach;
-use outlast_vocab::event::Live;
+use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::record::{End, Seq};
-use outlast_vocab::{OrgId, SessionId, TurnId};
+use outlast_vocab::{OrgId, ReplayKey, SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -31,6 +32,67 @@ pub struct Hub {
     lines: Mutex<HashMap<SessionId, Vec<Arc<Line>>>>,
     ends: Mutex<Ends>,
     frames: usize,
+    /// What models are saying right now. Locked before the lines.
+    saying: Mutex<HashMap<SessionId, Saying>>,
+    /// Counts what became durable here, in any session.
+    news: watch::Sender<u64>,
+    /// What turns waited for their writes.
+    pub(crate) measured: Measured,
+}
+
+/// The text of a reply that is not whole yet.
+#[derive(Debug)]
+struct Saying {
+    turn: TurnId,
+    key: ReplayKey,
+    attempt: u32,
+    text: String,
+}
+
+impl Saying {
+    /// Everything that was said so far, for somebody who comes in the middle.
+    fn frame(&self) -> Live {
+        let Self { turn, key, attempt, text } = self;
+        let what = LiveKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
+        Live { turn: *turn, what }
+    }
+}
+
+/// A reply that is being said; dropping it says that it is over, however it ended.
+pub(crate) struct Speaker<'a> {
+    hub: &'a Hub,
+    session: SessionId,
+    turn: TurnId,
+}
+
+impl Speaker<'_> {
+    /// Tells a piece of text to those who watch, and remembers it for those who come later.
+    pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
+        let mut saying = lock(&self.hub.saying);
+        let said = saying.entry(self.session).or_insert_with(|| Saying {
+            turn: self.turn,
+            key: key.clone(),
+            attempt,
+            text: String::new(),
+        });
+        if said.attempt != attempt || offset == 0 {
+            (said.attempt, said.text) = (attempt, String::new());
+        }
+        said.text.push_str(piece);
+        let text = || LiveKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
+        self.hub.tell(self.session, || Live { turn: self.turn, what: text() });
+    }
+
+    /// What was said so far is void.
+    pub(crate) fn forget(&self) {
+        lock(&self.hub.saying).remove(&self.session);
+    }
+}
+
+impl Drop for Speaker<'_> {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,11 +137,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hub {
     /// Lines that keep this many frames for a slow reader.
     pub fn new(frames: usize) -> Self {
-        Self { lines: Mutex::default(), ends: Mutex::default(), frames }
+        Self {
+            lines: Mutex::default(),
+            ends: Mutex::default(),
+            frames,
+            saying: Mutex::default(),
+            news: watch::Sender::new(0),
+            measured: Measured::default(),
+        }
+    }
+
+    /// Tells of everything that becomes durable here, but not what.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
     }
 
     /// Tells the watchers of a session that there are new records, up to this one.
     pub fn committed(&self, session: SessionId, last: Seq) {
+        self.news.send_modify(|count| *count = count.wrapping_add(1));
         for line in lock(&self.lines).get(&session).into_iter().flatten() {
             let mut waiting = lock(&line.waiting);
             match waiting.signals.back_mut() {
@@ -104,6 +179,11 @@ impl Hub {
             waiting.frames += 1;
             line.news.notify_one();
         }
+    }
+
+    /// A model begins to speak in a session.
+    pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> Speaker<'_> {
+        Speaker { hub: self, session, turn }
     }
 
     /// A turn is driven here from now on; its end will be told.
@@ -144,10 +224,18 @@ impl Hub {
 }
 
 impl Listener {
-    /// Watches a session from now on.
+    /// Watches a session from now on. What a model is in the middle of saying is told from its beginning.
     pub fn new(world: Arc<crate::World>, session: SessionId) -> Self {
         let line = Arc::new(Line::default());
-        lock(&world.hub.lines).entry(session).or_default().push(line.clone());
+        {
+            let saying = lock(&world.hub.saying);
+            if let Some(said) = saying.get(&session) {
+                let mut waiting = lock(&line.waiting);
+                waiting.signals.push_back(Signal::Live(said.frame()));
+                waiting.frames += 1;
+            }
+            lock(&world.hub.lines).entry(session).or_default().push(line.clone());
+        }
         Self { world, session, line }
     }
 
@@ -207,8 +295,7 @@ mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
     use crate::system::{SystemClock, SystemEntropy};
-    use outlast_vocab::event::LiveKind;
-    use outlast_vocab::{Limits, ReplayKey};
+    use outlast_vocab::Limits;
 
     fn world(frames: usize) -> Arc<crate::World> {
         let limits = Limits { live_frames: frames, ..Limits::default() };
@@ -234,6 +321,30 @@ mod tests {
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
         assert!(matches!(listener.next().await, Signal::Committed(Seq(3))));
+    }
+
+    #[tokio::test]
+    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+        let world = world(8);
+        let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
+        let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveKind::Text {
+            key: ReplayKey::turn(0).model(0),
+            attempt,
+            offset,
+            text: text.to_owned(),
+        });
+        let speaker = world.hub.speaker(session, turn);
+        speaker.say(&key, 1, 0, "void");
+        speaker.say(&key, 2, 0, "one ");
+        speaker.say(&key, 2, 4, "two ");
+        let late = Listener::new(world.clone(), session);
+        speaker.say(&key, 2, 8, "three");
+        for (offset, piece) in [(0, "one two "), (8, "three")] {
+            let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
+            assert_eq!(live.what, text(2, offset, piece));
+        }
+        drop(speaker);
+        assert!(lock(&world.hub.saying).is_empty());
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned, StoredPackage};
-use outlast_vocab::{Error, Hash, Kind, canon};
+use outlast_vocab::{Error, Hash, Kind, TurnId, canon};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +30,19 @@ impl Agent {
         let contracts = contracts(&self.package, &Catalogue::new(self.tools)?)?;
         Ok(Pinned { package: self.package, contracts: Some(contracts) })
     }
+}
+
+/// An agent as people look at it.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    /// What it is called.
+    pub name: String,
+    /// Whether it answers when an input names none.
+    pub first: bool,
+    /// The fingerprint of its package.
+    pub fingerprint: Hash,
+    /// What its turns are pinned to.
+    pub pinned: Pinned,
 }
 
 /// The agents of a process.
@@ -70,6 +83,18 @@ impl Outfits {
     /// The agent that answers when an input names none.
     pub(crate) fn first(&self) -> Arc<Outfit> {
         self.known().named[&self.first].clone()
+    }
+
+    /// Every agent, by name.
+    pub(crate) fn views(&self) -> Vec<AgentView> {
+        let known = self.known();
+        let view = |(name, outfit): (&String, &Arc<Outfit>)| AgentView {
+            name: name.clone(),
+            first: *name == self.first,
+            fingerprint: outfit.fingerprint,
+            pinned: Pinned { package: outfit.package.clone(), contracts: Some(outfit.contracts.clone()) },
+        };
+        known.named.iter().map(view).collect()
     }
 
     /// Lets an agent answer from now on, in place of the one of its name. Turns that were accepted before keep theirs.
@@ -172,4 +197,15 @@ pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<Pinned, Error>
         sidecars.push(store.blob(hash).await?);
     }
     stored.whole(sidecars)
+}
+
+/// What a turn was accepted for or began under; nothing where it says neither.
+pub async fn of_turn(store: &dyn Store, turn: TurnId) -> Result<Option<Pinned>, Error> {
+    let package = match store.package(turn).await {
+        Err(error) if error.kind() == Kind::BlobNotFound => return Ok(None),
+        package => package?,
+    };
+    serde_json::from_slice(&package).map(Some).map_err(|cause| {
+        Error::new(Kind::RecordCorrupt, format!("the package of {turn} does not decode")).because(cause)
+    })
 }

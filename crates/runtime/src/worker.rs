@@ -56,7 +56,10 @@ use tokio::sync::{Notify, watch};
 
 mod keeper;
 mod leased;
+mod look;
 mod measure;
+
+pub use look::Load;
 
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
@@ -395,9 +398,11 @@ impl Runtime {
         };
         let began = inner.world.clock.elapsed();
         let accepted = self.accept(accept, files).await?;
-        inner.world.metrics.committed(inner.world.clock.elapsed().saturating_sub(began));
+        let waited = inner.world.clock.elapsed().saturating_sub(began);
+        inner.world.metrics.committed(waited);
         if !accepted.duplicate {
             inner.world.metrics.accepted();
+            inner.world.hub.measured.wrote(accepted.turn, waited);
         }
         outfit.was_stored();
         let Accepted { session, turn, duplicate, .. } = &accepted;
@@ -578,7 +583,11 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     if let Some(schema) = &input.output {
         check_schema(schema, limits)?;
     }
-    match &input.target {
+    check_target(&input.target, limits)
+}
+
+fn check_target(target: &Target, limits: &Limits) -> Result<(), Error> {
+    match target {
         Target::Key { key, .. } if key.is_empty() => {
             Err(Error::new(Kind::InputInvalid, "a session key must not be empty"))
         }

@@ -274,6 +274,19 @@ kinds! {
     /// No API key has this id.
     KeyNotFound = "key.not_found", Reject, 404;
 
+    /// The server has no such route.
+    RouteNotFound = "route.not_found", Reject, 404;
+    /// A route does not know this method.
+    RouteMethod = "route.method", Reject, 405;
+    /// The body of a request is not of a media type that the route takes.
+    BodyMediaType = "body.media_type", Reject, 415;
+    /// A request came by a name that is not the server's, or from a page of another site.
+    OriginDenied = "origin.denied", Reject, 403;
+    /// A configuration is not the version that the request would replace.
+    ConfigChanged = "config.changed", Reject, 412;
+    /// The server has as many streams open as it may.
+    ServerBusy = "server.busy", Retry, 429;
+
     /// A sink did not take an output.
     DeliveryFailed = "delivery.failed", Retry, 502;
     /// A sink says that it takes no outputs any more.

@@ -231,6 +231,57 @@ impl Default for Limits {
     }
 }
 
+/// The bounds of the HTTP server. Change one with struct update syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Bytes of a request's body, attachments apart.
+    pub body_bytes: usize,
+    /// How long a request's body may take to arrive, attachments apart.
+    pub body_wait: Duration,
+    /// Bytes of a request's line and headers.
+    pub header_bytes: usize,
+    /// Headers of a request.
+    pub headers: usize,
+    /// How long a request's headers may take to arrive.
+    pub header_wait: Duration,
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Streams of events at the same time.
+    pub streams: usize,
+    /// Streams of events that one caller has at the same time.
+    pub streams_per_caller: usize,
+    /// How often a stream of events says that it is alive.
+    pub heartbeat: Duration,
+    /// How long a request may wait for a turn's end or for events.
+    pub wait_most: Duration,
+    /// Entries of one page.
+    pub entries: usize,
+    /// Sessions that one search looks at.
+    pub searched: usize,
+    /// How long requests get to end when the server shuts down.
+    pub drain: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 8 << 20,
+            body_wait: Duration::from_secs(30),
+            header_bytes: 32 << 10,
+            headers: 64,
+            header_wait: Duration::from_secs(10),
+            connections: 4_096,
+            streams: 4_096,
+            streams_per_caller: 2_048,
+            heartbeat: Duration::from_secs(15),
+            wait_most: Duration::from_mins(1),
+            entries: 500,
+            searched: 10_000,
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
 /// Refuses `found` when it is over the bound, in the words that every limit uses.
 pub fn check(name: &'static str, found: usize, most: usize) -> Result<(), Error> {
     if found <= most {

@@ -1,5 +1,4 @@
 //! `outlast agents`: which agents there are, what each comes to, and how two differ.
-mod difference;
 mod import;
 
 use crate::agent::staff::{Member, Staff};
@@ -10,7 +9,7 @@ use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::runtime::outfits;
+use outlast::runtime::{difference, outfits};
 use outlast::vocab::Hash;
 use outlast::vocab::package::Pinned;
 use outlast::{Error, Kind, Outlast, TurnId};

@@ -5,6 +5,7 @@ use crate::follow::interrupt;
 use crate::terminal;
 use crate::words;
 use clap::Args;
+use outlast::runtime::feed::newest;
 use outlast::store::{FeedCursor, Store};
 use outlast::vocab::record::Fact;
 use outlast::{Error, Limits, Outlast};
@@ -90,22 +91,4 @@ fn is_told(fact: &Fact) -> bool {
             | Fact::Reminded { .. }
             | Fact::Escalated { .. }
     )
-}
-
-/// The end of the feed. Cursors have gaps, so it is found by doubling and halving, not by counting.
-async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
-    let goes_on = async |after: u64| store.feed(FeedCursor(after), 1).await.map(|page| !page.is_empty());
-    let (mut low, mut high) = (0, 1);
-    while goes_on(high).await? {
-        high *= 2;
-    }
-    while low < high {
-        let middle = u64::midpoint(low, high);
-        if goes_on(middle).await? {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(FeedCursor(low))
 }

@@ -27,6 +27,7 @@ mod questions;
 mod rates;
 mod replay;
 mod run;
+mod serve;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;

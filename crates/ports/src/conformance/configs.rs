@@ -24,6 +24,18 @@ pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(s: &Sc
     Ok(())
 }
 
+pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(s: &Scene<'_>) -> Rule {
+    let body = |text: &str| json!({ "system": text });
+    let replace = |last, text| s.replace_config(Agent, "clerk".into(), body(text), last, NOW);
+    refused(replace(1, "Sell.").await, Kind::ConfigChanged);
+    assert_eq!(replace(0, "Sell.").await?.version, 1);
+    refused(replace(0, "Give.").await, Kind::ConfigChanged);
+    assert_eq!(replace(1, "Sell more.").await?.version, 2);
+    refused(replace(1, "Sell less.").await, Kind::ConfigChanged);
+    assert_eq!(s.config(Agent, "clerk".into()).await?.map(|last| last.body), Some(body("Sell more.")));
+    Ok(())
+}
+
 pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself(
     s: &Scene<'_>,
 ) -> Rule {

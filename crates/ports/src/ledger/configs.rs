@@ -41,6 +41,27 @@ pub fn put_config(
     stored(&row)
 }
 
+/// Keeps a new version in place of one that must be the last; 0 is none.
+pub fn replace_config(
+    rows: &mut dyn Rows,
+    kind: ConfigKind,
+    name: &str,
+    body: &Value,
+    last: u32,
+    now: Millis,
+) -> Result<StoredConfig, Error> {
+    rows.access().need(Scope::Read)?;
+    let found = rows.config(rows.access().reach.home(), kind, name)?.map_or(0, |row| row.version);
+    if found != last {
+        let said = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
+        let (expected, found) = (said(last), said(found));
+        let detail =
+            format!("expected {expected} of the {kind} `{name}` to be the last, and there is {found}");
+        return Err(Error::new(Kind::ConfigChanged, detail));
+    }
+    put_config(rows, kind, name, body, now)
+}
+
 /// The last version.
 pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
     rows.access().need(Scope::Read)?;

@@ -2,11 +2,10 @@
 use crate::data::Data;
 use crate::terminal;
 use crate::words;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::store::{SessionView, Store};
-use outlast::vocab::message::text_of;
-use outlast::vocab::record::Fact;
+use outlast::runtime::listing::{self, Filter, Listed};
+use outlast::store::{SessionState, Store};
 
 /// Sessions that are listed when nobody says how many.
 pub(super) const MOST: usize = 50;
@@ -20,26 +19,55 @@ pub(crate) struct List {
     /// How many
     #[arg(long, value_name = "N", default_value_t = MOST)]
     limit: usize,
+    /// Only those that stand so
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// Only those whose key or first input holds this text
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum State {
+    /// Nothing to do
+    Idle,
+    /// A turn wants to be driven
+    Ready,
+    /// A worker drives a turn
+    Running,
+    /// A turn waits for something outside
+    Parked,
 }
 
 impl List {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        list(data.open().await?.as_ref(), self.limit).await
+        let state = self.state.map(|state| match state {
+            State::Idle => SessionState::Idle,
+            State::Ready => SessionState::Ready,
+            State::Running => SessionState::Leased,
+            State::Parked => SessionState::Parked,
+        });
+        let filter = Filter { state, text: self.search };
+        found(data.open().await?.as_ref(), &filter, self.limit).await
     }
 }
 
 /// Prints the newest sessions.
 pub(crate) async fn list(store: &dyn Store, limit: usize) -> Result<(), Error> {
+    found(store, &Filter::default(), limit).await
+}
+
+async fn found(store: &dyn Store, filter: &Filter, limit: usize) -> Result<(), Error> {
     let mut rows = Vec::new();
-    for session in store.sessions(None, limit).await? {
+    for Listed { session, title } in listing::page(store, filter, None, (limit, usize::MAX)).await?.sessions {
         rows.push(vec![
             session.id.to_string(),
             session.key.clone().unwrap_or_default(),
             session.state.name().to_owned(),
             session.turns.to_string(),
             words::when(session.updated),
-            terminal::one_line(&title(store, &session).await?, TITLE_LETTERS),
+            terminal::one_line(&title, TITLE_LETTERS),
         ]);
     }
     if rows.is_empty() {
@@ -48,18 +76,4 @@ pub(crate) async fn list(store: &dyn Store, limit: usize) -> Result<(), Error> {
     }
     terminal::table(&["SESSION", "KEY", "STATE", "TURNS", "UPDATED", "TITLE"], &rows);
     Ok(())
-}
-
-/// A session's title is its first input.
-async fn title(store: &dyn Store, session: &SessionView) -> Result<String, Error> {
-    let Some(first) = store.turns(session.id, 0, 1).await?.into_iter().next() else {
-        let title = session.forked_from.map(|node| format!("fork of {}", words::place(Some(node))));
-        return Ok(title.unwrap_or_default());
-    };
-    let before = outlast::vocab::record::Seq(first.span.0.0.saturating_sub(1));
-    let accepted = store.records(session.id, before, 1).await?.into_iter().next();
-    Ok(match accepted.map(|record| record.fact) {
-        Some(Fact::Accepted(accepted)) => text_of(&accepted.parts).into_owned(),
-        _ => String::new(),
-    })
 }

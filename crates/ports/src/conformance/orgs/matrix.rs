@@ -166,6 +166,7 @@ asks! {
     budgets_are_set => |s, _ids| s.budgets_are_set();
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
+    replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);
     config => |s, ids| s.config(ConfigKind::Agent, ids.key);
     configs => |s, _ids| s.configs(ConfigKind::Harness, ALL);
     config_versions => |s, ids| s.config_versions(ConfigKind::Agent, ids.key, ALL);

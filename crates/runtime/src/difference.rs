@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LINES: usize = 1_000;
 
 /// The lines that say how `b` differs from `a`.
-pub(super) fn between(a: &Value, b: &Value) -> Vec<String> {
+pub fn between(a: &Value, b: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     compare("", a, b, &mut lines);
     lines
@@ -52,12 +52,12 @@ fn summary(value: &Value) -> String {
 }
 
 /// A value as one reads it: a text without quotes.
-pub(super) fn shown(value: &Value) -> String {
+pub fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The value with a name like `tools.pay`: a member, the item of a list that is called so, or the list itself.
-pub(super) fn at<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+pub fn at<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = value.get(first)?;
     let Some(rest) = rest else { return Some(found) };

@@ -1,0 +1,82 @@
+//! `outlast serve`: the HTTP API and a worker in one process, on one port.
+use crate::agent::Agent;
+use crate::data::{Data, who};
+use crate::terminal;
+use clap::Args;
+use outlast::server::{Door, Server};
+use outlast::telemetry::exposition;
+use outlast::vocab::access::Access;
+use outlast::{Error, Kind, Outlast};
+use std::net::SocketAddr;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Serves the HTTP API and drives turns, until SIGTERM or Ctrl-C.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// Where to listen; an address that other machines reach takes API keys (`outlast keys create`)
+    #[arg(long, env = "OUTLAST_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
+    listen: SocketAddr,
+    /// Let nobody in without an API key, not even from this machine
+    #[arg(long)]
+    require_key: bool,
+    /// A name that the server also answers to, as a proxy passes it on; may be given several times
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// A site whose pages may ask, like `https://console.example.com`; may be given several times
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Serve {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        // Before anything is started: a signal that comes early counts too.
+        let mut stop = Stop::new()?;
+        let outlast = self.agent.start(data).await?;
+        let served = self.serve(&outlast, &mut stop).await;
+        outlast.shut_down().await;
+        served
+    }
+
+    async fn serve(&self, outlast: &Outlast, stop: &mut Stop) -> Result<(), Error> {
+        let org = outlast.runtime().access().reach.home();
+        let server = Server::bind(outlast.runtime(), self.listen, Access::to(org).by(who())).await?;
+        let server = server.door(|door| self.at_the_door(door)).exposition(exposition);
+        terminal::note(&format!("· http://{}, until Ctrl-C", server.address()));
+        server.serve(stop.comes()).await
+    }
+
+    fn at_the_door(&self, door: Door) -> Door {
+        let without_key = door.without_key.filter(|_| !self.require_key);
+        let mut hosts = door.hosts;
+        hosts.extend(self.allow_host.iter().cloned());
+        Door { without_key, hosts, origins: self.allow_origin.clone() }
+    }
+}
+
+/// The signals that end the server.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Error> {
+        let taken = |kind| {
+            signal(kind).map_err(|cause| {
+                Error::new(Kind::IoFailed, format!("signals cannot be taken: {cause}")).because(cause)
+            })
+        };
+        Ok(Self { terminate: taken(SignalKind::terminate())?, interrupt: taken(SignalKind::interrupt())? })
+    }
+
+    /// Comes back with the first of them.
+    async fn comes(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

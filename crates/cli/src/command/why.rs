@@ -1,0 +1,113 @@
+//! `outlast why`: what a session or a turn waits for, since when, and who or what can move it (R14.6).
+use crate::data::Data;
+use crate::find;
+use crate::terminal::{self, one_line};
+use crate::words;
+use clap::Args;
+use outlast::runtime::why::{self, Blocked, Mover, Standing};
+use outlast::{Error, TurnId};
+use serde_json::{Value, json};
+
+/// Letters of arguments in a line.
+const LETTERS: usize = 100;
+
+/// Says why something does not move.
+#[derive(Args)]
+pub(crate) struct Why {
+    /// The session, by id or key, or a turn by its id
+    what: String,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Why {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let store = data.open().await?;
+        let store = store.as_ref();
+        let why = match self.what.parse::<TurnId>() {
+            Ok(turn) => why::of_turn(store, turn).await?,
+            Err(_) => why::of_session(store, find::session(store, &self.what).await?.id).await?,
+        };
+        if self.json {
+            terminal::json(&as_json(&why));
+        } else {
+            print(&why);
+        }
+        Ok(())
+    }
+}
+
+fn print(why: &why::Why) {
+    let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
+    let since = words::when(why.since);
+    terminal::say(&match &why.standing {
+        Standing::Rests => format!("{what} rests since {since}; an input moves it"),
+        Standing::Ended(end) => format!("{what} is over since {since}: {}", words::end(end)),
+        Standing::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
+        Standing::Ready => {
+            format!("{what} could go on since {since}, and no worker has taken it; `outlast work` is one")
+        }
+        Standing::Driven { worker, doing } => {
+            let worker = worker.map_or_else(|| "a worker".to_owned(), |worker| worker.to_string());
+            format!("{what} is driven by {worker}; since {since} it waits for {doing}")
+        }
+        Standing::Waits => format!("{what} waits since {since}"),
+        Standing::Stuck(failure) => format!("{what} is stuck since {since}: {failure}"),
+    });
+    for blocked in &why.waits {
+        terminal::say(&format!("  {}", moved(blocked, &what)));
+    }
+    if why.queued > 0 {
+        terminal::say(&format!("  {} behind it", words::count(why.queued, "input waits", "inputs wait")));
+    }
+}
+
+fn moved(blocked: &Blocked, turn: &str) -> String {
+    let Blocked { wait, call, mover, .. } = blocked;
+    let until = wait.deadline.map(|at| format!(" until {}", words::when(at))).unwrap_or_default();
+    let call = call
+        .as_ref()
+        .map(|(tool, arguments)| format!(" of {tool} {}", one_line(&arguments.to_string(), LETTERS)));
+    let what = format!("{}{}{until}", wait.kind.name(), call.unwrap_or_default());
+    match mover {
+        Mover::Approval { id, who } => {
+            let who = if who.is_empty() { "anybody".to_owned() } else { who.join(" or ") };
+            format!("{what}; {who} can say: outlast approvals approve {id}")
+        }
+        Mover::Completion(Some(key)) => format!("{what}; who holds its key: outlast resolve {key} --ok JSON"),
+        Mover::Completion(None) => format!("{what}; who holds its key"),
+        Mover::Time => format!("{what}; time moves it"),
+        Mover::Budget => format!("{what}; a budget with more in it: outlast budgets"),
+        Mover::Retry => format!("it looks again by itself{until}; once it is mended: outlast retry {turn}"),
+    }
+}
+
+fn as_json(why: &why::Why) -> Value {
+    let why::Why { session, turn, standing, since, waits, queued } = why;
+    let waits: Vec<Value> = waits
+        .iter()
+        .map(|Blocked { wait, since, call, mover }| {
+            let (tool, arguments) = call.clone().unzip();
+            let mut json = json!({ "wait": wait, "since": since, "tool": tool, "arguments": arguments,
+                "moved_by": mover.name() });
+            match mover {
+                Mover::Approval { id, who } => (json["approval"], json["who"]) = (json!(id), json!(who)),
+                Mover::Completion(key) => json["completion"] = json!(key.as_ref().map(ToString::to_string)),
+                Mover::Time | Mover::Budget | Mover::Retry => {}
+            }
+            json
+        })
+        .collect();
+    let mut json = json!({ "session": session, "turn": turn, "standing": standing.name(), "since": since,
+        "waits": waits, "queued": queued });
+    match standing {
+        Standing::Ended(end) => json["end"] = json!(end),
+        Standing::Behind(turn) => json["behind"] = json!(turn),
+        Standing::Driven { worker, doing } => (json["worker"], json["doing"]) = (json!(worker), json!(doing)),
+        Standing::Stuck(failure) => json["failure"] = json!(failure),
+        Standing::Rests | Standing::Ready | Standing::Waits => {}
+    }
+    json
+}

@@ -1,0 +1,178 @@
+//! `outlast serve`: the real process, killed and stopped, and what its readers are left with (G22, G23).
+use crate::place::Place;
+use expect_test::expect;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+const SCRIPT: &str = "\
+    when slowly\nsay one two three four five six seven eight nine ten\ndelay 300ms\nsay eleven twelve
+    when steps\ndelay 1s\nsay Let me see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay {{result calculator}}
+    any\nsay Reply to {{input}}.";
+const TEXT: &str = "one two three four five six seven eight nine ten\neleven twelve";
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts one and waits until it says where it listens.
+    fn start(place: &Place) -> Self {
+        let args = ["serve", "--listen", "127.0.0.1:0", "--script", "script.txt"];
+        let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { child, address }
+    }
+
+    fn open(&self, head: &str, body: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let address = &self.address;
+        let rest = format!("host: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n");
+        let length = body.len();
+        write!(stream, "{head}\r\n{rest}content-length: {length}\r\n\r\n{body}").unwrap();
+        BufReader::new(stream)
+    }
+
+    fn post(&self, path: &str, body: &str) -> Value {
+        let mut answer = String::new();
+        self.open(&format!("POST {path} HTTP/1.1"), body).read_to_string(&mut answer).unwrap();
+        serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    }
+
+    /// Follows a session, from an event on, until an event is the last that is wanted or the server is gone.
+    fn follow(&self, session: &str, after: u64, mut last: impl FnMut(&Value) -> bool) -> Vec<Value> {
+        let head = format!(
+            "GET /v1/sessions/{session}/events HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: {after}"
+        );
+        let mut events = Vec::new();
+        for line in self.open(&head, "").lines().map_while(Result::ok) {
+            let Some(data) = line.strip_prefix("data: ") else { continue };
+            events.push(serde_json::from_str(data).unwrap());
+            if events.last().is_some_and(&mut last) {
+                break;
+            }
+        }
+        events
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop, as service managers do.
+    fn terminate(mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+/// The text that a reader has put together: each attempt begins anew, each piece stands where it says.
+fn heard(events: &[Value]) -> String {
+    let (mut attempt, mut text) = (0, String::new());
+    for event in events.iter().filter(|event| event["type"] == "live" && event["data"]["type"] == "text") {
+        let piece = &event["data"];
+        let (of, offset) = (piece["attempt"].as_u64().unwrap(), piece["offset"].as_u64().unwrap());
+        if of != attempt {
+            (attempt, text) = (of, String::new());
+        }
+        text.truncate(usize::try_from(offset).unwrap());
+        assert_eq!(text.len() as u64, offset, "a piece is missing before {piece}");
+        text += piece["text"].as_str().unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_reader_has_the_same_text_after_the_server_was_killed_in_the_middle_of_it() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
+    let receipt = server.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
+    let mut pieces = 0;
+    let before = server.follow(&session, 0, |event| {
+        pieces += usize::from(event["type"] == "live");
+        pieces == 4
+    });
+    server.kill();
+    let last = before.iter().rev().find_map(|event| event["seq"].as_u64()).unwrap();
+    let server = Server::start(&place);
+    let after = server.follow(&session, last, |event| event["type"] == "turn.ended");
+    let all: Vec<Value> = before.into_iter().chain(after).collect();
+    assert_eq!(heard(&all), TEXT);
+    let ended = all.last().unwrap();
+    assert_eq!(
+        (&ended["turn"], &ended["data"]["end"]["answered"]["text"]),
+        (&receipt["turn"], &Value::from(TEXT))
+    );
+    let numbers: Vec<u64> = all.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    server.kill();
+}
+
+#[test]
+fn a_reader_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
+    server.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
+    let mut pieces = 0;
+    server.follow(&session, 0, |event| {
+        pieces += usize::from(event["type"] == "live");
+        pieces == 5
+    });
+    let late = server.follow(&session, 0, |event| event["type"] == "turn.ended");
+    assert_eq!(heard(&late), TEXT);
+    server.kill();
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_hands_its_sessions_back() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let turn = server.post("/v1/turns", r#"{"text": "in steps", "session_key": "ann"}"#);
+    assert!(turn["turn"].is_string());
+    assert!(server.terminate());
+    place.check(
+        "why ann
+         work --script script.txt
+         why ann",
+        &expect![[r#"
+            $ why ann
+            trn_1 could go on since TIME, and no worker has taken it; `outlast work` is one
+            $ work --script script.txt
+            ses_1 #8 turn.ended answered: "42"
+            | · nothing is left that could be driven now
+            $ why ann
+            ses_1 rests since TIME; an input moves it
+        "#]],
+    );
+}
+
+#[test]
+fn an_address_that_others_reach_is_refused_without_keys() {
+    let place = Place::with_script(SCRIPT);
+    place.check(
+        "serve --listen 0.0.0.0:0
+         serve --listen nowhere",
+        &expect![[r#"
+            $ serve --listen 0.0.0.0:0
+            | error[config.invalid]: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ serve --listen nowhere
+            | error: invalid value 'nowhere' for '--listen <ADDRESS>': invalid socket address syntax
+            | 
+            | For more information, try '--help'.
+            exit 2
+        "#]],
+    );
+}

@@ -1,0 +1,184 @@
+//! The messages of a session by page, newest first, without reading the rest of it (R12.7).
+//!
+//! What a model is shown of them is another matter: [`crate::recall`].
+use outlast_ports::store::{HistoryTurn, SessionView, Store, TurnState, TurnView};
+use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, ToolOutcome};
+use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult};
+use outlast_vocab::record::{Asked, ClaimRef, Fact, NodeRef, Performed, Record, Seq, Verdict};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey, SessionId, TurnId};
+
+/// Bytes of records that one page is made of, about.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// A message with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The session it was said in: of a fork, perhaps the one it was forked from.
+    pub session: SessionId,
+    /// The turn it belongs to.
+    pub turn: TurnId,
+    /// Its number in that session, which fork and rewind take.
+    pub seq: Seq,
+    /// When it became durable.
+    pub at: Millis,
+    /// What was said.
+    pub message: Message,
+}
+
+/// Some turns with their messages.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// The turns, the oldest first, each with its messages in order.
+    pub turns: Vec<(TurnView, Vec<Said>)>,
+    /// The message before them; none if there is none.
+    pub before: Option<NodeRef>,
+}
+
+/// Where a page ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// At the newest message of a head, with what is not finished yet.
+    Newest,
+    /// At this message.
+    Message(NodeRef),
+}
+
+/// A page of the messages of a head.
+pub async fn page(store: &dyn Store, session: &SessionView, head: &str, until: Until) -> Result<Page, Error> {
+    page_of(store, session, head, until, PAGE_BYTES).await
+}
+
+/// The same, of so many bytes of records, about.
+pub async fn page_of(
+    store: &dyn Store,
+    session: &SessionView,
+    head: &str,
+    until: Until,
+    bytes: usize,
+) -> Result<Page, Error> {
+    let (_, stands_at) = session.heads.iter().find(|(name, _)| name == head).ok_or_else(|| {
+        Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id))
+    })?;
+    let end = match until {
+        Until::Newest => *stands_at,
+        Until::Message(node) => Some(node),
+    };
+    let mut page = Page::default();
+    let mut past = match end {
+        Some(node) => store.history(node, bytes).await?,
+        None => Vec::new(),
+    };
+    past.reverse();
+    for HistoryTurn { records, cut } in &past {
+        let Some(id) = records.first().and_then(|record| record.turn) else { continue };
+        let turn = store.turn(id).await?;
+        let said = of_turn(turn.session, records, *cut);
+        page.turns.push((turn, said));
+    }
+    page.before = page.turns.first().and_then(|(turn, _)| turn.parent);
+    if until == Until::Newest {
+        page.turns.extend(unfinished(store, session).await?);
+    }
+    Ok(page)
+}
+
+/// The turns that are under way or wait for their turn.
+async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(TurnView, Vec<Said>)>, Error> {
+    let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
+    let from = session.turns.saturating_sub(newest);
+    let mut turns = Vec::new();
+    for turn in store.turns(session.id, from, newest as usize).await? {
+        if turn.state != TurnState::Ended {
+            let said = of_turn(session.id, &store.turn_records(turn.id).await?, Seq(u64::MAX));
+            turns.push((turn, said));
+        }
+    }
+    Ok(turns)
+}
+
+/// The messages of one turn up to `cut`. Results of calls that were asked for before the cut belong to the branch, however
+/// late they came.
+pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
+    let mut calls = Calls::default();
+    let mut said = Vec::new();
+    for record in records {
+        let later = record.seq > cut;
+        match &record.fact {
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                calls.claim(record.seq, key, &batch.calls);
+            }
+            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) if later => break,
+            _ => {}
+        }
+        let Some(turn) = record.turn else { continue };
+        let messages = messages(&record.fact, &calls).into_iter();
+        said.extend(messages.map(|message| Said { session, turn, seq: record.seq, at: record.at, message }));
+    }
+    said
+}
+
+/// The calls that were claimed so far.
+#[derive(Default)]
+struct Calls(Vec<(ClaimRef, ReplayKey, ModelCallId, ToolName)>);
+
+impl Calls {
+    fn claim(&mut self, asked: Seq, key: &ReplayKey, batch: &[BatchCall]) {
+        let call = |(child, call): (u32, &BatchCall)| {
+            let place = key.child(child as usize, call.model_id().as_str());
+            (ClaimRef { asked, child }, place, call.model_id().clone(), call.tool().clone())
+        };
+        self.0.extend((0..).zip(batch).map(call));
+    }
+
+    fn result(&self, claim: ClaimRef, result: ToolResult) -> Option<Message> {
+        let (.., call, tool) = self.0.iter().find(|(of, ..)| *of == claim)?;
+        Some(Message::Tool { call: call.clone(), tool: tool.clone(), result })
+    }
+
+    fn completed(&self, wait: &ReplayKey, result: ToolResult) -> Option<Message> {
+        let (.., call, tool) = self.0.iter().find(|(_, place, ..)| place.completion() == *wait)?;
+        Some(Message::Tool { call: call.clone(), tool: tool.clone(), result })
+    }
+}
+
+/// What was said with a fact.
+fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
+    let failed = |kind, detail: &str| ToolResult::Err(Failure::new(kind, detail));
+    match fact {
+        Fact::Accepted(accepted) => vec![Message::User { parts: accepted.parts.clone() }],
+        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
+            vec![Message::Assistant { parts: reply.parts.clone(), calls: reply.calls.clone() }]
+        }
+        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+            joined.clone().into_messages().collect()
+        }
+        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+            let result = match resolution {
+                Resolution::Ok(value) => ToolResult::Ok(value.clone()),
+                Resolution::Err(failure) => ToolResult::Err(failure.clone()),
+                Resolution::Timeout => failed(Kind::WaitTimedOut, "nobody finished it in time"),
+                Resolution::Cancelled => failed(Kind::WaitCancelled, "it was called off"),
+            };
+            calls.completed(key, result).into_iter().collect()
+        }
+        Fact::Answered(answered) => match &answered.outcome {
+            Outcome::ToolCall(ToolOutcome::Done(result)) => {
+                calls.result(answered.claim, result.clone()).into_iter().collect()
+            }
+            Outcome::ToolCall(ToolOutcome::Unknown) => {
+                let unknown = failed(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                calls.result(answered.claim, unknown).into_iter().collect()
+            }
+            _ => Vec::new(),
+        },
+        Fact::Settled(settled) => {
+            let result = match &settled.verdict {
+                Verdict::Happened(result) => result.clone(),
+                Verdict::DidNotHappen => failed(Kind::ToolFailed, "it did not happen"),
+            };
+            calls.result(settled.claim, result).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,237 @@
+//! Why a session is not moving: what its turn waits for, since when, and who or what can move it (R14.6).
+use crate::approvals;
+use crate::timeline::{self, EffectState, EffectView};
+use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView};
+use outlast_vocab::effect::EffectKind;
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::policy::Decision;
+use outlast_vocab::record::{End, Fact, Record};
+use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
+use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId, WorkerId};
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// The session.
+    pub session: SessionId,
+    /// The turn that stands in the way, or that was asked about.
+    pub turn: Option<TurnId>,
+    /// How it stands.
+    pub standing: Standing,
+    /// Since when.
+    pub since: Millis,
+    /// What it waits for, each with what moves it.
+    pub waits: Vec<Blocked>,
+    /// Inputs that wait behind it.
+    pub queued: usize,
+}
+
+/// How a turn stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The session has nothing to do.
+    Rests,
+    /// The turn is over.
+    Ended(End),
+    /// It waits for another turn of its session.
+    Behind(TurnId),
+    /// It could be driven, and no worker has taken it.
+    Ready,
+    /// A worker drives it.
+    Driven {
+        /// Which.
+        worker: Option<WorkerId>,
+        /// What it does now.
+        doing: String,
+    },
+    /// It waits for something outside.
+    Waits,
+    /// It cannot go on as it is.
+    Stuck(Failure),
+}
+
+/// One thing that a turn waits for.
+#[derive(Clone, Debug)]
+pub struct Blocked {
+    /// The wait.
+    pub wait: Wait,
+    /// Since when.
+    pub since: Millis,
+    /// The call that waits, and what it was passed.
+    pub call: Option<(String, serde_json::Value)>,
+    /// What moves it.
+    pub mover: Mover,
+}
+
+/// Who or what can move a turn.
+#[derive(Clone, Debug)]
+pub enum Mover {
+    /// One of these, or anybody if none is named, by an approval.
+    Approval {
+        /// What the question is called.
+        id: ApprovalId,
+        /// Who may approve.
+        who: Vec<String>,
+    },
+    /// Whoever holds the completion key.
+    Completion(Option<CompletionKey>),
+    /// Time alone.
+    Time,
+    /// Whoever sets a budget.
+    Budget,
+    /// An operator or a deploy, once what is wrong is mended; and a worker that looks again by itself.
+    Retry,
+}
+
+impl Standing {
+    /// One word for tables and wires.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Rests => "rests",
+            Self::Ended(_) => "ended",
+            Self::Behind(_) => "queued",
+            Self::Ready => "ready",
+            Self::Driven { .. } => "running",
+            Self::Waits => "waits",
+            Self::Stuck(_) => "stuck",
+        }
+    }
+}
+
+impl Mover {
+    /// One word for wires.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Approval { .. } => "approval",
+            Self::Completion(_) => "completion",
+            Self::Time => "time",
+            Self::Budget => "budget",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// Why a session does not move.
+pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<Why, Error> {
+    let session = store.session(id).await?;
+    if let Some(turn) = session.active {
+        return of_active(store, &session, &store.turn(turn).await?).await;
+    }
+    let standing = if session.state == SessionState::Ready { Standing::Ready } else { Standing::Rests };
+    let queued = queued(store, &session).await?;
+    Ok(Why { session: id, turn: None, standing, since: session.updated, waits: Vec::new(), queued })
+}
+
+/// Why a turn does not move.
+pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<Why, Error> {
+    let turn = store.turn(id).await?;
+    let session = store.session(turn.session).await?;
+    let alone = |standing, since| Why {
+        session: session.id,
+        turn: Some(id),
+        standing,
+        since,
+        waits: Vec::new(),
+        queued: 0,
+    };
+    let records = store.turn_records(id).await?;
+    let (first, last) = (records.first().map(|record| record.at), records.last().map(|record| record.at));
+    match (turn.end.clone(), turn.state, session.active) {
+        (Some(end), ..) => Ok(alone(Standing::Ended(end), last.unwrap_or(session.updated))),
+        (None, TurnState::Queued, Some(active)) if active != id => {
+            Ok(alone(Standing::Behind(active), first.unwrap_or(session.updated)))
+        }
+        (None, TurnState::Queued, None) => Ok(alone(Standing::Ready, first.unwrap_or(session.updated))),
+        _ => of_active(store, &session, &turn).await,
+    }
+}
+
+async fn of_active(store: &dyn Store, session: &SessionView, turn: &TurnView) -> Result<Why, Error> {
+    let records = store.turn_records(turn.id).await?;
+    let effects = timeline::of_turn(&records);
+    let mut waits = Vec::new();
+    for wait in &session.waits {
+        waits.push(blocked(store, turn.id, wait, (&records, &effects)).await?);
+    }
+    let last = records.last().map_or(session.updated, |record| record.at);
+    let stuck = session.waits.iter().any(|wait| wait.key.is_stuck()).then(|| failure(&records)).flatten();
+    let standing = match (session.state, stuck) {
+        (SessionState::Parked, Some(failure)) => Standing::Stuck(failure),
+        (SessionState::Parked, None) => Standing::Waits,
+        (SessionState::Leased, _) => {
+            Standing::Driven { worker: session.worker, doing: doing(&effects).to_owned() }
+        }
+        (SessionState::Ready | SessionState::Idle, _) => Standing::Ready,
+    };
+    let since = waits.iter().map(|blocked| blocked.since).min().unwrap_or(last);
+    let queued = queued(store, session).await?;
+    Ok(Why { session: session.id, turn: Some(turn.id), standing, since, waits, queued })
+}
+
+/// Inputs that wait for the session.
+async fn queued(store: &dyn Store, session: &SessionView) -> Result<usize, Error> {
+    let newest = u32::try_from(outlast_vocab::Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
+    let turns = store.turns(session.id, session.turns.saturating_sub(newest), newest as usize).await?;
+    Ok(turns.iter().filter(|turn| turn.state == TurnState::Queued).count())
+}
+
+async fn blocked(
+    store: &dyn Store,
+    turn: TurnId,
+    wait: &Wait,
+    (records, effects): (&[Record], &[EffectView]),
+) -> Result<Blocked, Error> {
+    let call = effects.iter().rev().find(|effect| {
+        let holds = wait.key.is_under(&effect.key) || wait.key.admits(&effect.key);
+        holds && effect.kind == EffectKind::ToolCall
+    });
+    let mover = match wait.kind {
+        WaitKind::Approval => Mover::Approval { id: approvals::id_of(turn, wait), who: approvers(call) },
+        WaitKind::Sleep => Mover::Time,
+        WaitKind::Budget => Mover::Budget,
+        WaitKind::Event if wait.key.is_stuck() => Mover::Retry,
+        WaitKind::Completion
+        | WaitKind::Event
+        | WaitKind::SubAgent
+        | WaitKind::Connection
+        | WaitKind::ClientTool => match store.key_of(turn, wait.key.clone()).await {
+            Ok(key) => Mover::Completion(Some(key)),
+            // Who may only look learns what it is, but not how to end it.
+            Err(error) if error.kind() == Kind::AccessDenied => Mover::Completion(None),
+            Err(error) => return Err(error),
+        },
+    };
+    let arguments = |effect: &EffectView| effect.request.get("arguments").cloned().unwrap_or_default();
+    let call = call.and_then(|effect| Some((effect.call.as_ref()?.tool.clone(), arguments(effect))));
+    Ok(Blocked { wait: wait.clone(), since: parked_since(records, wait), call, mover })
+}
+
+fn approvers(call: Option<&EffectView>) -> Vec<String> {
+    let ruling = call.and_then(|effect| effect.call.as_ref()?.ruling.as_ref());
+    match ruling.map(|ruling| &ruling.decision) {
+        Some(Decision::Ask(ask)) => ask.who.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// When the turn first held still for this.
+fn parked_since(records: &[Record], wait: &Wait) -> Millis {
+    let parked = records.iter().find(|record| match &record.fact {
+        Fact::Parked { waits } => waits.iter().any(|parked| parked.key == wait.key),
+        _ => false,
+    });
+    parked.or(records.last()).map_or(Millis(0), |record| record.at)
+}
+
+fn failure(records: &[Record]) -> Option<Failure> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Stuck { failure } => Some(failure.clone()),
+        _ => None,
+    })
+}
+
+/// What a worker does with a turn now, as far as its records tell.
+fn doing(effects: &[EffectView]) -> &str {
+    let open = effects.iter().rev().find(|effect| effect.state == EffectState::Open);
+    open.and_then(|effect| effect.call.as_ref()).map_or("the model", |call| call.tool.as_str())
+}

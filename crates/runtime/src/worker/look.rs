@@ -1,0 +1,58 @@
+//! What people look at beside sessions: everything that happens, why something does not, agents, how busy a worker is.
+use super::{Runtime, lock};
+use crate::durability::Durability;
+use crate::feed::Feed;
+use crate::outfits::AgentView;
+use crate::why::{self, Why};
+use outlast_ports::store::{FeedCursor, Target};
+use outlast_vocab::record::Record;
+use outlast_vocab::{Error, SessionId, TurnId};
+
+/// How busy a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Sessions that it drives now.
+    pub driven: usize,
+    /// Sessions that it could drive at the same time.
+    pub most: usize,
+}
+
+impl Runtime {
+    /// Follows all sessions that are shown, from a cursor.
+    pub fn feed(&self, after: FeedCursor) -> Feed {
+        Feed::new(self.inner.world.clone(), self.store.clone(), after)
+    }
+
+    /// Why a session does not move: what its turn waits for, since when, who or what can move it (R14.6).
+    pub async fn why(&self, session: SessionId) -> Result<Why, Error> {
+        why::of_session(self.store.as_ref(), session).await
+    }
+
+    /// The same of one turn, be it queued, under way or over.
+    pub async fn why_turn(&self, turn: TurnId) -> Result<Why, Error> {
+        why::of_turn(self.store.as_ref(), turn).await
+    }
+
+    /// Opens a session without input. One that is there already under the key stays as it is.
+    pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
+        let fresh = self.fresh_session();
+        let target = key.map_or(Target::New(fresh), |key| Target::Key { key, fresh });
+        super::check_target(&target, &self.inner.world.limits)?;
+        self.store.open(target, self.now()).await
+    }
+
+    /// What the durability of a turn with these records cost (R14.8).
+    pub fn durability(&self, turn: TurnId, records: &[Record]) -> Durability {
+        Durability::of(records, self.inner.world.hub.measured.of(turn))
+    }
+
+    /// The agents that answer here, by name.
+    pub fn agents(&self) -> Vec<AgentView> {
+        self.inner.outfits.views()
+    }
+
+    /// How busy this worker is.
+    pub fn load(&self) -> Load {
+        Load { driven: lock(&self.inner.driving).len(), most: self.inner.world.limits.sessions_at_once }
+    }
+}

@@ -1,0 +1,95 @@
+//! All routes, and the document that describes them.
+use crate::around::around;
+use crate::problem::{Failed, Problem};
+use crate::routes;
+use crate::shared::Shared;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use axum::{Json, Router};
+use outlast_vocab::{Error, Kind};
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+
+/// What the document says beside its routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Outlast",
+        description = "Sessions and turns of durable agents. Times are milliseconds since 1970; ids have a prefix that says what they are. Errors are RFC 9457 problems with a stable `code`, whose page is at their `type`."
+    ),
+    components(schemas(Problem)),
+    modifiers(&Key),
+    tags(
+        (name = "sessions", description = "What outlives processes: opened, looked at, forked, rewound."),
+        (name = "turns", description = "One input and everything done to answer it."),
+        (name = "events", description = "What happens, as a stream or page by page."),
+        (name = "waits", description = "What turns wait for from outside: completions, approvals, calls of unknown outcome."),
+        (name = "agents", description = "Who answers, and the configurations in the database."),
+        (name = "books", description = "What was used, and what may be."),
+        (name = "access", description = "API keys, and who did what."),
+        (name = "about", description = "What the server says of itself.")
+    )
+)]
+struct Head;
+
+struct Key;
+
+impl Modify for Key {
+    fn modify(&self, document: &mut Document) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("olk_…");
+        let scheme = scheme.description(Some(
+            "An API key. Each route names the scope it takes. A server on the loopback interface asks for none.",
+        ));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));
+    }
+}
+
+fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Head::openapi())
+        .merge(routes::sessions::routes())
+        .merge(routes::turns::routes())
+        .merge(routes::messages::routes())
+        .merge(routes::effects::routes())
+        .merge(routes::why::routes())
+        .merge(routes::events::routes())
+        .merge(routes::waits::routes())
+        .merge(routes::grants::routes())
+        .merge(routes::attachments::routes())
+        .merge(routes::agents::routes())
+        .merge(routes::books::routes())
+        .merge(routes::access::routes())
+        .merge(routes::about::routes())
+}
+
+/// The OpenAPI document of this version.
+pub fn document() -> Document {
+    routes().into_openapi()
+}
+
+/// The router of a server.
+pub(crate) fn router(shared: Shared) -> Router {
+    let (router, document) = routes().split_for_parts();
+    router
+        .route("/openapi.json", get(move || async move { Json(document) }))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(not_so)
+        // Each extractor has a bound of its own.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(shared.clone(), around))
+        .with_state(shared)
+}
+
+async fn nowhere(uri: Uri) -> Failed {
+    let path = outlast_vocab::message::shown(uri.path()).into_owned();
+    Error::new(Kind::RouteNotFound, format!("there is no route `{path}`; /openapi.json lists them")).into()
+}
+
+async fn not_so(method: Method, uri: Uri) -> Failed {
+    let path = outlast_vocab::message::shown(uri.path()).into_owned();
+    Error::new(Kind::RouteMethod, format!("`{path}` does not know the method {method}")).into()
+}

@@ -1,0 +1,82 @@
+//! Who asks, as the handle that serves them: what a handler cannot reach it cannot give away (R12.8).
+use crate::door;
+use crate::problem::Failed;
+use crate::shared::Shared;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use outlast_runtime::Runtime;
+use outlast_vocab::access::{Principal, Scope};
+use outlast_vocab::{Error, Kind};
+use std::marker::PhantomData;
+
+/// A caller that has a scope. The first argument of every handler: who may not ask is told so before anything else is looked at.
+pub(crate) struct Caller<S> {
+    /// The worker, as this caller has it.
+    pub(crate) runtime: Runtime,
+    /// Whether the caller proved who they are.
+    proved: bool,
+    scope: PhantomData<S>,
+}
+
+/// What a route takes.
+pub(crate) trait Needs {
+    const SCOPE: Scope;
+}
+
+macro_rules! scopes {
+    ($($(#[$doc:meta])* $name:ident = $scope:ident;)*) => {$(
+        $(#[$doc])*
+        pub(crate) enum $name {}
+
+        impl Needs for $name {
+            const SCOPE: Scope = Scope::$scope;
+        }
+    )*};
+}
+
+scopes! {
+    /// Looks.
+    Reads = Read;
+    /// Sends inputs and stops turns.
+    Runs = Run;
+    /// Answers questions for approval.
+    Approves = Approve;
+    /// Looks after turns, budgets and agents.
+    Operates = Operate;
+    /// Makes keys and reads the audit.
+    Administers = Admin;
+}
+
+impl<S> Caller<S> {
+    /// In whose name something is done: the caller's own. Who came without a key may name somebody, as at the terminal.
+    pub(crate) fn named(self, by: Option<&str>) -> Result<Self, Error> {
+        let Some(by) = by else { return Ok(self) };
+        let access = self.runtime.access().clone();
+        if access.by.name() == by {
+            return Ok(self);
+        }
+        if self.proved {
+            let detail = format!("{} cannot speak in the name of `{by}`", access.by);
+            return Err(Error::new(Kind::ApprovalForbidden, detail));
+        }
+        let runtime = self.runtime.serving(access.by(Principal::Person(by.parse()?)));
+        Ok(Self { runtime, ..self })
+    }
+}
+
+impl<S: Needs> FromRequestParts<Shared> for Caller<S> {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
+        let (access, proved) = match (door::key(&parts.headers)?, &shared.door.without_key) {
+            (Some(key), _) => (shared.runtime.admit(key).await?, true),
+            (None, Some(access)) => (access.clone(), false),
+            (None, None) => {
+                let detail = "this server takes an API key: `authorization: Bearer olk_…`";
+                return Err(Error::new(Kind::KeyInvalid, detail).into());
+            }
+        };
+        access.need(S::SCOPE)?;
+        Ok(Self { runtime: shared.runtime.serving(access), proved, scope: PhantomData })
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a page ends, as callers carry it to the next one: signed for one organisation and one list (S36).
+use outlast_vocab::access::Reach;
+use outlast_vocab::{Error, Hash, Kind, OrgId};
+use std::fmt::Write as _;
+
+/// Makes and reads the cursors of one list for one caller.
+pub(crate) struct Cursors<'a> {
+    secret: &'a [u8; 32],
+    org: OrgId,
+    list: &'static str,
+}
+
+impl<'a> Cursors<'a> {
+    /// Those of this list.
+    pub(crate) fn of(secret: &'a [u8; 32], reach: Reach, list: &'static str) -> Self {
+        Self { secret, org: reach.home(), list }
+    }
+
+    /// A place in the list, as the caller gets it.
+    pub(crate) fn sign(&self, place: &str) -> String {
+        let mut cursor = format!("cur_{}", self.signature(place));
+        for byte in place.bytes() {
+            // A `String` takes every write.
+            let _ = write!(cursor, "{byte:02x}");
+        }
+        cursor
+    }
+
+    /// The place that a cursor stands for. One that was not made here, for this list and this organisation, stands for none.
+    pub(crate) fn read(&self, cursor: &str) -> Result<String, Error> {
+        let wrong =
+            || Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
+        let place = place(cursor).ok_or_else(wrong)?;
+        let signed = cursor["cur_".len()..][..64].parse::<Hash>().map_err(|_| wrong())?;
+        if self.signature(&place).same_signature(&signed) { Ok(place) } else { Err(wrong()) }
+    }
+
+    fn signature(&self, place: &str) -> Hash {
+        let org = self.org.to_u128().to_be_bytes();
+        let parts = [org.as_slice(), self.list.as_bytes(), place.as_bytes()];
+        Hash::signed(self.secret, "outlast cursor v1", parts)
+    }
+}
+
+fn place(cursor: &str) -> Option<String> {
+    let one_spelling = |hex: &&str| hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = cursor.strip_prefix("cur_").filter(one_spelling)?;
+    let (_, place) = hex.split_at_checked(64)?;
+    let byte =
+        |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok();
+    String::from_utf8(place.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_counts_for_its_list_and_its_organisation_and_no_bit_of_it_can_be_changed_s36() {
+        let (secret, acme) = ([7; 32], Reach::Org(OrgId::from_u128(1)));
+        let sessions = Cursors::of(&secret, acme, "sessions");
+        let cursor = sessions.sign("ses_7");
+        assert_eq!(sessions.read(&cursor).unwrap(), "ses_7");
+        let others = [
+            Cursors::of(&secret, acme, "audit"),
+            Cursors::of(&secret, Reach::Org(OrgId::from_u128(2)), "sessions"),
+            Cursors::of(&[8; 32], acme, "sessions"),
+        ];
+        assert!(others.iter().all(|other| other.read(&cursor).is_err()));
+        for (place, old) in cursor.char_indices() {
+            for new in ['0', '1', 'F', 'é'].into_iter().filter(|new| *new != old) {
+                let forged = format!("{}{new}{}", &cursor[..place], &cursor[place + 1..]);
+                assert!(sessions.read(&forged).is_err(), "{forged}");
+            }
+        }
+        for wrong in ["", "cur_", "ses_7", &cursor[..cursor.len() - 1], &format!("{cursor}0")] {
+            assert!(sessions.read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

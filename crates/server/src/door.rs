@@ -1,0 +1,164 @@
+//! Who may come in: by which name, from which page, with which key (S28–S33).
+use axum::http::{HeaderMap, HeaderValue, header};
+use outlast_vocab::access::Access;
+use outlast_vocab::message::shown;
+use outlast_vocab::{Error, Kind};
+use std::net::SocketAddr;
+
+/// The names of a machine for itself.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// The rules at the door.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// What those may do who come without an API key; nobody comes in without one where there is none.
+    pub without_key: Option<Access>,
+    /// The names that the server answers to; to any where it is empty.
+    pub hosts: Vec<String>,
+    /// Pages of other sites that may ask, like `https://console.example.com`.
+    pub origins: Vec<String>,
+}
+
+impl Door {
+    /// For a server at this address. One that only its own machine reaches answers to the names of that; one that others reach
+    /// takes nobody in without a key.
+    pub fn at(address: SocketAddr, local: Access) -> Self {
+        let here = address.ip().is_loopback();
+        let hosts = if here { LOOPBACK.map(ToOwned::to_owned).to_vec() } else { Vec::new() };
+        Self { without_key: here.then_some(local), hosts, origins: Vec::new() }
+    }
+
+    /// Refuses requests by another name and from pages of other sites.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
+        let host = one(headers, &header::HOST)?.unwrap_or_default();
+        let name = without_port(host);
+        if !self.hosts.is_empty() && !self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            let known = self.hosts.join(", ");
+            let detail = format!("this server answers to {known}; the request came for `{}`", shown(host));
+            return Err(Error::new(Kind::OriginDenied, detail));
+        }
+        match one(headers, &header::ORIGIN)? {
+            Some(origin) if !is_own(origin, host) && !self.origins.iter().any(|known| known == origin) => {
+                let detail = format!("pages of `{}` may not ask this server", shown(origin));
+                Err(Error::new(Kind::OriginDenied, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The page of another site that may read the answer, if it is one of those.
+    pub(crate) fn admitted<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let origin = headers.get(header::ORIGIN)?;
+        self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
+    }
+}
+
+/// Whether a page is one of this server's own.
+fn is_own(origin: &str, host: &str) -> bool {
+    let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    of.is_some_and(|of| of.eq_ignore_ascii_case(host))
+}
+
+/// The API key of a request. One that comes twice, or in another form, is none.
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    let Some(said) = one(headers, &header::AUTHORIZATION)? else { return Ok(None) };
+    let key = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let wrong = || {
+        Error::new(
+            Kind::KeyInvalid,
+            "expected an API key as `authorization: Bearer olk_…`, got something else",
+        )
+    };
+    key.map(|(_, key)| Some(key.trim())).ok_or_else(wrong)
+}
+
+/// A header that must not stand there twice: two readers could see two different ones (S30).
+fn one<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> Result<Option<&'h str>, Error> {
+    let mut all = headers.get_all(name).iter();
+    let (Some(first), second) = (all.next(), all.next()) else { return Ok(None) };
+    let wrong = |how: &str| Error::new(Kind::InputInvalid, format!("the header `{name}` {how}"));
+    if second.is_some() {
+        return Err(wrong("stands there twice"));
+    }
+    first.to_str().map(Some).map_err(|_| wrong("is not plain text"))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !name.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door() -> Door {
+        Door::at("127.0.0.1:7777".parse().unwrap(), Access::operator())
+    }
+
+    fn check(door: &Door, host: &str, origin: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        door.check(&headers).is_ok()
+    }
+
+    #[test]
+    fn a_server_on_the_loopback_interface_answers_to_its_own_names_only_s33() {
+        for host in ["127.0.0.1:7777", "localhost", "LOCALHOST:1", "[::1]:7777"] {
+            assert!(check(&door(), host, None), "{host}");
+        }
+        for host in
+            ["", "evil.example", "evil.example:7777", "127.0.0.1.evil.example", "localhost.evil", "[::1"]
+        {
+            assert!(!check(&door(), host, None), "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_may_not_ask_s33() {
+        let host = "127.0.0.1:7777";
+        assert!(check(&door(), host, Some("http://127.0.0.1:7777")));
+        for origin in
+            ["null", "http://evil.example", "http://127.0.0.1:8080", "http://localhost:7777", "file://"]
+        {
+            assert!(!check(&door(), host, Some(origin)), "{origin}");
+        }
+        let open = Door { origins: vec!["https://console.example".to_owned()], ..door() };
+        assert!(check(&open, host, Some("https://console.example")));
+        assert!(!check(&open, host, Some("https://console.example.evil")));
+    }
+
+    #[test]
+    fn a_server_that_others_reach_takes_nobody_in_without_a_key_s32() {
+        for address in ["0.0.0.0:7777", "192.0.2.1:80", "[::]:7777"] {
+            assert!(
+                Door::at(address.parse().unwrap(), Access::operator()).without_key.is_none(),
+                "{address}"
+            );
+        }
+        assert!(door().without_key.is_some());
+    }
+
+    #[test]
+    fn a_key_has_one_form_and_stands_there_once_s30() {
+        let with = |said: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for said in said {
+                headers.append(header::AUTHORIZATION, said.parse().unwrap());
+            }
+            key(&headers).map(|key| key.map(ToOwned::to_owned)).map_err(|error| error.kind())
+        };
+        assert_eq!(with(&[]), Ok(None));
+        assert_eq!(with(&["Bearer olk_1"]), Ok(Some("olk_1".to_owned())));
+        assert_eq!(with(&["bearer olk_1"]), Ok(Some("olk_1".to_owned())));
+        for wrong in ["olk_1", "Basic b2xr", "Bearer", ""] {
+            assert_eq!(with(&[wrong]), Err(Kind::KeyInvalid), "{wrong}");
+        }
+        assert_eq!(with(&["Bearer olk_1", "Bearer olk_2"]), Err(Kind::InputInvalid));
+    }
+}

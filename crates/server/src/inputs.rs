@@ -1,0 +1,190 @@
+//! Inputs as they come in: JSON, or a form with files whose bytes are kept as they arrive.
+use crate::extract::Said;
+use crate::problem::Failed;
+use crate::shared::Shared;
+use crate::strict;
+use axum::extract::multipart::{Field, Multipart};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use futures_util::TryStreamExt;
+use outlast_ports::contents::Pieces;
+use outlast_ports::filed::Filed;
+use outlast_ports::store::{MAIN, Target};
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::limits::{self, ServerLimits};
+use outlast_vocab::message::{MediaType, Part, PluginName};
+use outlast_vocab::record::Delivery;
+use outlast_vocab::trace::TraceParent;
+use outlast_vocab::{Error, Kind};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// An input for a session.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Incoming {
+    /// What it says.
+    #[schema(example = "what time is it?")]
+    text: String,
+    /// The key of the session it is for, where the path names none; opened if it is not there.
+    session_key: Option<String>,
+    /// The agent that is to answer; the server's first one without it.
+    agent: Option<String>,
+    /// The head it is for; the main one without it.
+    head: Option<String>,
+    /// A JSON Schema that the answer must fit. One that does not is sent back to the model.
+    #[schema(value_type = Option<Object>)]
+    schema: Option<Value>,
+    /// What it does when a turn is under way: `next` starts the next turn, `join` joins the one that runs.
+    #[schema(value_type = Option<String>, example = "next")]
+    delivery: Option<Delivery>,
+    /// Attachments of the session to show again, by id.
+    #[schema(value_type = Vec<String>)]
+    attachments: Vec<AttachmentId>,
+    /// What it carries for plug-ins, by name.
+    #[schema(value_type = Object)]
+    plugins: BTreeMap<PluginName, Value>,
+    #[serde(skip)]
+    files: Vec<Filed>,
+}
+
+/// A body that brings an input.
+pub(crate) enum Body {
+    /// It was JSON.
+    Read(Box<Incoming>),
+    /// A form, whose parts are still to come.
+    Form(Box<Multipart>),
+}
+
+impl FromRequest<Shared> for Body {
+    type Rejection = Failed;
+
+    async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
+        let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if !said.is_some_and(|said| said.to_ascii_lowercase().starts_with("multipart/form-data")) {
+            let Said(incoming) = Said::from_request(request, shared).await?;
+            return Ok(Self::Read(Box::new(incoming)));
+        }
+        let form = Multipart::from_request(request, shared).await;
+        let form = form.map_err(|cause| Error::new(Kind::InputInvalid, cause.body_text()))?;
+        Ok(Self::Form(Box::new(form)))
+    }
+}
+
+impl Body {
+    /// The input, with the bytes of its files kept where contents lie.
+    pub(crate) async fn read(self, runtime: &Runtime, limits: &ServerLimits) -> Result<Incoming, Error> {
+        let mut form = match self {
+            Self::Read(incoming) => return Ok(*incoming),
+            Self::Form(form) => form,
+        };
+        let mut incoming = Incoming::default();
+        let (mut files, most) = (Vec::new(), runtime.world().limits.attachments_per_input);
+        while let Some(field) = form.next_field().await.map_err(|cause| broken(&cause))? {
+            if field.file_name().is_some() {
+                limits::check("attachments_per_input", files.len() + 1, most)?;
+                files.push(keep(runtime, field).await?);
+                continue;
+            }
+            let name = field.name().unwrap_or_default().to_owned();
+            let said = text(field, limits.body_bytes).await?;
+            match name.as_str() {
+                "input" => incoming = strict::read(&said)?,
+                other => {
+                    let detail =
+                        format!("expected a field `input` with JSON, and files; got a field `{other}`");
+                    return Err(Error::new(Kind::InputInvalid, detail));
+                }
+            }
+        }
+        incoming.files = files;
+        Ok(incoming)
+    }
+}
+
+async fn keep(runtime: &Runtime, field: Field<'_>) -> Result<Filed, Error> {
+    let said = field.content_type().unwrap_or("application/octet-stream").to_ascii_lowercase();
+    let kind = said.split(';').next().unwrap_or_default().trim().to_owned();
+    let name = field.file_name().filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+    let pieces: Pieces<'_> = Box::pin(field.map_err(|cause| broken(&cause)));
+    runtime.attachments().keep(MediaType::try_from(kind)?, name, pieces).await
+}
+
+async fn text(mut field: Field<'_>, most: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = field.chunk().await.map_err(|cause| broken(&cause))? {
+        limits::check("body_bytes", bytes.len() + piece.len(), most)?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+fn broken(cause: &axum::extract::multipart::MultipartError) -> Error {
+    Error::new(Kind::InputInvalid, format!("the form cannot be read: {}", cause.body_text()))
+}
+
+impl Incoming {
+    /// The key of the session that the body names.
+    pub(crate) fn session_key(&self) -> Option<&str> {
+        self.session_key.as_deref()
+    }
+
+    /// The input for the runtime.
+    pub(crate) async fn input(
+        self,
+        runtime: &Runtime,
+        target: Target,
+        Marks { key, traceparent }: Marks,
+    ) -> Result<Input, Error> {
+        let Self { text, session_key, agent, head, schema, delivery, attachments, plugins, files } = self;
+        let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
+        if let (Target::Id(session), Some(named)) = (&target, session_key) {
+            let detail = format!("the path names {session}; leave `session_key` (`{named}`) away");
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        for id in attachments {
+            let Target::Id(session) = target else {
+                let detail = format!("{id} belongs to a session; send the input to that one by its id");
+                return Err(Error::new(Kind::InputInvalid, detail));
+            };
+            let attachment = runtime.attachments().info(session, id).await?.attachment;
+            parts.push(Part::Attachment { attachment });
+        }
+        Ok(Input {
+            target,
+            parts,
+            key,
+            delivery: delivery.unwrap_or_default(),
+            head: head.unwrap_or_else(|| MAIN.to_owned()),
+            output: schema,
+            plugins,
+            traceparent,
+            agent,
+            overlays: Vec::new(),
+            files,
+        })
+    }
+}
+
+/// What the headers of a request say of its input.
+pub(crate) struct Marks {
+    key: Option<String>,
+    traceparent: Option<TraceParent>,
+}
+
+impl Marks {
+    /// Those of these headers. A `traceparent` that is not one means nothing, as its standard has it.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
+        let wrong = || Error::new(Kind::InputInvalid, "expected an `idempotency-key` of visible letters");
+        let key =
+            headers.get("idempotency-key").map(|value| value.to_str().map_err(|_| wrong())).transpose()?;
+        if key == Some("") {
+            return Err(wrong());
+        }
+        let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Self { key: key.map(ToOwned::to_owned), traceparent })
+    }
+}

@@ -1,0 +1,28 @@
+//! The HTTP API: everything the library can do, reachable from any language.
+//!
+//! A request passes [`door`] (by which name, from which page, with which key), becomes a typed request in `extract`, and is
+//! answered by a handler in `routes` with a handle of the runtime that shows one organisation. Errors leave through `problem`.
+//! Events are followed in `follow` and streamed by `sse`. The OpenAPI document is made from the same routes ([`document`]).
+//! Knows no rule of turns: what a route does, the runtime does.
+
+mod api;
+mod around;
+mod caller;
+mod cursor;
+pub mod door;
+mod extract;
+mod follow;
+mod inputs;
+mod metrics;
+mod page;
+mod problem;
+mod routes;
+mod server;
+mod shared;
+mod sse;
+mod streams;
+mod strict;
+
+pub use api::document;
+pub use door::Door;
+pub use server::Server;

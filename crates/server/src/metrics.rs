@@ -1,0 +1,81 @@
+//! Counts of requests and streams, and what `/metrics` says of the worker, in Prometheus' text form.
+use outlast_runtime::Load;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds of the buckets of how long requests take, in seconds.
+const BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+
+/// What was counted since the start.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    requests: Mutex<BTreeMap<(String, String, u16), u64>>,
+    took: Mutex<Took>,
+}
+
+/// What is measured when somebody looks.
+pub(crate) struct Gauges {
+    pub(crate) load: Load,
+    pub(crate) streams: usize,
+    pub(crate) store_bytes: u64,
+}
+
+#[derive(Default)]
+struct Took {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    seconds: f64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Metrics {
+    /// A request was answered. Its path is the route's, so that ids do not make series of their own.
+    pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: Duration) {
+        *lock(&self.requests).entry((method.to_owned(), route.to_owned(), status)).or_default() += 1;
+        let mut all = lock(&self.took);
+        let seconds = took.as_secs_f64();
+        for (bucket, most) in all.buckets.iter_mut().zip(BUCKETS) {
+            *bucket += u64::from(seconds <= most);
+        }
+        all.count += 1;
+        all.seconds += seconds;
+    }
+
+    /// Everything as text.
+    pub(crate) fn text(&self, Gauges { load, streams, store_bytes }: Gauges) -> String {
+        let mut out = String::new();
+        let mut gauge = |name: &str, help: &str, value: u64| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+        };
+        gauge("outlast_sessions_driven", "Sessions that this worker drives now.", load.driven as u64);
+        gauge(
+            "outlast_sessions_driven_most",
+            "Sessions that it could drive at the same time.",
+            load.most as u64,
+        );
+        gauge("outlast_streams_open", "Streams of events that are open.", streams as u64);
+        gauge("outlast_store_bytes", "Bytes that the database takes.", store_bytes);
+        out.push_str("# HELP outlast_http_requests_total Requests that were answered.\n");
+        out.push_str("# TYPE outlast_http_requests_total counter\n");
+        for ((method, route, status), count) in lock(&self.requests).iter() {
+            let labels = format!("method=\"{method}\",route=\"{route}\",status=\"{status}\"");
+            let _ = writeln!(out, "outlast_http_requests_total{{{labels}}} {count}");
+        }
+        let took = lock(&self.took);
+        out.push_str("# HELP outlast_http_request_seconds How long answers took.\n");
+        out.push_str("# TYPE outlast_http_request_seconds histogram\n");
+        for (most, count) in BUCKETS.iter().zip(took.buckets) {
+            let _ = writeln!(out, "outlast_http_request_seconds_bucket{{le=\"{most}\"}} {count}");
+        }
+        let Took { count, seconds, .. } = &*took;
+        let _ = writeln!(out, "outlast_http_request_seconds_bucket{{le=\"+Inf\"}} {count}");
+        let _ = writeln!(out, "outlast_http_request_seconds_sum {seconds}");
+        let _ = writeln!(out, "outlast_http_request_seconds_count {count}");
+        out
+    }
+}

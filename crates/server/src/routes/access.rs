@@ -1,0 +1,153 @@
+//! API keys of the caller's organisation, and the audit of what was done in it.
+use crate::caller::{Administers, Caller};
+use crate::extract::{Asked, At, Said};
+use crate::page::{self, Page};
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use outlast_ports::orgs::{AuditRange, KeyView};
+use outlast_ports::rows::AuditRow;
+use outlast_runtime::keys::Grant;
+use outlast_vocab::Millis;
+use outlast_vocab::access::{Principal, Scopes};
+use outlast_vocab::id::KeyId;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(keys, create)).routes(routes!(revoke)).routes(routes!(audit))
+}
+
+/// An API key; of none the secret is known.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Key {
+    #[schema(value_type = String)]
+    id: KeyId,
+    /// In whose name it acts.
+    by: String,
+    /// What it may do, with commas between.
+    scopes: String,
+    #[schema(value_type = u64)]
+    created: Millis,
+    /// From when on it counts no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    expires: Option<Millis>,
+    /// Since when it counts no more because somebody said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    revoked: Option<Millis>,
+}
+
+impl From<KeyView> for Key {
+    fn from(KeyView { id, by, scopes, created, expires, revoked, .. }: KeyView) -> Self {
+        Self { id, by: by.to_string(), scopes: scopes.to_string(), created, expires, revoked }
+    }
+}
+
+/// The API keys of the organisation, by age.
+#[utoipa::path(get, path = "/v1/keys", tag = "access", responses((status = 200, body = Page<Key>), Problems),
+    security(("key" = ["admin"])))]
+async fn keys(caller: Caller<Administers>) -> Answer<Json<Page<Key>>> {
+    let keys = caller.runtime.store().keys().await?;
+    Ok(Json(Page::whole(keys.into_iter().map(Key::from).collect())))
+}
+
+/// A key to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewKey {
+    /// In whose name it acts: `service:ci` or `person:ann`.
+    #[schema(value_type = String, example = "service:ci")]
+    by: Principal,
+    /// What it may do: `read`, `run`, `approve`, `operate`, `admin`, with commas between.
+    #[schema(value_type = String, example = "run,approve")]
+    scopes: Scopes,
+    /// Seconds for which it counts; for ever without it.
+    expires_in_s: Option<u64>,
+}
+
+/// A key that was just made.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Made {
+    #[schema(value_type = String)]
+    id: KeyId,
+    /// The key itself. It is shown this once and kept nowhere.
+    key: String,
+}
+
+/// Makes an API key, with no more scopes than the caller has.
+#[utoipa::path(post, path = "/v1/keys", tag = "access", request_body = NewKey,
+    responses((status = 201, body = Made), Problems), security(("key" = ["admin"])))]
+async fn create(
+    caller: Caller<Administers>,
+    Said(NewKey { by, scopes, expires_in_s }): Said<NewKey>,
+) -> Answer<(StatusCode, Json<Made>)> {
+    let runtime = &caller.runtime;
+    let expires = expires_in_s.map(|seconds| runtime.now().after(Duration::from_secs(seconds)));
+    let key = runtime.issue_key(Grant { org: runtime.access().reach.home(), by, scopes, expires }).await?;
+    Ok((StatusCode::CREATED, Json(Made { id: key.id, key: key.reveal() })))
+}
+
+/// Ends the life of an API key at once.
+#[utoipa::path(delete, path = "/v1/keys/{key}", tag = "access", params(("key" = String, Path)),
+    responses((status = 200, body = Key), Problems), security(("key" = ["admin"])))]
+async fn revoke(caller: Caller<Administers>, At(key): At<KeyId>) -> Answer<Json<Key>> {
+    Ok(Json(caller.runtime.store().revoke_key(key, caller.runtime.now()).await?.into()))
+}
+
+/// Which part of the audit.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Range {
+    /// After this number.
+    after: Option<u64>,
+    /// Not before this time, in milliseconds since 1970.
+    since: Option<u64>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// What somebody did.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Deed {
+    /// Its number: the `after` of the next page.
+    no: u64,
+    #[schema(value_type = u64)]
+    at: Millis,
+    /// Who.
+    by: String,
+    /// What: `turn.cancel`, `approval.approve`, `session.delete`, …
+    act: String,
+    /// To what.
+    subject: String,
+    detail: String,
+}
+
+impl From<AuditRow> for Deed {
+    fn from(AuditRow { no, at, by, act, subject, detail, .. }: AuditRow) -> Self {
+        Self { no, at, by: by.to_string(), act, subject, detail }
+    }
+}
+
+/// Who did what, in order.
+#[utoipa::path(get, path = "/v1/audit", tag = "access", params(Range),
+    responses((status = 200, body = Page<Deed>), Problems), security(("key" = ["admin"])))]
+async fn audit(
+    caller: Caller<Administers>,
+    State(shared): State<Shared>,
+    Asked(Range { after, since, limit }): Asked<Range>,
+) -> Answer<Json<Page<Deed>>> {
+    let limit = page::size(limit, &shared.limits)?;
+    let range = AuditRange { after: after.unwrap_or(0), since: Millis(since.unwrap_or(0)), limit };
+    let rows = caller.runtime.store().audit(range).await?;
+    Ok(Json(Page::whole(rows.into_iter().map(Deed::from).collect())))
+}

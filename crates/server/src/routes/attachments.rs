@@ -1,0 +1,109 @@
+//! Attachments of a session: listed, and read as they are stored.
+use crate::caller::{Caller, Reads};
+use crate::extract::{At, Both};
+use crate::page::Page;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use outlast_ports::store::AttachmentView;
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::{Error, Hash, Kind, SessionId};
+use serde::Serialize;
+use std::fmt::Write as _;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read))
+}
+
+/// An attachment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Attached {
+    #[schema(value_type = String)]
+    id: AttachmentId,
+    /// The hash of its content.
+    #[schema(value_type = String)]
+    content: Hash,
+    /// What kind of bytes they are.
+    media_type: String,
+    /// What it was called where it came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    bytes: u64,
+}
+
+impl From<AttachmentView> for Attached {
+    fn from(AttachmentView { attachment, bytes, .. }: AttachmentView) -> Self {
+        let outlast_vocab::message::Attachment { id, content, media_type, name } = attachment;
+        Self { id, content, media_type: media_type.into(), name, bytes }
+    }
+}
+
+/// The attachments that a session itself uses.
+#[utoipa::path(get, path = "/v1/sessions/{session}/attachments", tag = "sessions",
+    params(("session" = String, Path)),
+    responses((status = 200, body = Page<Attached>), Problems), security(("key" = ["read"])))]
+async fn list(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Page<Attached>>> {
+    let most = caller.runtime.world().limits.page_rows;
+    let attached = caller.runtime.store().attachments(session, most).await?;
+    Ok(Json(Page::whole(attached.into_iter().map(Attached::from).collect())))
+}
+
+/// The bytes of an attachment, of this session or of those it was forked from. A browser saves them and never shows them.
+#[utoipa::path(get, path = "/v1/sessions/{session}/attachments/{attachment}", tag = "sessions",
+    params(("session" = String, Path), ("attachment" = String, Path)),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), Problems),
+    security(("key" = ["read"])))]
+async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, AttachmentId>) -> Answer<Response> {
+    let attachments = caller.runtime.attachments();
+    let view = attachments.info(session, id).await?;
+    // The stream borrows from its attachments, so it is made where it is read.
+    let pieces = stream::once(async move {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            match attachments.open(session, id).await {
+                Ok((_, mut pieces)) => {
+                    while let Some(piece) = pieces.next().await {
+                        if sender.send(piece).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                Err(error) => drop(sender.send(Err(error)).await),
+            }
+        });
+        stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+    })
+    .flatten();
+    let mut response = Body::from_stream(pieces).into_response();
+    let headers = response.headers_mut();
+    let media_type = HeaderValue::from_str(view.attachment.media_type.as_str())
+        .map_err(|_| Error::new(Kind::Internal, "a media type does not fit a header"))?;
+    headers.insert(header::CONTENT_TYPE, media_type);
+    headers.insert(header::CONTENT_LENGTH, view.bytes.into());
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    let name = view.attachment.name.as_deref().unwrap_or("attachment");
+    if let Ok(named) = HeaderValue::from_str(&format!("attachment; filename*=UTF-8''{}", encoded(name))) {
+        headers.insert(header::CONTENT_DISPOSITION, named);
+    }
+    Ok(response)
+}
+
+/// A name as a header has it: nothing in it but letters and digits is itself, so it cannot be a path (S53).
+fn encoded(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'.' | b'-' | b'_' => out.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            byte => drop(write!(out, "%{byte:02X}")),
+        }
+        out
+    })
+}

@@ -1,0 +1,185 @@
+//! What was used and what may be: cost and budgets.
+use crate::caller::{Caller, Operates, Reads};
+use crate::extract::{Asked, At, Said};
+use crate::page::Page;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::http::StatusCode;
+use outlast_ports::budget::PurseView;
+use outlast_runtime::costs::{self, By, Spent};
+use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::Usage;
+use outlast_vocab::{Error, Kind, SessionId};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Budgets that are listed.
+const LISTED: usize = 1_000;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(cost)).routes(routes!(budgets)).routes(routes!(set, clear))
+}
+
+/// What is added up.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Find {
+    /// What is added up together: `session`, `agent`, `model`, `source`, `tool` or `day`; `model` without it.
+    by: Option<String>,
+    /// Only this session.
+    #[param(value_type = Option<String>)]
+    session: Option<SessionId>,
+}
+
+/// What was spent on one of them.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Spending {
+    /// Its name.
+    name: String,
+    /// Replies of models.
+    replies: u64,
+    /// Tokens.
+    #[schema(value_type = Object)]
+    usage: Usage,
+    /// Dollars, as far as prices were known.
+    #[schema(value_type = String)]
+    cost: Cost,
+    /// Replies whose price was not known.
+    unpriced: u64,
+}
+
+/// What models and tools cost, from the records.
+#[utoipa::path(get, path = "/v1/cost", tag = "books", params(Find),
+    responses((status = 200, body = Page<Spending>), Problems), security(("key" = ["read"])))]
+async fn cost(
+    caller: Caller<Reads>,
+    Asked(Find { by, session }): Asked<Find>,
+) -> Answer<Json<Page<Spending>>> {
+    let by = grouped(by.as_deref().unwrap_or("model"))?;
+    let spent = costs::spent(caller.runtime.store().as_ref(), session, by).await?;
+    let entry = |(name, spent): (String, Spent)| {
+        let Spent { replies, usage, cost, unpriced } = spent;
+        Spending { name, replies, usage, cost, unpriced }
+    };
+    Ok(Json(Page::whole(spent.into_iter().map(entry).collect())))
+}
+
+fn grouped(by: &str) -> Result<By, Error> {
+    let all = [
+        ("session", By::Session),
+        ("agent", By::Agent),
+        ("model", By::Model),
+        ("source", By::Source),
+        ("tool", By::Tool),
+        ("day", By::Day),
+    ];
+    all.into_iter().find(|(name, _)| *name == by).map(|(_, by)| by).ok_or_else(|| {
+        let names = all.map(|(name, _)| name).join(", ");
+        Error::new(Kind::InputInvalid, format!("expected one of {names}, got `{by}`"))
+    })
+}
+
+/// A budget and how it stands.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Standing {
+    /// Whose it is, and of which period.
+    name: String,
+    /// What an operator set; absent if it is as its agent says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<Bounds>,
+    /// What was used.
+    #[schema(value_type = Object)]
+    spent: Amount,
+    /// What is reserved for effects that run.
+    #[schema(value_type = Object)]
+    held: Amount,
+    /// What counts as used because nobody knows.
+    #[schema(value_type = Object)]
+    lost: Amount,
+}
+
+/// What may be used.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bounds {
+    /// Tokens that models read and say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    /// Dollars, like `2.50`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    money: Option<Cost>,
+    /// Calls of models and tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    /// Seconds in which turns are driven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_s: Option<u64>,
+    /// Say so from this percentage on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
+    warn_at: Option<Percent>,
+    /// Hold turns still from this percentage on, until it is raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
+    pause_at: Option<Percent>,
+    /// Begin anew every `day` or `month`, in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    per: Option<Period>,
+}
+
+impl From<Budget> for Bounds {
+    fn from(Budget { tokens, money, calls, time, warn_at, pause_at, per }: Budget) -> Self {
+        Self { tokens, money, calls, time_s: time.map(|time| time.as_secs()), warn_at, pause_at, per }
+    }
+}
+
+impl From<Bounds> for Budget {
+    fn from(Bounds { tokens, money, calls, time_s, warn_at, pause_at, per }: Bounds) -> Self {
+        Self { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per }
+    }
+}
+
+impl From<PurseView> for Standing {
+    fn from(PurseView { name, set, spent, held, lost, .. }: PurseView) -> Self {
+        Self { name, set: set.map(Bounds::from), spent, held, lost }
+    }
+}
+
+/// All budgets that were ever counted or set, by name.
+#[utoipa::path(get, path = "/v1/budgets", tag = "books", responses((status = 200, body = Page<Standing>), Problems),
+    security(("key" = ["read"])))]
+async fn budgets(caller: Caller<Reads>) -> Answer<Json<Page<Standing>>> {
+    let purses = caller.runtime.store().budgets(LISTED).await?;
+    Ok(Json(Page::whole(purses.into_iter().map(Standing::from).collect())))
+}
+
+/// Sets a budget in place of what its agent says. Turns that wait for it go on.
+#[utoipa::path(put, path = "/v1/budgets/{of}", tag = "books",
+    params(("of" = String, Path, description = "`agent:NAME`, or the id of a turn, a session or an organisation")),
+    request_body = Bounds, responses((status = 204, description = "It is set."), Problems), security(("key" = ["operate"])))]
+async fn set(caller: Caller<Operates>, At(of): At<Purse>, Said(bounds): Said<Bounds>) -> Answer<StatusCode> {
+    let budget = Budget::from(bounds);
+    if budget.is_empty() {
+        let detail = "a budget bounds something; expected `tokens`, `money`, `calls` or `time_s`";
+        return Err(Error::new(Kind::InputInvalid, detail).into());
+    }
+    caller.runtime.set_budget(of, Some(budget)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Goes back to what its agent says.
+#[utoipa::path(delete, path = "/v1/budgets/{of}", tag = "books", params(("of" = String, Path)),
+    responses((status = 204, description = "It is as its agent says."), Problems), security(("key" = ["operate"])))]
+async fn clear(caller: Caller<Operates>, At(of): At<Purse>) -> Answer<StatusCode> {
+    caller.runtime.set_budget(of, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

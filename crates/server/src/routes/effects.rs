@@ -1,0 +1,173 @@
+//! What turns asked of the world: the timeline of effects.
+use crate::caller::{Caller, Reads};
+use crate::extract::{Asked, At};
+use crate::page::{self, Page};
+use crate::problem::{Answer, Problems};
+use crate::routes::sessions::Waiting;
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::State;
+use outlast_runtime::timeline::{self, CallView, EffectView};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::label::Labels;
+use outlast_vocab::policy::Ruling;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{CallId, Millis, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(of_session))
+}
+
+/// One request to the world.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Effect {
+    /// The turn.
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// Its path in the turn. One that was asked for within a call begins with the path of the call.
+    key: String,
+    /// `model_call`, `tool_call`, `durable_step`, `sleep`, `await_event`, …
+    kind: &'static str,
+    /// `open`, `waits`, `done`, `failed`, `refused` or `unknown`.
+    state: &'static str,
+    /// The record that asked.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// The record with its outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    answered: Option<Seq>,
+    /// When it was asked, or at the earliest was.
+    #[schema(value_type = u64)]
+    from: Millis,
+    /// When its outcome became durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    until: Option<Millis>,
+    /// The attempt that gave the outcome, or runs; counted from 1.
+    attempts: u32,
+    /// What was asked.
+    #[schema(value_type = Object)]
+    request: Value,
+    /// What came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    outcome: Option<Value>,
+    /// What is known of a call of a tool beside that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call: Option<Call>,
+    /// Tokens, where a model was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    usage: Option<outlast_vocab::effect::Usage>,
+    /// Dollars, where the price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cost: Option<Cost>,
+    /// The hooks that changed it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<String>,
+    /// What it holds still for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits: Vec<Waiting>,
+}
+
+/// A call of a tool.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Call {
+    /// Our id of it, and its idempotency key towards the outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    id: Option<CallId>,
+    /// The tool.
+    tool: String,
+    /// `pure`, `idempotent`, `at_most_once` or `transactional`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    /// The rule that fits it, the version of its policy, and what it decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    ruling: Option<Ruling>,
+    /// The untrusted sources that may have asked for it.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    labels: Labels,
+}
+
+impl Effect {
+    fn new(turn: TurnId, effect: EffectView) -> Self {
+        let EffectView { key, kind, seq, answered, from, until, state, .. } = effect;
+        let EffectView { attempts, request, outcome, call, spent, hooks, waits, .. } = effect;
+        let (usage, cost) = spent.unzip();
+        Self {
+            turn,
+            key: key.as_str().to_owned(),
+            kind: kind.name(),
+            state: state.name(),
+            seq,
+            answered,
+            from,
+            until,
+            attempts,
+            request,
+            outcome,
+            call: call.map(Call::from),
+            usage,
+            cost: cost.flatten(),
+            hooks: hooks.iter().map(ToString::to_string).collect(),
+            waits: waits.iter().map(Waiting::from).collect(),
+        }
+    }
+}
+
+impl From<CallView> for Call {
+    fn from(CallView { id, tool, class, ruling, labels }: CallView) -> Self {
+        Self { id, tool, class: class.map(outlast_vocab::tool::EffectClass::name), ruling, labels }
+    }
+}
+
+/// The effects of a turn, in the order they were asked for.
+#[utoipa::path(get, path = "/v1/turns/{turn}/effects", tag = "turns", params(("turn" = String, Path)),
+    responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
+async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Page<Effect>>> {
+    let records = caller.runtime.store().turn_records(turn).await?;
+    let effects = timeline::of_turn(&records).into_iter();
+    Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
+}
+
+/// Which turns.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Find {
+    /// From this turn of the session on, counted from 0.
+    from: Option<u32>,
+    /// Of how many turns at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// The effects of a session's turns, in the order the turns were accepted.
+#[utoipa::path(get, path = "/v1/sessions/{session}/effects", tag = "sessions",
+    params(("session" = String, Path), Find),
+    responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
+async fn of_session(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    At(session): At<SessionId>,
+    Asked(Find { from, limit }): Asked<Find>,
+) -> Answer<Json<Page<Effect>>> {
+    let store = caller.runtime.store();
+    let mut items = Vec::new();
+    for turn in store.turns(session, from.unwrap_or(0), page::size(limit, &shared.limits)?).await? {
+        let effects = timeline::of_turn(&store.turn_records(turn.id).await?);
+        items.extend(effects.into_iter().map(|effect| Effect::new(turn.id, effect)));
+    }
+    Ok(Json(Page::whole(items)))
+}

@@ -1,0 +1,173 @@
+//! Events: of one session with what happens right now, or of all sessions (R14.1, R14.2).
+//!
+//! A reader that asks for `text/event-stream` gets a stream; any other gets a page, for which it may wait. The number of a
+//! durable event is its `id:`, so a reader that comes back with `Last-Event-ID` misses nothing and gets nothing twice.
+use crate::caller::{Caller, Reads};
+use crate::extract::{Asked, At};
+use crate::follow::{Filter, Followed, Frame};
+use crate::page;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use crate::sse::{self, Streamed};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use outlast_ports::store::FeedCursor;
+use outlast_runtime::Runtime;
+use outlast_runtime::feed;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_all))
+}
+
+/// Which events, and how.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Find {
+    /// After this event. Without it a session is told from its beginning, and all sessions from now on.
+    after: Option<u64>,
+    /// Only of this session.
+    #[param(value_type = Option<String>)]
+    session: Option<SessionId>,
+    /// Only of this turn.
+    #[param(value_type = Option<String>)]
+    turn: Option<TurnId>,
+    /// Only of turns that this agent answers.
+    agent: Option<String>,
+    /// Only of these types, with commas between them; `turn.*` stands for all that begin so.
+    #[serde(rename = "type")]
+    #[param(example = "turn.*,effect.performed")]
+    types: Option<String>,
+    /// Whether a stream of one session also tells what happens right now: text as it is said, progress of tools. It does, unless
+    /// this is `false`. Such events have no number.
+    live: Option<bool>,
+    /// Seconds that a page waits for its first event; at most 60.
+    #[param(maximum = 60)]
+    wait: Option<u64>,
+    /// How many events a page has at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// Some events.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventPage {
+    /// The events, in order.
+    items: Vec<Frame>,
+    /// The `after` of the next page. It moves on over events that were not asked for.
+    next: u64,
+}
+
+/// The events of a session: a stream if `text/event-stream` is accepted, otherwise a page.
+#[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events",
+    params(("session" = String, Path), Find,
+        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that was read; counts for more than `after`.")),
+    responses((status = 200, description = "A page, or a stream of the same events.",
+        content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
+    security(("key" = ["read"])))]
+async fn of_session(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    At(session): At<SessionId>,
+    Asked(find): Asked<Find>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    // A stream that is open cannot answer that the session is not there.
+    caller.runtime.store().session(session).await?;
+    let after = cursor(&find, &headers)?.unwrap_or(0);
+    let followed = Followed::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
+    answered(caller, &shared, followed, (find, after), &headers).await
+}
+
+/// The events of all sessions, in the order they became durable: a stream if `text/event-stream` is accepted, otherwise a page.
+///
+/// Their numbers count over all sessions and have gaps.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(Find,
+        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that was read; counts for more than `after`.")),
+    responses((status = 200, description = "A page, or a stream of the same events.",
+        content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
+    security(("key" = ["read"])))]
+async fn of_all(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(find): Asked<Find>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let after = match cursor(&find, &headers)? {
+        Some(after) => after,
+        None => feed::newest(caller.runtime.store().as_ref()).await?.0,
+    };
+    let followed = Followed::All(Box::new(caller.runtime.feed(FeedCursor(after))));
+    answered(caller, &shared, followed, (find, after), &headers).await
+}
+
+/// Where a reader goes on: where it was, or where it says.
+fn cursor(find: &Find, headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(find.after) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let wrong = || Error::new(Kind::InputInvalid, "expected the number of an event in `last-event-id`");
+    number.map(Some).ok_or_else(wrong)
+}
+
+async fn answered(
+    caller: Caller<Reads>,
+    shared: &Shared,
+    followed: Followed,
+    (find, after): (Find, u64),
+    headers: &HeaderMap,
+) -> Answer<Response> {
+    let Find { session, turn, agent, types, live, wait, limit, .. } = find;
+    let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
+    let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+    let filter = Filter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() };
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accepts.contains("text/event-stream") {
+        let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+        return Ok(sse::response(
+            shared,
+            Streamed { runtime: caller.runtime, followed, filter, _open: open },
+        ));
+    }
+    let patience = Duration::from_secs(wait.unwrap_or(0)).min(shared.limits.wait_most);
+    let limit = page::size(limit, &shared.limits)?;
+    let page = events(&caller.runtime, followed, filter, (after, limit, patience)).await?;
+    Ok(Json(page).into_response())
+}
+
+/// What is there already, or comes within the time.
+async fn events(
+    runtime: &Runtime,
+    mut followed: Followed,
+    filter: Filter,
+    (after, limit, patience): (u64, usize, Duration),
+) -> Result<EventPage, Error> {
+    let mut filter = Filter { live: false, ..filter };
+    let until = Instant::now() + patience;
+    let mut page = EventPage { items: Vec::new(), next: after };
+    while page.items.len() < limit {
+        let seen = match followed.past().await? {
+            Some(seen) => seen,
+            None if !page.items.is_empty() || patience.is_zero() => break,
+            None => match tokio::time::timeout_at(until, followed.next()).await {
+                Ok(seen) => seen?,
+                Err(_) => break,
+            },
+        };
+        page.next = seen.cursor.unwrap_or(page.next);
+        page.items.extend(filter.frame(runtime, &seen).await?);
+    }
+    Ok(page)
+}

@@ -1,0 +1,344 @@
+//! What turns wait for from outside: completions, approvals, calls of unknown outcome.
+use crate::caller::{Approves, Caller, Operates, Reads, Runs};
+use crate::extract::{Asked, At, Said};
+use crate::page::{self, Page};
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::State;
+use outlast_ports::store::{Resolved, UnknownCall};
+use outlast_ports::votes::Voted;
+use outlast_runtime::approvals::Question;
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::record;
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{CallId, Error, Failure, Kind, Millis, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(resolve))
+        .routes(routes!(approvals))
+        .routes(routes!(approval, decide))
+        .routes(routes!(unknown))
+        .routes(routes!(settle))
+}
+
+/// How something ended that a turn waits for.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// With this value.
+    #[schema(value_type = Object)]
+    Ok(Value),
+    /// With an error, in words.
+    Error(String),
+    /// Nobody came in time.
+    Timeout,
+    /// It was called off.
+    Cancelled,
+}
+
+impl From<Ending> for Resolution {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Ok(value) => Self::Ok(value),
+            Ending::Error(message) => Self::Err(Failure::new(Kind::ToolFailed, message)),
+            Ending::Timeout => Self::Timeout,
+            Ending::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// The word that counts.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct First {
+    /// Whether it is the one that was just given.
+    yours: bool,
+    /// What was said first.
+    #[schema(value_type = Object)]
+    first: Resolution,
+}
+
+impl From<Resolved> for First {
+    fn from(Resolved { first, yours }: Resolved) -> Self {
+        Self { yours, first }
+    }
+}
+
+/// Finishes a call or an event that a turn waits for, or will wait for. The first word counts; who comes later is told it.
+#[utoipa::path(post, path = "/v1/completions/{key}", tag = "waits", params(("key" = String, Path)),
+    request_body = Ending, responses((status = 200, body = First), Problems), security(("key" = ["run"])))]
+async fn resolve(
+    caller: Caller<Runs>,
+    At(key): At<CompletionKey>,
+    Said(ending): Said<Ending>,
+) -> Answer<Json<First>> {
+    Ok(Json(caller.runtime.resolve(&key, ending.into()).await?.into()))
+}
+
+/// How many.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Most {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// A call that waits for somebody's word.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Pending {
+    /// What the question is called.
+    #[schema(value_type = String)]
+    id: ApprovalId,
+    #[schema(value_type = String)]
+    session: SessionId,
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// The call.
+    #[schema(value_type = String)]
+    call: CallId,
+    /// The tool.
+    tool: String,
+    /// The arguments, exactly as it will run.
+    #[schema(value_type = Object)]
+    arguments: Value,
+    /// The rule that wants to be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    /// The untrusted sources that may have asked for it.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    labels: Labels,
+    /// What the model asked for, where somebody has changed the arguments since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    original: Option<Value>,
+    /// Who may approve; anybody if it is empty.
+    who: Vec<String>,
+    /// Who has approved it so far.
+    votes: Vec<String>,
+    /// When the model asked for it.
+    #[schema(value_type = u64)]
+    since: Millis,
+    /// When silence becomes a no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    expires: Option<Millis>,
+}
+
+impl From<Question> for Pending {
+    fn from(question: Question) -> Self {
+        let Question { id, session, turn, call, original, ask, votes, since, wait, .. } = question;
+        Self {
+            id,
+            session,
+            turn,
+            call: call.id,
+            tool: call.tool.to_string(),
+            arguments: call.arguments,
+            rule: call.ruling.map(|ruling| ruling.rule.to_string()),
+            labels: call.labels,
+            original,
+            who: ask.who,
+            votes: votes.into_iter().map(|vote| vote.by).collect(),
+            since,
+            expires: wait.deadline,
+        }
+    }
+}
+
+/// Calls that wait for an approval, over all sessions, the oldest first.
+#[utoipa::path(get, path = "/v1/approvals", tag = "waits", params(Most),
+    responses((status = 200, body = Page<Pending>), Problems), security(("key" = ["read"])))]
+async fn approvals(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(Most { limit }): Asked<Most>,
+) -> Answer<Json<Page<Pending>>> {
+    let pending = caller.runtime.approvals().pending(page::size(limit, &shared.limits)?).await?;
+    Ok(Json(Page::whole(pending.into_iter().map(Pending::from).collect())))
+}
+
+/// One of them.
+#[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
+    responses((status = 200, body = Pending), Problems), security(("key" = ["read"])))]
+async fn approval(caller: Caller<Reads>, At(id): At<ApprovalId>) -> Answer<Json<Pending>> {
+    Ok(Json(caller.runtime.approvals().find(id).await?.into()))
+}
+
+/// Somebody's word.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Decision {
+    /// `approve`: it runs exactly as it is shown; `approve_for_session`: and so does every later call of the session that the same
+    /// rule asks about; `edit`: with other `arguments`; `deny`: it does not, and the model is told the `reason`.
+    verdict: Word,
+    /// Why not.
+    reason: Option<String>,
+    /// What it is to be passed instead.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Value>,
+    /// In whose name; the caller's own without it. Only who came without a key may name somebody else.
+    by: Option<String>,
+}
+
+/// What somebody says.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// Yes.
+    Approve,
+    /// Yes, for the rest of the session.
+    ApproveForSession,
+    /// Yes, with a change.
+    Edit,
+    /// No.
+    Deny,
+}
+
+impl Decision {
+    fn verdict(self) -> Result<Verdict, Error> {
+        let wrong = |detail: &str| Err(Error::new(Kind::InputInvalid, detail));
+        match (self.verdict, self.reason, self.arguments) {
+            (Word::Approve, None, None) => Ok(Verdict::Approve),
+            (Word::ApproveForSession, None, None) => Ok(Verdict::ApproveForSession),
+            (Word::Deny, Some(reason), None) => Ok(Verdict::Deny { reason }),
+            (Word::Edit, None, Some(arguments)) => Ok(Verdict::Edit { arguments }),
+            (Word::Approve | Word::ApproveForSession, ..) => {
+                wrong("a yes takes neither `reason` nor `arguments`; `edit` takes those")
+            }
+            (Word::Deny, ..) => wrong("`deny` takes a `reason` and no `arguments`"),
+            (Word::Edit, ..) => wrong("`edit` takes `arguments` and no `reason`"),
+        }
+    }
+}
+
+/// What became of a word.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Counted {
+    /// Whether the question is decided.
+    decided: bool,
+    /// Whether this word decided it.
+    yours: bool,
+    /// How many have said yes, where it takes more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    votes: Option<usize>,
+    /// How many it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<usize>,
+    /// What was decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    first: Option<Resolution>,
+}
+
+impl From<Voted> for Counted {
+    fn from(voted: Voted) -> Self {
+        match voted {
+            Voted::Counted { votes, of } => {
+                Self { decided: false, yours: false, votes: Some(votes), of: Some(of), first: None }
+            }
+            Voted::Decided(Resolved { first, yours }) => {
+                Self { decided: true, yours, votes: None, of: None, first: Some(first) }
+            }
+        }
+    }
+}
+
+/// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; who comes later is
+/// told what was decided.
+#[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
+    request_body = Decision, responses((status = 200, body = Counted), Problems), security(("key" = ["approve"])))]
+async fn decide(
+    caller: Caller<Approves>,
+    At(id): At<ApprovalId>,
+    Said(decision): Said<Decision>,
+) -> Answer<Json<Counted>> {
+    let caller = caller.named(decision.by.as_deref())?;
+    let by = caller.runtime.access().by.name();
+    let approval = Approval::new(by, decision.verdict()?);
+    Ok(Json(caller.runtime.approve(id, approval).await?.into()))
+}
+
+/// A call whose outcome nobody knows.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Unknown {
+    /// Our id of it, and its idempotency key towards the outside.
+    #[schema(value_type = String)]
+    call: CallId,
+    tool: String,
+    /// What was passed.
+    #[schema(value_type = Object)]
+    arguments: Value,
+    #[schema(value_type = String)]
+    session: SessionId,
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// When it was begun.
+    #[schema(value_type = u64)]
+    since: Millis,
+}
+
+impl From<UnknownCall> for Unknown {
+    fn from(call: UnknownCall) -> Self {
+        let UnknownCall { call, tool, arguments, session, turn, since, .. } = call;
+        Self { call, tool: tool.to_string(), arguments, session, turn, since }
+    }
+}
+
+/// Calls whose outcome nobody knows: the process died while they ran. The oldest first.
+#[utoipa::path(get, path = "/v1/unknown", tag = "waits", params(Most),
+    responses((status = 200, body = Page<Unknown>), Problems), security(("key" = ["read"])))]
+async fn unknown(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(Most { limit }): Asked<Most>,
+) -> Answer<Json<Page<Unknown>>> {
+    let calls = caller.runtime.store().unknown(page::size(limit, &shared.limits)?).await?;
+    Ok(Json(Page::whole(calls.into_iter().map(Unknown::from).collect())))
+}
+
+/// What was found out about a call.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Finding {
+    /// It happened, with this result.
+    #[schema(value_type = Object)]
+    Happened(Value),
+    /// It did not happen.
+    DidNotHappen,
+}
+
+/// Where a call was settled.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SettledIn {
+    #[schema(value_type = String)]
+    session: SessionId,
+}
+
+/// Says how a call of unknown outcome went. The session shows it from then on.
+#[utoipa::path(post, path = "/v1/unknown/{call}", tag = "waits", params(("call" = String, Path)),
+    request_body = Finding, responses((status = 200, body = SettledIn), Problems), security(("key" = ["operate"])))]
+async fn settle(
+    caller: Caller<Operates>,
+    At(call): At<CallId>,
+    Said(finding): Said<Finding>,
+) -> Answer<Json<SettledIn>> {
+    let verdict = match finding {
+        Finding::Happened(result) => record::Verdict::Happened(ToolResult::Ok(result)),
+        Finding::DidNotHappen => record::Verdict::DidNotHappen,
+    };
+    let session = caller.runtime.store().settle(call, verdict, caller.runtime.now()).await?;
+    Ok(Json(SettledIn { session }))
+}

@@ -1,0 +1,134 @@
+//! Why a session or a turn does not move (R14.6).
+use crate::caller::{Caller, Reads};
+use crate::extract::At;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use outlast_runtime::why::{self, Blocked, Mover, Standing};
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::{Failure, Millis, SessionId, TurnId, WorkerId};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_turn))
+}
+
+/// Why something does not move.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Why {
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// The turn that stands in the way, or that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    turn: Option<TurnId>,
+    /// `rests`, `ended`, `queued`, `ready`, `running`, `waits` or `stuck`.
+    standing: &'static str,
+    /// Since when.
+    #[schema(value_type = u64)]
+    since: Millis,
+    /// The turn that it waits behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    behind: Option<TurnId>,
+    /// The worker that drives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    worker: Option<WorkerId>,
+    /// What that does now: `the model`, or a tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doing: Option<String>,
+    /// Why it is stuck.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    failure: Option<Failure>,
+    /// What it waits for.
+    waits: Vec<Wait>,
+    /// Inputs that wait behind it.
+    queued: usize,
+}
+
+/// One thing that a turn waits for, and what moves it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Wait {
+    /// The place in the turn.
+    key: String,
+    /// For what.
+    #[schema(value_type = String)]
+    kind: outlast_vocab::wait::WaitKind,
+    /// Since when.
+    #[schema(value_type = u64)]
+    since: Millis,
+    /// When it stops waiting by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    deadline: Option<Millis>,
+    /// The tool whose call waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    /// What that call was passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Value>,
+    /// What moves it: `approval`, `completion`, `time`, `budget` or `retry`.
+    moved_by: &'static str,
+    /// The approval to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    approval: Option<ApprovalId>,
+    /// Who may approve; anybody if it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    who: Vec<String>,
+    /// The key that finishes it. Only who may run turns is shown it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion: Option<String>,
+}
+
+impl From<why::Why> for Why {
+    fn from(why: why::Why) -> Self {
+        let why::Why { session, turn, standing, since, waits, queued } = why;
+        let name = standing.name();
+        let (mut behind, mut worker, mut doing, mut failure) = (None, None, None, None);
+        match standing {
+            Standing::Behind(turn) => behind = Some(turn),
+            Standing::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
+            Standing::Stuck(why) => failure = Some(why),
+            Standing::Rests | Standing::Ended(_) | Standing::Ready | Standing::Waits => {}
+        }
+        let waits = waits.into_iter().map(Wait::from).collect();
+        Self { session, turn, standing: name, since, behind, worker, doing, failure, waits, queued }
+    }
+}
+
+impl From<Blocked> for Wait {
+    fn from(Blocked { wait, since, call, mover }: Blocked) -> Self {
+        let (tool, arguments) = call.unzip();
+        let moved_by = mover.name();
+        let (approval, who, completion) = match mover {
+            Mover::Approval { id, who } => (Some(id), who, None),
+            Mover::Completion(key) => (None, Vec::new(), key.map(|key| key.to_string())),
+            Mover::Time | Mover::Budget | Mover::Retry => (None, Vec::new(), None),
+        };
+        let (key, kind, deadline) = (wait.key.as_str().to_owned(), wait.kind, wait.deadline);
+        Self { key, kind, since, deadline, tool, arguments, moved_by, approval, who, completion }
+    }
+}
+
+/// Why a session does not move: what its turn waits for, since when, and who or what can move it.
+#[utoipa::path(get, path = "/v1/sessions/{session}/why", tag = "sessions", params(("session" = String, Path)),
+    responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
+async fn of_session(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Why>> {
+    Ok(Json(caller.runtime.why(session).await?.into()))
+}
+
+/// Why a turn does not move.
+#[utoipa::path(get, path = "/v1/turns/{turn}/why", tag = "turns", params(("turn" = String, Path)),
+    responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
+async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Why>> {
+    Ok(Json(caller.runtime.why_turn(turn).await?.into()))
+}

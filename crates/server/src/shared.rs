@@ -1,0 +1,43 @@
+//! What every request shares.
+use crate::door::Door;
+use crate::metrics::Metrics;
+use crate::streams::Streams;
+use outlast_ports::metrics::Snapshot;
+use outlast_runtime::Runtime;
+use outlast_vocab::limits::ServerLimits;
+use std::ops::Deref;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What every request shares. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Inner>);
+
+pub(crate) struct Inner {
+    /// The worker, over every organisation. Handlers get a handle that is narrowed to their caller.
+    pub(crate) runtime: Runtime,
+    pub(crate) door: Door,
+    pub(crate) limits: ServerLimits,
+    /// Signs cursors.
+    pub(crate) secret: [u8; 32],
+    pub(crate) metrics: Metrics,
+    pub(crate) streams: Streams,
+    /// Who writes what the worker counts.
+    pub(crate) exposition: Option<fn(&Snapshot) -> String>,
+    /// Whether the server shuts down.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+}
+
+impl Deref for Shared {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}

@@ -1,0 +1,128 @@
+//! A stream of server-sent events: numbered, alive, and over when the server shuts down.
+//!
+//! The body is pulled: a reader that is slow slows nobody, it only leaves its own line to overflow, and is told so.
+use crate::follow::{Filter, Followed, Frame, Seen};
+use crate::shared::Shared;
+use crate::streams::Open;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use outlast_runtime::Runtime;
+use outlast_vocab::Error;
+use serde_json::json;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Milliseconds after which a reader comes back; half of it more or less, so that not all come at once.
+const COME_BACK_MS: u64 = 1_000;
+
+/// What a stream is made of.
+pub(crate) struct Streamed {
+    pub(crate) runtime: Runtime,
+    pub(crate) followed: Followed,
+    pub(crate) filter: Filter,
+    /// Counts it as long as it is there.
+    pub(crate) _open: Open,
+}
+
+struct Running {
+    streamed: Streamed,
+    heartbeat: Duration,
+    stopping: watch::Receiver<bool>,
+    /// The last durable event that was looked at, be it told or not.
+    cursor: Option<u64>,
+    over: bool,
+}
+
+enum Happened {
+    Stop,
+    Silence,
+    Seen(Result<Seen, Error>),
+}
+
+/// The stream as a response.
+pub(crate) fn response(shared: &Shared, streamed: Streamed) -> Response {
+    let [high, low, ..] = shared.runtime.world().entropy.random();
+    let jitter = u64::from(u16::from_be_bytes([high, low])) % COME_BACK_MS;
+    let hello = Bytes::from(format!("retry: {}\n\n", COME_BACK_MS / 2 + jitter));
+    let running = Running {
+        streamed,
+        heartbeat: shared.limits.heartbeat,
+        stopping: shared.stopping.clone(),
+        cursor: None,
+        over: false,
+    };
+    let rest = stream::unfold(running, |mut running| async move {
+        let piece = running.next().await?;
+        Some((piece, running))
+    });
+    let all = futures_util::StreamExt::chain(stream::once(async { hello }), rest);
+    let body = Body::from_stream(futures_util::StreamExt::map(all, Ok::<_, Infallible>));
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // Proxies that gather answers would hold events up.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+impl Running {
+    /// The next bytes; none when the stream is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        loop {
+            let happened = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                seen = self.streamed.followed.next() => Happened::Seen(seen),
+                () = tokio::time::sleep(self.heartbeat) => Happened::Silence,
+            };
+            let seen = match happened {
+                Happened::Stop => return None,
+                Happened::Silence => return Some(self.alive()),
+                Happened::Seen(seen) => seen,
+            };
+            match self.told(seen).await {
+                Ok(None) => {}
+                Ok(Some(piece)) => return Some(piece),
+                Err(error) => {
+                    self.over = true;
+                    return Some(failed(&error));
+                }
+            }
+        }
+    }
+
+    async fn told(&mut self, seen: Result<Seen, Error>) -> Result<Option<Bytes>, Error> {
+        let seen = seen?;
+        let Streamed { runtime, filter, .. } = &mut self.streamed;
+        let frame = filter.frame(runtime, &seen).await?;
+        self.cursor = seen.cursor.or(self.cursor);
+        Ok(frame.map(|frame| piece(seen.cursor, &frame)))
+    }
+
+    /// Says that the stream is alive, and how far it has looked: a reader that comes back does not look at that again.
+    fn alive(&self) -> Bytes {
+        let id = self.cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+        Bytes::from(format!(": alive\n{id}\n"))
+    }
+}
+
+fn piece(cursor: Option<u64>, frame: &Frame) -> Bytes {
+    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+    // JSON has no line breaks of its own.
+    let data = serde_json::to_string(frame).unwrap_or_default();
+    Bytes::from(format!("{id}event: {}\ndata: {data}\n\n", frame.name()))
+}
+
+/// The last event of a stream that cannot go on.
+fn failed(error: &Error) -> Bytes {
+    tracing::info!(%error, "a stream of events ended");
+    let data = json!({ "code": error.kind().code(), "class": error.class().name() });
+    Bytes::from(format!("event: error\ndata: {data}\n\n"))
+}

@@ -1,0 +1,127 @@
+//! What does not come in: other names, other sites, bodies that are too large, too deep or too slow.
+use crate::stage::Stage;
+use outlast::Outlast;
+use outlast::vocab::access::Access;
+use outlast_server::Server;
+use outlast_vocab::limits::ServerLimits;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_request_by_another_name_or_from_another_site_does_nothing_s33() {
+    let stage = Stage::new().await;
+    let body = json!({ "text": "hello" });
+    let send = || stage.request("POST", "/v1/turns").json(&body);
+    for host in ["evil.example", "evil.example:7777", "127.0.0.1.evil.example", ""] {
+        let refused = send().header("host", host).send().await;
+        assert_eq!((refused.status, refused.code().as_str()), (403, "origin.denied"), "{host}");
+    }
+    for origin in ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1"] {
+        let refused = send().header("origin", origin).send().await;
+        assert_eq!((refused.status, refused.code().as_str()), (403, "origin.denied"), "{origin}");
+        assert_eq!(refused.header("access-control-allow-origin"), None);
+    }
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));
+    let own = send().header("origin", &format!("http://{}", stage.address)).send().await;
+    assert_eq!(own.status, 202);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_site_that_is_let_in_is_answered_with_its_name() {
+    let site = "https://console.example";
+    let stage = Stage::with(
+        |door| outlast_server::Door { origins: vec![site.to_owned()], ..door },
+        ServerLimits::default(),
+    )
+    .await;
+    let asks = stage.request("OPTIONS", "/v1/turns").header("origin", site).send().await;
+    assert_eq!((asks.status, asks.header("access-control-allow-origin")), (204, Some(site)));
+    let reads = stage.request("GET", "/v1/sessions").header("origin", site).send().await;
+    assert_eq!((reads.status, reads.header("access-control-allow-origin")), (200, Some(site)));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused_s41() {
+    let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
+    let large = send(json!({ "text": "x".repeat(1_000) }).to_string()).await;
+    assert_eq!((large.status, large.code().as_str()), (413, "limit.exceeded"));
+    let deep = send(format!("{{\"schema\": {}{}}}", "[".repeat(70), "]".repeat(70))).await;
+    assert_eq!((deep.status, deep.code().as_str()), (413, "limit.exceeded"));
+    let twice = send("{\"text\": \"a\", \"text\": \"b\"}".to_owned()).await;
+    assert_eq!((twice.status, twice.code().as_str()), (400, "input.invalid"));
+    for wrong in
+        ["", "{", "[]", "{\"text\": 7}", "{\"text\": \"a\", \"what\": 1}", "{\"text\": \"\"}", "\u{0}"]
+    {
+        let refused = send(wrong.to_owned()).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "input.invalid"), "{wrong}");
+    }
+    let plain = stage.request("POST", "/v1/turns").bytes("text/plain", "hello").send().await;
+    assert_eq!((plain.status, plain.code().as_str()), (415, "body.media_type"));
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn headers_that_are_too_long_or_too_slow_cost_nothing_but_their_connection() {
+    let limits = ServerLimits { header_wait: Duration::from_millis(200), ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let long = stage.request("GET", "/v1/sessions").header("x-long", &"x".repeat(100 << 10)).send().await;
+    assert_eq!(long.status, 431);
+    let address = stage.address;
+    let said = tokio::task::spawn_blocking(move || {
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.write_all(b"GET /v1/sessions HTTP/1.1\r\nhost:").unwrap();
+        slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut said = Vec::new();
+        slow.read_to_end(&mut said).map(|_| said)
+    });
+    let said = String::from_utf8(said.await.unwrap().unwrap()).unwrap();
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
+    assert_eq!(stage.get("/health/live").await.status, 200);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_that_others_reach_is_not_served_without_keys_s32() {
+    let outlast = Outlast::ephemeral().start().await.unwrap();
+    let bind = || Server::bind(outlast.runtime(), "0.0.0.0:0".parse().unwrap(), Access::operator());
+    let refused = bind().await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "config.invalid: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make \
+         one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
+    );
+    let grant = outlast::runtime::keys::Grant {
+        org: outlast::OrgId::DEFAULT,
+        by: "service:ci".parse().unwrap(),
+        scopes: "run".parse().unwrap(),
+        expires: None,
+    };
+    outlast.operator().runtime().issue_key(grant).await.unwrap();
+    assert!(bind().await.is_ok());
+    outlast.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_request_has_an_id_and_no_answer_is_kept_or_framed() {
+    let stage = Stage::new().await;
+    let chosen = stage.request("GET", "/v1/sessions").header("x-request-id", "abc-1").send().await;
+    assert_eq!(chosen.header("x-request-id"), Some("abc-1"));
+    let forged = stage.request("GET", "/v1/sessions").header("x-request-id", "a b\u{7f}").send().await;
+    assert_ne!(forged.header("x-request-id"), Some("a b\u{7f}"));
+    for (name, value) in [
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        assert_eq!(chosen.header(name), Some(value), "{name}");
+    }
+    stage.stop().await;
+}

@@ -1,0 +1,7 @@
+//! The server over real sockets, on a real file.
+mod access;
+mod client;
+mod doors;
+mod events;
+mod routes;
+mod stage;

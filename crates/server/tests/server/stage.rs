@@ -1,0 +1,140 @@
+//! A server on a file, with an agent that has something of everything.
+use crate::client::{Answer, Request};
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::keys::Grant;
+use outlast::runtime::system::SystemClock;
+use outlast::vocab::access::{Access, Scopes};
+use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
+use outlast_server::{Door, Server};
+use outlast_vocab::limits::ServerLimits;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const SCRIPT: &str = "\
+    when pay\ncall pay {\"euros\": 5}\n---\nsay {{result pay}}
+    when later\ncall later {}\n---\nsay {{result later}}
+    when slowly\nsay one two three four five six seven eight nine ten
+    any\nsay Reply to {{input}}.";
+
+/// Pays somebody.
+#[tool]
+async fn pay(euros: u32) -> Result<String, Error> {
+    Ok(format!("paid {euros}"))
+}
+
+/// A call that somebody outside finishes.
+#[tool(idempotent)]
+async fn later(completion: Completion) -> Result<Ran, Error> {
+    completion.key()?;
+    Ok(Ran::Pending)
+}
+
+/// A server that runs.
+pub(crate) struct Stage {
+    pub(crate) outlast: Outlast,
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+    dir: Option<TempDir>,
+}
+
+impl Stage {
+    /// On a fresh file. Who comes without a key is `person:ann` of the default organisation.
+    pub(crate) async fn new() -> Self {
+        Self::with(|door| door, ServerLimits::default()).await
+    }
+
+    /// With keys alone.
+    pub(crate) async fn keyed() -> Self {
+        Self::with(|door| Door { without_key: None, ..door }, ServerLimits::default()).await
+    }
+
+    pub(crate) async fn with(door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("outlast.db");
+        Self { dir: Some(dir), ..Self::on(&path, door, limits).await }
+    }
+
+    /// On a file that may be there.
+    pub(crate) async fn on(path: &Path, door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
+        let outlast = agent(path).start().await.unwrap();
+        let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
+        let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), oneshot::channel());
+        let server = server.door(door).limits(limits);
+        let task = tokio::spawn(server.serve(async { drop(stopped.await) }));
+        Self { outlast, address, stop, task, dir: None }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.as_ref().map(|dir| dir.path().join("outlast.db")).unwrap_or_default()
+    }
+
+    /// Stops the server and its worker, and gives back what keeps the file.
+    pub(crate) async fn stop(self) -> Option<TempDir> {
+        let Self { outlast, stop, task, dir, .. } = self;
+        drop(stop);
+        task.await.unwrap().unwrap();
+        outlast.shut_down().await;
+        dir
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> Request {
+        Request::new(self.address, method, path)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path).send().await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path).json(body).send().await
+    }
+
+    /// Sends an input to the session with a key and waits for its end; gives the receipt.
+    pub(crate) async fn say(&self, session: &str, text: &str) -> Value {
+        self.post("/v1/turns?wait=20", &json!({ "session_key": session, "text": text })).await.ok()
+    }
+
+    /// Sends an input that does not end by itself, and waits until its session holds still.
+    pub(crate) async fn park(&self, session: &str, text: &str) -> Value {
+        let receipt = self.post("/v1/turns", &json!({ "session_key": session, "text": text })).await.ok();
+        let path = format!("/v1/sessions/{}", receipt["session"].as_str().unwrap());
+        loop {
+            let view = self.get(&path).await.ok();
+            if view["state"] == "parked" {
+                return receipt;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A key with these scopes, in an organisation.
+    pub(crate) async fn key(&self, org: &str, scopes: &str) -> String {
+        let operator = self.outlast.operator();
+        let runtime = operator.runtime();
+        let org = match runtime.find_org(org).await {
+            Ok(org) => org,
+            Err(_) => runtime.create_org(org.parse().unwrap()).await.unwrap().id,
+        };
+        let (by, scopes) = ("service:test".parse().unwrap(), scopes.parse::<Scopes>().unwrap());
+        runtime.issue_key(Grant { org, by, scopes, expires: None }).await.unwrap().reveal()
+    }
+}
+
+fn agent(path: &Path) -> outlast::Builder {
+    let script: Script = SCRIPT.parse().unwrap();
+    let ask = Decision::Ask(Ask::default());
+    let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), ask) };
+    Outlast::at(path)
+        .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
+        .policy(Policy { rules: vec![rule] })
+        .tool(pay)
+        .tool(later)
+}
