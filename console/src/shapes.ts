@@ -219,9 +219,21 @@ export interface Pending {
   arguments: unknown;
   rule?: string;
   labels?: string[];
+  /** What the model asked for, where somebody has changed the arguments since. */
+  original?: unknown;
   who: string[];
+  /** Who has approved it so far. */
+  votes?: string[];
   since: number;
   expires?: number;
+}
+
+/** What became of a word. */
+export interface Counted {
+  decided: boolean;
+  yours: boolean;
+  votes?: number;
+  of?: number;
 }
 
 /** A call whose outcome nobody knows. */

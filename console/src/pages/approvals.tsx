@@ -10,7 +10,10 @@ import { Json } from "../parts/json.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
-import type { Page, Pending, Unknown } from "../shapes.ts";
+import type { Counted, Page, Pending, Unknown } from "../shapes.ts";
+
+/** For so long after the list has changed nothing is decided: what is under the finger may be another question (S46). */
+const LOOK_MS = 500;
 
 /** What somebody is about to say to a question. */
 type Mood = "looks" | "denies" | "edits";
@@ -23,20 +26,28 @@ export function ApprovalsPage() {
   const soon = useSoon(() => (read.again(), unknown.again()), 250);
   useFeed("turn.*,wait.resolved,effect.*", soon, soon);
   const items = read.value?.items ?? [];
-  const [selected, setSelected] = useState(0);
+  const [chosen, setChosen] = useState<string>();
   const [mood, setMood] = useState<Mood>("looks");
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
-  const at = Math.min(selected, items.length - 1);
+  // Chosen by its id, not by its place: the list changes while somebody reads it.
+  const at = Math.max(0, items.findIndex(({ id }) => id === chosen));
   const question = items[at];
+  const order = items.map(({ id }) => id).join();
+  const changed = useRef({ order, at: 0 });
+  if (changed.current.order !== order) changed.current = { order, at: Date.now() };
   const move = (by: number) => {
-    setSelected(Math.max(0, Math.min(items.length - 1, at + by)));
+    setChosen(items[Math.max(0, Math.min(items.length - 1, at + by))]?.id);
     setMood("looks");
   };
   const decide = async (of: Pending, word: { verdict: string; reason?: string; arguments?: unknown }) => {
+    if (Date.now() - changed.current.at < LOOK_MS) {
+      setSaid("The list has just changed. Look again.");
+      return;
+    }
     try {
-      const { yours } = await post<{ yours: boolean }>(`/v1/approvals/${of.id}`, word);
-      setSaid(yours ? `${of.tool}: ${word.verdict === "deny" ? "denied" : "approved"}` : `${of.tool} had been decided before`);
+      const counted = await post<Counted>(`/v1/approvals/${of.id}`, word);
+      setSaid(`${of.tool}: ${outcome(counted, word.verdict)}`);
       setError(undefined);
       setMood("looks");
       read.again();
@@ -48,6 +59,7 @@ export function ApprovalsPage() {
     { keys: "j", what: "Next question", act: () => move(1) },
     { keys: "k", what: "Question before", act: () => move(-1) },
     { keys: "a", what: "Approve exactly this", act: () => question && void decide(question, { verdict: "approve" }) },
+    { keys: "s", what: "Approve for the rest of the session", act: () => question && void decide(question, { verdict: "approve_for_session" }) },
     { keys: "d", what: "Deny", act: () => question && setMood("denies") },
     { keys: "e", what: "Change the arguments", act: () => question && setMood("edits") },
     { keys: "o", what: "Open the session", act: () => question && go(`/sessions/${question.session}`) },
@@ -56,21 +68,22 @@ export function ApprovalsPage() {
   return (
     <div class="page approvals">
       <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length} ${items.length === 1 ? "waits" : "wait"} for a word`}</span></div>
-      <p class="sr" role="status">{said}</p>
+      <p class="note" role="status">{said}</p>
       <Wrong error={error ?? read.error} />
       <div class="columns">
         <div class="scrolls" tabIndex={0} role="region" aria-label="Questions">
           {read.value && items.length === 0 && <Empty title="Nothing waits for a word">A call that a policy wants approved shows up here at once, with exactly what it will be passed.</Empty>}
           {items.map((item, index) => (
-            <article class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setSelected(index)} onClick={() => setSelected(index)}>
+            <article class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
               <Asked item={item} now={now} />
               {index === at && mood === "denies" && <Deny close={() => setMood("looks")} deny={(reason) => void decide(item, { verdict: "deny", reason })} />}
               {index === at && mood === "edits" && <Edit item={item} close={() => setMood("looks")} edit={(passed) => void decide(item, { verdict: "edit", arguments: passed })} />}
               {(index !== at || mood === "looks") && (
                 <div class="acts">
                   <button type="button" class="primary" onClick={() => void decide(item, { verdict: "approve" })}>Approve <kbd aria-hidden="true">a</kbd></button>
-                  <button type="button" onClick={() => (setSelected(index), setMood("denies"))}>Deny <kbd aria-hidden="true">d</kbd></button>
-                  <button type="button" onClick={() => (setSelected(index), setMood("edits"))}>Edit <kbd aria-hidden="true">e</kbd></button>
+                  <button type="button" onClick={() => void decide(item, { verdict: "approve_for_session" })}>Approve for the session <kbd aria-hidden="true">s</kbd></button>
+                  <button type="button" onClick={() => (setChosen(item.id), setMood("denies"))}>Deny <kbd aria-hidden="true">d</kbd></button>
+                  <button type="button" onClick={() => (setChosen(item.id), setMood("edits"))}>Edit <kbd aria-hidden="true">e</kbd></button>
                   <a class="quiet" href={`/sessions/${item.session}`}>Session</a>
                 </div>
               )}
@@ -94,12 +107,21 @@ function Asked({ item, now }: { item: Pending; now: number }) {
       </header>
       {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
       <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
+      {item.original !== undefined && <Difference before={pretty(item.original)} after={pretty(item.arguments)} label="What was changed since the model asked" />}
       <p class="quiet">
         {item.rule && <span>Rule <code><Text of={item.rule} /></code> wants a word. </span>}
+        {item.votes && item.votes.length > 0 && <span>{item.votes.join(", ")} said yes; it takes more. </span>}
         {item.who.length > 0 ? `It takes one of: ${item.who.join(", ")}.` : "Anybody may give it."}
       </p>
     </div>
   );
+}
+
+/** What a word brought about. */
+function outcome({ decided, yours, votes, of }: Counted, verdict: string): string {
+  if (!decided) return `${votes ?? 0} of ${of ?? 0} said yes`;
+  if (!yours) return "had been decided before";
+  return verdict === "deny" ? "denied" : "approved";
 }
 
 function Deny({ close, deny }: { close: () => void; deny: (reason: string) => void }) {
