@@ -61,12 +61,34 @@ impl<'a> Said<'a> {
     }
 }
 
+impl Spent {
+    fn add(&mut self, more: &Self) {
+        self.replies += more.replies;
+        self.usage = self.usage + more.usage;
+        self.cost = self.cost + more.cost;
+        self.unpriced += more.unpriced;
+    }
+}
+
 /// What was spent, by name.
 pub async fn spent(
     store: &dyn Store,
     of: Option<SessionId>,
     by: By,
 ) -> Result<BTreeMap<String, Spent>, Error> {
+    let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
+    for ((_, name), more) in daily(store, of, by).await? {
+        spent.entry(name).or_default().add(&more);
+    }
+    Ok(spent)
+}
+
+/// What was spent on each day, in UTC, by day and name.
+pub async fn daily(
+    store: &dyn Store,
+    of: Option<SessionId>,
+    by: By,
+) -> Result<BTreeMap<(String, String), Spent>, Error> {
     let mut books = Books::by(by);
     match of {
         Some(session) => books.read_session(store, session).await?,
@@ -100,17 +122,8 @@ pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
 
 /// What was spent in one session, by turn. Reads that session alone.
 pub async fn spent_by_turn(store: &dyn Store, session: SessionId) -> Result<BTreeMap<TurnId, Spent>, Error> {
-    let mut books = Books::by(By::Turn);
-    let mut after = Seq(0);
-    loop {
-        let page = store.records(session, after, PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = last.seq;
-        for record in &page {
-            books.take(store, session, record).await?;
-        }
-    }
-    books.spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
+    let spent = spent(store, Some(session), By::Turn).await?;
+    spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
 }
 
 /// What must be known of a turn while it is read.
@@ -126,7 +139,8 @@ struct Books {
     packages: HashMap<Hash, Option<Pinned>>,
     /// Turns that have not ended so far in the reading.
     turns: HashMap<TurnId, Open>,
-    spent: BTreeMap<String, Spent>,
+    /// By day and name.
+    spent: BTreeMap<(String, String), Spent>,
 }
 
 impl Books {
@@ -260,13 +274,9 @@ impl Books {
                 agent.unwrap_or_else(|| "unknown".to_owned())
             }
         };
-        let Spent { replies, usage, cost, unpriced } = self.spent.entry(name).or_default();
-        *replies += entry.replies;
-        *usage = *usage + entry.usage;
-        match entry.cost {
-            Some(price) => *cost = *cost + price,
-            None => *unpriced += 1,
-        }
+        let (cost, unpriced) = entry.cost.map_or((Cost::ZERO, 1), |price| (price, 0));
+        let more = Spent { replies: entry.replies, usage: entry.usage, cost, unpriced };
+        self.spent.entry((day(record.at), name)).or_default().add(&more);
     }
 }
 

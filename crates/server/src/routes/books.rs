@@ -36,11 +36,25 @@ pub(crate) struct Find {
     /// Only this session.
     #[param(value_type = Option<String>)]
     session: Option<SessionId>,
+    /// `day`: every day for itself, in UTC; all days together without it.
+    #[param(value_type = Option<String>, example = "day")]
+    per: Option<Per>,
+}
+
+/// What is added up apart.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Per {
+    Day,
 }
 
 /// What was spent on one of them.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Spending {
+    /// The day, where every day is for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2026-11-16")]
+    day: Option<String>,
     /// Its name.
     name: String,
     /// Replies of models.
@@ -60,15 +74,25 @@ pub(crate) struct Spending {
     responses((status = 200, body = Page<Spending>), Problems), security(("key" = ["read"])))]
 async fn cost(
     caller: Caller<Reads>,
-    Asked(Find { by, session }): Asked<Find>,
+    Asked(Find { by, session, per }): Asked<Find>,
 ) -> Answer<Json<Page<Spending>>> {
     let by = grouped(by.as_deref().unwrap_or("model"))?;
-    let spent = costs::spent(caller.runtime.store().as_ref(), session, by).await?;
-    let entry = |(name, spent): (String, Spent)| {
+    let store = caller.runtime.store().as_ref();
+    let entry = |day: Option<String>, name: String, spent: Spent| {
         let Spent { replies, usage, cost, unpriced } = spent;
-        Spending { name, replies, usage, cost, unpriced }
+        Spending { day, name, replies, usage, cost, unpriced }
     };
-    Ok(Json(Page::whole(spent.into_iter().map(entry).collect())))
+    let items = match per {
+        Some(Per::Day) => {
+            let spent = costs::daily(store, session, by).await?.into_iter();
+            spent.map(|((day, name), spent)| entry(Some(day), name, spent)).collect()
+        }
+        None => {
+            let spent = costs::spent(store, session, by).await?.into_iter();
+            spent.map(|(name, spent)| entry(None, name, spent)).collect()
+        }
+    };
+    Ok(Json(Page::whole(items)))
 }
 
 fn grouped(by: &str) -> Result<By, Error> {
