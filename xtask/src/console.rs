@@ -10,12 +10,15 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Builds `console/dist`; with `--check` compares it with a fresh build.
+/// Builds `console/dist`; with `--check` compares it with a fresh build; with `--browser` runs the tests in a browser; with
+/// `--pictures` takes the pictures of the guide anew.
 pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => built(&mut npm(root, "build")),
         ["--check"] => built(&mut types(root)).and_then(|()| check(root)),
-        _ => Err(format!("expected nothing or --check; found `{}`", args.join(" "))),
+        ["--browser"] => browser(root).and_then(|mut tests| built(&mut tests)),
+        ["--pictures"] => with_binary(root, "pictures").and_then(|mut pictures| built(&mut pictures)),
+        _ => Err(format!("expected nothing, --check, --browser or --pictures; found `{}`", args.join(" "))),
     };
     done.map_or_else(
         |error| {
@@ -44,6 +47,21 @@ pub(crate) fn types(root: &Path) -> Command {
 /// The tests that need no browser.
 pub(crate) fn tests(root: &Path) -> Command {
     npm(root, "test")
+}
+
+/// The tests in a browser.
+pub(crate) fn browser(root: &Path) -> Result<Command, String> {
+    with_binary(root, "browser")
+}
+
+/// A script that plays the binary of this state before a browser.
+fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
+    built(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
+    let metadata = command::metadata(root)?;
+    let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
+    let mut command = npm(root, script);
+    command.env("OUTLAST_BINARY", Path::new(target).join("debug/outlast"));
+    Ok(command)
 }
 
 /// Builds the console anew and compares it with what is checked in, byte by byte. Packed files are compared by what is in them:

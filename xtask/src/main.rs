@@ -34,8 +34,9 @@ usage: cargo xtask COMMAND
                    writes what came of both to docs/proof.md
   planted [BUG…]   breaks a promise on purpose, one at a time, in a tree of its own, and sees that the check
                    that guards it fails; the bugs are in xtask/planted
-  console [--check]
-                   builds the console into console/dist; with --check sees that what is checked in is what the sources give
+  console [--check | --browser | --pictures]
+                   builds the console into console/dist; with --check sees that what is checked in is what the sources give,
+                   with --browser plays the binary before a browser, with --pictures takes the pictures of the guide
   help             prints this text
 ";
 

@@ -62,6 +62,11 @@ const NEEDS: &[Need] = &[
         install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],
     },
     Need {
+        what: "Chromium, for the console's tests",
+        check: &["chromium", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "chromium"]],
+    },
+    Need {
         what: "the Python SDK for MCP servers",
         check: &["target/needs/mcp-python/bin/python", "-c", "import mcp.server"],
         install: &[

@@ -96,12 +96,16 @@ impl Report {
         }
     }
 
-    /// The console: its types, its tests, and what is checked in of it.
+    /// The console: its types, its tests, what is checked in of it, and how it behaves in a browser.
     fn console(&mut self, root: &Path) {
         self.check(&mut console::types(root));
         self.tests(Runner::Node, &mut console::tests(root));
         if let Err(error) = console::check(root) {
             self.failed_step(&error);
+        }
+        match console::browser(root) {
+            Ok(mut tests) => self.tests(Runner::Node, &mut tests),
+            Err(error) => self.failed_step(&error),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::command::{metadata, output};
 use crates::Package;
 use std::{
     fmt, fs,
+    io::ErrorKind,
     path::Path,
     process::{Command, ExitCode},
 };
@@ -88,7 +89,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A text of the repository, by its path from the root.
+/// A file of the repository, by its path from the root; of one that is no text only that it is there.
 #[derive(Clone, Debug)]
 struct File {
     path: String,
@@ -110,16 +111,21 @@ impl File {
     }
 }
 
-/// Every text that is in the repository or about to be added to it.
+/// Every file that is in the repository or about to be added to it.
 fn read_files(root: &Path) -> Result<Vec<File>, String> {
     // In a container the clone often belongs to another user, which git would refuse to read.
     let list = ["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = output(Command::new("git").current_dir(root).args(list))?;
     let mut files = Vec::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
-        // What does not read as text is an image or the like; what is not there was deleted and not yet committed.
-        if let Ok(text) = fs::read_to_string(root.join(path)) {
-            files.push(File { path: path.to_owned(), text });
+        match fs::read_to_string(root.join(path)) {
+            Ok(text) => files.push(File { path: path.to_owned(), text }),
+            // An image or the like: links lead to it, and it says nothing.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                files.push(File { path: path.to_owned(), text: String::new() });
+            }
+            // Deleted, and not yet committed.
+            Err(_) => {}
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));

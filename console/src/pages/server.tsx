@@ -49,13 +49,15 @@ export function ServerPage() {
       <Wrong error={error} />
       <div class="scrolls" tabIndex={0} role="region" aria-label="Server">
         <dl class="gauges">
-          <Gauge name="Sessions driven" of={count(of("outlast_sessions_driven") ?? 0)} beside={`of ${count(of("outlast_sessions_driven_most") ?? 0)} at once`} />
+          <Gauge name="Leases held here" of={count(of("outlast_sessions_driven") ?? 0)} beside={`of ${count(of("outlast_sessions_driven_most") ?? 0)} at once`} />
+          <Gauge name="Leases in all" of={count(of("outlast_sessions_running") ?? 0)} beside="over all workers" />
+          <Gauge name="Queue" of={count(of("outlast_sessions_ready") ?? 0)} beside="sessions wait for a worker" />
           <Gauge name="Streams open" of={count(of("outlast_streams_open") ?? 0)} />
           <Gauge name="Database" of={size(of("outlast_store_bytes") ?? 0)} />
           {MEASURED.map(({ metric, name }) => <Measure name={name} metric={metric} points={points} />)}
         </dl>
-        <h2>Sessions driven</h2>
-        <Plot times={times} series={[{ name: "driven", values: over("outlast_sessions_driven") }]} height={120} label="Sessions driven over the last minutes" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
+        <h2>Leases and queue</h2>
+        <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={120} label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
         <h2>Writes that took longest, each two seconds</h2>
         <Plot times={times} series={[{ name: "p99", values: slowest(points) }]} height={120} label="How long the slowest writes took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
         <h2>Requests</h2>
@@ -68,7 +70,7 @@ export function ServerPage() {
 /** What is measured as a histogram. */
 const MEASURED = [
   { metric: "outlast_http_request_seconds", name: "Answers" },
-  { metric: "outlast_commit_seconds", name: "Writes, with their sync" },
+  { metric: "outlast_commit_duration_seconds", name: "Writes, with their sync" },
 ] as const;
 
 function Measure({ name, metric, points }: { name: string; metric: string; points: readonly Point[] }) {
@@ -81,7 +83,7 @@ function Measure({ name, metric, points }: { name: string; metric: string; point
 /** For each time, the bound that nearly all writes since the time before kept, in milliseconds. */
 function slowest(points: readonly Point[]): number[] {
   return points.map(({ all }, at) => {
-    const most = quantile(all, points[at - 1]?.all ?? [], "outlast_commit_seconds", 0.99) ?? 0;
+    const most = quantile(all, points[at - 1]?.all ?? [], "outlast_commit_duration_seconds", 0.99) ?? 0;
     return Number.isFinite(most) ? most * 1_000 : 5_000;
   });
 }

@@ -76,6 +76,7 @@ pub(crate) fn router(shared: Shared) -> Router {
     let (router, document) = routes().split_for_parts();
     router
         .route("/openapi.json", get(move || async move { Json(document) }))
+        .merge(crate::console::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         // Each extractor has a bound of its own.

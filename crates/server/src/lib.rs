@@ -8,6 +8,7 @@
 mod api;
 mod around;
 mod caller;
+mod console;
 mod cursor;
 pub mod door;
 mod extract;

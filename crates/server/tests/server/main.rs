@@ -1,6 +1,7 @@
 //! The server over real sockets, on a real file.
 mod access;
 mod client;
+mod console;
 mod costs;
 mod doors;
 mod events;
