@@ -49,8 +49,9 @@ pub(crate) struct Kept {
 /// What a file says of agents, harnesses and capabilities, as it can be kept. Paths in it are whole.
 pub(crate) fn kept_of(path: &Path) -> Result<Vec<Kept>, Error> {
     let document = Document::read(path, "agent")?;
-    let named = |table| Ok::<_, Error>(!document.names(&[table])?.is_empty());
-    if !(named("agents")? || named("harnesses")? || named("capabilities")?) {
+    // A file with one agent may list its capabilities.
+    let named = |table: &&str| document.names(&[table]).is_ok_and(|names| !names.is_empty());
+    if !["agents", "harnesses", "capabilities"].iter().any(named) {
         let Agent { name, layer, .. } = Agent::read(&document)?;
         return Ok(vec![Kept { kind: ConfigKind::Agent, name, body: json(&layer)? }]);
     }

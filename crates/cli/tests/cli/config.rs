@@ -30,6 +30,7 @@ fn tables(schema: &Value) -> BTreeMap<String, Vec<String>> {
                 "From",
                 "Full",
                 "Group",
+                "Header",
                 "KeyTable",
                 "Place",
                 "Then",

@@ -35,7 +35,7 @@ redact = [{ pattern = '\d{4,}', with = "[number]" }]
             apr_1
               turn {"attachments":0,"input":"hi"}
               asked TIME in ses_1, trn_1; rule `start` wants anybody
-            | · then: outlast approvals approve ID [--arguments JSON] | deny ID --reason WHY
+            | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals approve apr_1 --by ann
             decided: ann approved it
             | · the turn goes on where a worker runs; `outlast work` is one

@@ -23,11 +23,21 @@ command = ["cat"]
 const DAILY: &str =
     "[[rates]]\nname = \"adding\"\ntool = \"a*\"\ncalls = 1\nper = \"day\"\nwhen_full = \"deny\"";
 
-const GO: &str = "run go --session s --agent clerk.toml --script script.txt\nrates\nrates --json";
+const GO: &str = "run go --session s --agent clerk.toml --script script.txt\nrates";
 
 #[test]
 fn a_call_beyond_a_rate_of_the_agent_or_of_outlast_toml_is_denied_and_rates_shows_it() {
-    let want = expect![[""]];
+    let want = expect![[r#"
+        $ run go --session s --agent clerk.toml --script script.txt
+        done
+        | · add {"a":1}
+        | · add {"a":2}
+        | · add → error rate.exceeded: the rate `adding` has no room for 86400 s; ask agai…
+        | · add → {"a":1}
+        $ rates
+        NAME    ROOM    EVERY         OUT  TURNED AWAY  NEXT
+        adding  0/1     86400 s         1            1  TIME
+    "#]];
     check(DAILY, "", GO, &want);
     check("", DAILY, GO, &want);
 }
@@ -38,19 +48,39 @@ fn a_rate_that_is_none_is_refused_with_its_place() {
         "[[rates]]\nname = \"adding\"\ncalls = 1\nper = \"day\"\nwhen_full = \"deny\"\nwait_s = 5",
         "",
         "run go --agent clerk.toml",
-        &expect![[""]],
+        &expect![[r#"
+            $ run go --agent clerk.toml
+            | error[config.invalid]: clerk.toml:10: rate `adding`: `wait_s` means nothing where `when_full` is `deny`
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "#]],
     );
     check(
         "[[rates]]\nname = \"adding\"\ncalls = 0\nper = \"day\"",
         "",
         "run go --agent clerk.toml",
-        &expect![[""]],
+        &expect![[r#"
+            $ run go --agent clerk.toml
+            | error[config.invalid]: clerk.toml:12: invalid value: integer `0`, expected a nonzero u32
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "#]],
     );
-    check(DAILY, DAILY, "run go --agent clerk.toml", &expect![[""]]);
+    check(DAILY, DAILY, "run go --agent clerk.toml", &expect![[r#"
+        $ run go --agent clerk.toml
+        | error[config.invalid]: two rates are called `adding`, in outlast.toml and in agent clerk; names must be unique, and a rate of a layer below cannot be replaced
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]]);
     check(
         "",
         "[[rates]]\nname = \"adding\"\ncalls = 1\nper = \"week\"",
         "run go --agent clerk.toml",
-        &expect![[""]],
+        &expect![[r#"
+            $ run go --agent clerk.toml
+            | error[config.invalid]: outlast.toml:4: unknown variant `week`, expected one of `second`, `minute`, `hour`, `day`
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "#]],
     );
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const SCRIPT: &str = "\
-    when slowly\nsay one two three four five six seven eight nine ten\ndelay 300ms\nsay eleven twelve
+    when slowly\nsay one two three four five six seven eight nine ten\ndelay 1s\nsay eleven twelve
     when steps\ndelay 1s\nsay Let me see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay {{result calculator}}
     any\nsay Reply to {{input}}.";
 const TEXT: &str = "one two three four five six seven eight nine ten\neleven twelve";
@@ -75,10 +75,15 @@ impl Server {
     }
 }
 
+/// Whether it is a piece of what the model says. Whoever hears the first one is in the middle of it: the script takes a break.
+fn is_text(event: &Value) -> bool {
+    event["type"] == "live" && event["data"]["type"] == "text"
+}
+
 /// The text that a reader has put together: each attempt begins anew, each piece stands where it says.
 fn heard(events: &[Value]) -> String {
     let (mut attempt, mut text) = (0, String::new());
-    for event in events.iter().filter(|event| event["type"] == "live" && event["data"]["type"] == "text") {
+    for event in events.iter().filter(|event| is_text(event)) {
         let piece = &event["data"];
         let (of, offset) = (piece["attempt"].as_u64().unwrap(), piece["offset"].as_u64().unwrap());
         if of != attempt {
@@ -97,11 +102,7 @@ fn a_reader_has_the_same_text_after_the_server_was_killed_in_the_middle_of_it() 
     let server = Server::start(&place);
     let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
     let receipt = server.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
-    let mut pieces = 0;
-    let before = server.follow(&session, 0, |event| {
-        pieces += usize::from(event["type"] == "live");
-        pieces == 4
-    });
+    let before = server.follow(&session, 0, is_text);
     server.kill();
     let last = before.iter().rev().find_map(|event| event["seq"].as_u64()).unwrap();
     let server = Server::start(&place);
@@ -124,11 +125,7 @@ fn a_reader_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() {
     let server = Server::start(&place);
     let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
     server.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
-    let mut pieces = 0;
-    server.follow(&session, 0, |event| {
-        pieces += usize::from(event["type"] == "live");
-        pieces == 5
-    });
+    server.follow(&session, 0, is_text);
     let late = server.follow(&session, 0, |event| event["type"] == "turn.ended");
     assert_eq!(heard(&late), TEXT);
     server.kill();

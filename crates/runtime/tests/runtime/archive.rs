@@ -321,7 +321,9 @@ async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() 
         let imported = taken_in(text, &store).await.unwrap();
         store.verify(imported.session).await.unwrap();
         let replayed = replay(Cursor::new(text.as_bytes().to_vec()), None, &Limits::default()).await.unwrap();
-        assert_eq!(replayed.turns.len() as u64, imported.totals.turns);
+        // What it was forked from is there to be read, not to be played.
+        let turns = store.turns(imported.session, 0, 100).await.unwrap();
+        assert_eq!(replayed.turns.len(), turns.len());
         assert_eq!(replayed.divergence(), None);
         let mut seal = Seal::default();
         let again = lines(text).iter().fold(String::new(), |mut again, line| {

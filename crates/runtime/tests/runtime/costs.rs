@@ -64,5 +64,6 @@ async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
     assert_eq!(told(By::Day).await, ["1970-01-01: 3 replies, 300 read, $0.00036"]);
     assert_eq!(told(By::Session).await.len(), 1);
     let other = outlast_vocab::SessionId::from_u128(99);
-    assert!(spent(store.as_ref(), Some(other), By::Model).await.unwrap().is_empty());
+    let unknown = spent(store.as_ref(), Some(other), By::Model).await.unwrap_err();
+    assert_eq!(unknown.kind(), outlast_vocab::Kind::SessionNotFound);
 }

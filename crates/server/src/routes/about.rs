@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use outlast_vocab::{Kind, OrgId};
+use outlast_vocab::{Error, Kind, OrgId};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -59,7 +59,12 @@ async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>
 /// Counts of requests and streams, and how busy the worker is, in the text form of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "about",
     responses((status = 200, body = String, content_type = "text/plain"), Problems), security(("key" = ["operate"])))]
-async fn metrics(_: Caller<Operates>, State(shared): State<Shared>) -> Answer<impl IntoResponse> {
+async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<impl IntoResponse> {
+    if caller.runtime.access().reach.home() != OrgId::DEFAULT {
+        let detail =
+            "measurements name agents and tools of every organisation; they are for the default one's keys";
+        return Err(Error::new(Kind::AccessDenied, detail).into());
+    }
     let store_bytes = shared.runtime.store().status().await?.bytes;
     let gauges = Gauges { load: shared.runtime.load(), streams: shared.streams.count(), store_bytes };
     let mut text = shared.metrics.text(gauges);
@@ -97,8 +102,8 @@ async fn whoami(caller: Caller<Reads>) -> Answer<Json<Whoami>> {
 #[utoipa::path(get, path = "/errors/{code}", tag = "about", params(("code" = String, Path)),
     responses((status = 200, body = String, content_type = "text/markdown"), Problems))]
 async fn page(At(Word(code)): At<Word>) -> Answer<impl IntoResponse> {
-    let kind: Kind = code.parse().map_err(|_| {
-        outlast_vocab::Error::new(Kind::RouteNotFound, format!("no error has the code `{code}`"))
-    })?;
+    let kind: Kind = code
+        .parse()
+        .map_err(|_| Error::new(Kind::RouteNotFound, format!("no error has the code `{code}`")))?;
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], kind.page()))
 }

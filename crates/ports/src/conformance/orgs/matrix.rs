@@ -220,6 +220,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../configs.rs"),
         include_str!("../../rate.rs"),
         include_str!("../../votes.rs"),
+        include_str!("../../archive.rs"),
     ];
     sources.into_iter().flat_map(facets).collect()
 }
