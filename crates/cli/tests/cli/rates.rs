@@ -66,12 +66,17 @@ fn a_rate_that_is_none_is_refused_with_its_place() {
             exit 1
         "#]],
     );
-    check(DAILY, DAILY, "run go --agent clerk.toml", &expect![[r#"
+    check(
+        DAILY,
+        DAILY,
+        "run go --agent clerk.toml",
+        &expect![[r#"
         $ run go --agent clerk.toml
         | error[config.invalid]: two rates are called `adding`, in outlast.toml and in agent clerk; names must be unique, and a rate of a layer below cannot be replaced
         |   read on with: outlast explain config.invalid
         exit 1
-    "#]]);
+    "#]],
+    );
     check(
         "",
         "[[rates]]\nname = \"adding\"\ncalls = 1\nper = \"week\"",
