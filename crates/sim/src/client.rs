@@ -5,6 +5,7 @@ use crate::schedule::{LifeNo, Schedule};
 use crate::witness::Witness;
 use outlast_ports::store::{Fork, ForkTo, MAIN, Target};
 use outlast_runtime::{Input, Runtime};
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
 use outlast_vocab::event::Event;
 use outlast_vocab::message::ToolResult;
@@ -18,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How long a client waits before it sends something again that was refused for the moment.
 const AGAIN: u64 = 500;
+
+/// Calls that the agent may make once its budget is raised.
+const RAISED: u64 = 1_000;
 
 /// The user of one session.
 pub(crate) struct Client {
@@ -254,6 +258,7 @@ impl Client {
             What::Branch(head) => Request::Branch(session, head),
             What::Rewind => Request::Rewind(session),
             What::Settle => Request::Settle(session),
+            What::Raise => Request::Raise,
         })
     }
 }
@@ -269,6 +274,7 @@ enum Request {
     Branch(SessionId, &'static str),
     Rewind(SessionId),
     Settle(SessionId),
+    Raise,
 }
 
 impl Request {
@@ -312,6 +318,10 @@ impl Request {
                 store.fork(Fork { from, at: None, to: ForkTo::Head(head.to_owned()), now }).await?;
             }
             Self::Rewind(session) => store.rewind(session, MAIN.to_owned(), None, now).await?,
+            Self::Raise => {
+                let large = Budget { calls: Some(RAISED), ..Budget::default() };
+                runtime.set_budget(Purse::Agent("sim".to_owned()), Some(large)).await?;
+            }
             Self::Settle(session) => {
                 for unknown in store.unknown(100).await?.into_iter().filter(|call| call.session == session) {
                     let happened = Verdict::Happened(ToolResult::Ok(json!("it did")));

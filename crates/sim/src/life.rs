@@ -1,5 +1,6 @@
 //! One life of a process: the shipped store and the shipped worker on a machine that is not real.
 use crate::bank::Bank;
+use crate::hooks;
 use crate::model::{self, SimModel};
 use crate::plan::Plan;
 use crate::schedule::{LifeNo, Schedule};
@@ -8,11 +9,13 @@ use crate::tools::{self, Surroundings};
 use crate::witness::Witness;
 use outlast_disk::Mount;
 use outlast_ports::clock::Counted;
+use outlast_ports::payment::Cashbox;
 use outlast_ports::tool::ToolProvider;
 use outlast_runtime::{Config, Runtime};
 use outlast_store::{HandWriter, Machine, Options, Sqlite};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Policy;
+use outlast_vocab::tool::{Contract, Manifest};
 use outlast_vocab::{Error, Limits, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +45,10 @@ pub(crate) struct Origin {
     pub(crate) dead: Graveyard,
     pub(crate) moods: Arc<std::collections::BTreeMap<u64, model::Mood>>,
     pub(crate) limits: Limits,
+    /// Who pays.
+    pub(crate) cashbox: Arc<Cashbox>,
+    /// What is special about the agent.
+    special: Vec<fn(&mut Package)>,
 }
 
 impl Origin {
@@ -57,7 +64,31 @@ impl Origin {
             dead: Graveyard::default(),
             moods: Arc::new(plan.moods.clone()),
             limits,
+            cashbox: Arc::new(Cashbox::with(["100 EUR".parse().expect("an amount")])),
+            special: (0..plan.plays.len()).map(|session| plan.scenario(session).agent).collect(),
         }
+    }
+
+    /// The agent that answers, without its tools.
+    pub(crate) fn agent(&self) -> Result<Package, Error> {
+        let mut agent = Package {
+            model_calls: self.limits.model_calls,
+            policy: Policy { rules: vec![tools::guard()?] },
+            ..Package::new("sim", model::NAME.parse()?, "Play.")
+        };
+        for special in &self.special {
+            special(&mut agent);
+        }
+        Ok(agent)
+    }
+
+    /// The contracts of the simulated tools.
+    pub(crate) fn contracts(&self) -> Result<Vec<Contract>, Error> {
+        let clock = ProcessClock::new(self.time.clone(), 0);
+        let (witness, time) = (self.witness.clone(), self.time.clone());
+        let toolbox = tools::toolbox(&Surroundings { witness, clock, time, life: 0 })?;
+        let contract = |manifest: Manifest| toolbox.contract(&manifest.name).cloned();
+        Ok(toolbox.manifests().into_iter().filter_map(contract).collect())
     }
 }
 
@@ -103,15 +134,16 @@ impl Life {
         let store = Arc::new(store);
         let clock = ProcessClock::new(origin.time.clone(), ahead);
         let spawner = schedule.spawner(no);
-        let around = Surroundings { witness: origin.witness.clone(), clock: clock.clone(), life: no };
+        let (witness, time) = (origin.witness.clone(), origin.time.clone());
+        let around = Surroundings { witness, clock: clock.clone(), time, life: no };
         let toolbox = tools::toolbox(&around)?;
         let bank = Bank::new(&around, spawner.clone())?;
         let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = Config {
             contents: None,
-            hooks: Vec::new(),
+            hooks: hooks::all(&origin.witness)?,
             plugins: outlast_runtime::plugins::Plugins::default(),
-            payments: None,
+            payments: Some(origin.cashbox.clone()),
             policy_engine: None,
             limiter: None,
             sinks: Vec::new(),
@@ -122,12 +154,7 @@ impl Life {
                 witness: origin.witness.clone(),
                 moods: origin.moods.clone(),
             })],
-            package: Package {
-                tools: manifests.map(|manifest| manifest.name).collect(),
-                model_calls: origin.limits.model_calls,
-                policy: Policy { rules: vec![tools::guard()?] },
-                ..Package::new("sim", model::NAME.parse()?, "Play.")
-            },
+            package: Package { tools: manifests.map(|manifest| manifest.name).collect(), ..origin.agent()? },
             agents: Vec::new(),
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),

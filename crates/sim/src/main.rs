@@ -7,10 +7,13 @@
 //! of it.
 mod arguments;
 mod bank;
+mod bounds;
 mod client;
 mod dice;
 mod exhaustive;
+mod hooks;
 mod hunt;
+mod kept;
 mod life;
 mod model;
 mod oracle;

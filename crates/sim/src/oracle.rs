@@ -1,5 +1,6 @@
 //! The judge: holds what is on the disk, what users were told and what the witness saw against what is promised.
 use crate::client::Client;
+use crate::kept;
 use crate::life::{self, Origin};
 use crate::plan::Plan;
 use crate::tools::AT_MOST_ONCE;
@@ -44,13 +45,16 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
     }
     let judged = life::open(&mount, None, origin.dead.clone()).and_then(|(store, writer)| {
         let seen = origin.witness.seen();
+        let contracts = origin.contracts()?;
         let mut known = BTreeSet::new();
         for client in clients {
             let mut sessions = vec![client.session];
             sessions.extend(client.acks().filter_map(|ack| ack.fork));
             let mut left = Vec::new();
             for session in sessions {
-                left.push(Session::read(&store, session)?.judge(&store, &seen, &mut known, &mut found)?);
+                let session = Session::read(&store, session)?;
+                kept::judge_session(&session.records, origin, &contracts, &seen, &mut found)?;
+                left.push(session.judge(&store, &seen, &mut known, &mut found)?);
             }
             found.left.push(left);
             promises_to(client, &store, &mut found)?;
@@ -59,6 +63,7 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
         found.check(strangers == 0, || {
             format!("{strangers} executions belong to no call that was claimed first")
         });
+        kept::judge(plan, &store, origin, &seen, &mut found)?;
         model_calls(plan, &seen, lives, &mut found);
         steps(&seen, lives, &mut found);
         drop(store);
@@ -72,7 +77,8 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
 }
 
 impl Found {
-    fn check(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+    /// Notes a promise that is broken.
+    pub(crate) fn check(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.broken.push(otherwise());
         }

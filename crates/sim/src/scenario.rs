@@ -3,6 +3,8 @@
 //! A story is told from outside: who says what when. Whoever gets no answer says it again with the same key, as a client
 //! does, so a story is the same however often the system dies in it.
 use crate::bank::QUESTION;
+use crate::bounds;
+use outlast_vocab::package::Package;
 use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
 
@@ -16,11 +18,13 @@ pub(crate) struct Scenario {
     pub(crate) acts: Vec<Act>,
     /// Bounds it needs.
     pub(crate) limits: fn(&mut Limits),
+    /// What is special about its agent.
+    pub(crate) agent: fn(&mut Package),
     /// Whether it ends the same whenever its acts fall: if not, only the promises that always hold are checked.
     pub(crate) settled: bool,
     /// Whether the worker dies in it by itself.
     pub(crate) deadly: bool,
-    /// Whether its bounds are its own, so that it shares its worker with no other.
+    /// Whether its bounds or its agent are its own, so that it shares its worker with no other.
     pub(crate) alone: bool,
 }
 
@@ -83,6 +87,8 @@ pub(crate) enum What {
     Rewind,
     /// A person says that the call of unknown outcome happened.
     Settle,
+    /// An operator raises the budget of the agent.
+    Raise,
 }
 
 const fn at_once(what: What) -> Act {
@@ -94,9 +100,9 @@ const fn after(when: When, what: What) -> Act {
 }
 
 impl Scenario {
-    fn new(name: &'static str, lines: Vec<Line>) -> Self {
+    pub(crate) fn new(name: &'static str, lines: Vec<Line>) -> Self {
         let acts = vec![at_once(What::Say("go"))];
-        Self { name, lines, acts, limits: |_| {}, settled: true, deadly: false, alone: false }
+        Self { name, lines, acts, limits: |_| {}, agent: |_| {}, settled: true, deadly: false, alone: false }
     }
 
     /// Its first input wants a number.
@@ -105,19 +111,26 @@ impl Scenario {
         self
     }
 
-    fn then(mut self, when: When, what: What) -> Self {
+    pub(crate) fn then(mut self, when: When, what: What) -> Self {
         self.acts.push(after(when, what));
         self
     }
 
     /// What comes of it depends on when things happen.
-    fn racing(mut self) -> Self {
+    pub(crate) fn racing(mut self) -> Self {
         self.settled = false;
         self
     }
 
-    fn deadly(mut self) -> Self {
+    pub(crate) fn deadly(mut self) -> Self {
         self.deadly = true;
+        self
+    }
+
+    /// Its agent is another one.
+    pub(crate) fn agent(mut self, agent: fn(&mut Package)) -> Self {
+        self.agent = agent;
+        self.alone = true;
         self
     }
 
@@ -149,6 +162,7 @@ pub(crate) fn catalogue() -> &'static [Scenario] {
         all.extend(outside());
         all.extend(trouble());
         all.extend(servers());
+        all.extend(bounds::stories());
         all
     })
 }

@@ -1,9 +1,16 @@
 //! What the simulator itself must be: the same twice, able to fail, and free of the bugs it has found.
+use crate::bounds;
 use crate::exhaustive::{kill_everywhere, whole};
 use crate::hunt::{Expected, verdict};
+use crate::life::{self, Graveyard};
 use crate::plan::{At, Blow, Fault, Plan};
 use crate::scenario::catalogue;
 use crate::world::run;
+use outlast_disk::{Disk, Failure, Fate};
+use outlast_ports::conformance::block_on;
+use outlast_ports::store::{Inbox, Queries, Target};
+use outlast_store::{HandWriter, Sqlite};
+use outlast_vocab::{Error, Millis, SessionId};
 
 fn play(name: &str) -> usize {
     catalogue().iter().position(|scenario| scenario.name == name).expect("it is in the catalogue")
@@ -77,4 +84,68 @@ fn a_clock_that_is_set_back_holds_nobody_up() {
         assert_eq!(outcome.broken, Vec::<String>::new(), "{plan}");
         assert!(outcome.actions < 1_000, "{} actions", outcome.actions);
     }
+}
+
+// What turns may do holds wherever they die: no budget is overspent, no untrusted text makes a call, hooks are read back, each
+// payment is made once, and no rate is exceeded.
+#[test]
+fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
+    for scenario in bounds::stories() {
+        let whole = whole(play(scenario.name)).unwrap();
+        for write in 0..whole.writes.len() as u64 {
+            for at in [At::BeforeWrite(write), At::AfterWrite(write)] {
+                let mut plan = Plan::of(play(scenario.name));
+                plan.faults = vec![Fault { at, blow: Blow::Kill(0) }];
+                let outcome = run(&plan);
+                assert_eq!(outcome.broken, Vec::<String>::new(), "{plan}");
+                if scenario.settled {
+                    assert_eq!(outcome.left, whole.left, "{plan}");
+                }
+            }
+        }
+    }
+}
+
+/// Opens a session in a store that writes when it is told to.
+fn open_session(store: &Sqlite, writer: &mut HandWriter, number: u128) -> Result<(), Error> {
+    let mut opened = store.open(Target::New(SessionId::from_u128(number)), Millis(1));
+    let mut waiting = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(opened.as_mut().poll(&mut waiting).is_pending(), "nobody has written yet");
+    writer.step();
+    block_on(opened).map(drop)
+}
+
+fn sessions(store: &Sqlite) -> Result<usize, Error> {
+    Ok(block_on(store.sessions(None, 100))?.len())
+}
+
+// The next process put what a failed sync had left into the file, but the disk still held the old log without it, and put that
+// over the file when the power was lost before the first write.
+#[test]
+fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first_write() -> Result<(), Error>
+{
+    for change in 0..6 {
+        let disk = Disk::new();
+        let mount = disk.mount();
+        let (store, mut writer) = life::open(&mount, None, Graveyard::default())?;
+        open_session(&store, &mut writer, 1)?;
+        mount.fail(mount.changes() + change, Failure::SyncError);
+        // Whether it was acknowledged is not what this is about.
+        let _ = open_session(&store, &mut writer, 2);
+        mount.kill();
+        drop((store, writer));
+        drop(mount);
+        let mount = disk.mount();
+        let (store, writer) = life::open(&mount, None, Graveyard::default())?;
+        let read = sessions(&store)?;
+        assert!(read >= 1);
+        disk.lose_power(&mut |_| Fate::Dropped);
+        mount.kill();
+        drop((store, writer));
+        drop(mount);
+        let mount = disk.mount();
+        let (store, _writer) = life::open(&mount, None, Graveyard::default())?;
+        assert_eq!(sessions(&store)?, read, "at change {change}");
+    }
+    Ok(())
 }

@@ -1,12 +1,14 @@
 //! The simulated tools: one of each kind. They tell the witness what they do, and stop to breathe between the deed and
 //! the answer, because that is where a crash hurts.
 use crate::schedule::LifeNo;
-use crate::time::ProcessClock;
+use crate::time::{ProcessClock, Time};
 use crate::witness::Witness;
 use outlast_ports::clock::Clock;
+use outlast_ports::payment::{PaymentDesk, Payments};
 use outlast_ports::service::{Cancellation, Completion, Events, Services, Steps, Timer, Values};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
 use outlast_vocab::message::ToolResult;
+use outlast_vocab::payment;
 use outlast_vocab::policy::{Decision, Rule};
 use outlast_vocab::{CallId, Error, Kind};
 use schemars::JsonSchema;
@@ -18,7 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// Tools whose calls must never be executed twice.
-pub(crate) const AT_MOST_ONCE: &[&str] = &["pay", "book", "lost", "hangs", "late", "bank.pay"];
+pub(crate) const AT_MOST_ONCE: &[&str] = &["pay", "book", "lost", "hangs", "late", "bank.pay", "order"];
 
 /// What the tool that panics says.
 pub(crate) const ON_PURPOSE: &str = "boom";
@@ -36,6 +38,8 @@ pub(crate) struct Note {
 pub(crate) struct Surroundings {
     pub(crate) witness: Arc<Witness>,
     pub(crate) clock: Arc<ProcessClock>,
+    /// The time of the world, whatever the clock of a process says.
+    pub(crate) time: Arc<Time>,
     pub(crate) life: LifeNo,
 }
 
@@ -43,6 +47,7 @@ impl Surroundings {
     async fn act(&self, tool: &str, call: &Call) {
         breathe().await;
         self.witness.did(call.session, tool, call.id);
+        self.witness.at(self.time.now());
         breathe().await;
     }
 }
@@ -80,7 +85,7 @@ macro_rules! tools {
 
         /// All of them, for one process.
         pub(crate) fn toolbox(around: &Surroundings) -> Result<Toolbox, Error> {
-            let mut toolbox = Toolbox::new(Services::default());
+            let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
             $(toolbox.add($name(around.clone()))?;)*
             toolbox.add(Book(around.clone()))?;
             Ok(toolbox)
@@ -96,10 +101,12 @@ tools! {
         done(format!("saw {}", args.text))
     };
     Put(()) = About::new("put", "Puts.").idempotent(), |around, (), call, args| {
+        around.witness.took(call.id, &args.text);
         around.act("put", &call).await;
         done(format!("put {}", args.text))
     };
     Pay(()) = About::new("pay", "Pays."), |around, (), call, args| {
+        around.witness.took(call.id, &args.text);
         around.act("pay", &call).await;
         done(format!("paid {}", args.text))
     };
@@ -182,11 +189,35 @@ tools! {
         cancellation.requested().await;
         Err(failed("stopped when asked"))
     };
+    Buy((Payments,)) = About::new("buy", "Buys.").idempotent().durable(), |around, (payments,), call, args| {
+        let hold = payments.reserve("it", order(&args.text)?).await?;
+        around.act("buy", &call).await;
+        done(hold.settle().await.map(|_| format!("bought {}", args.text))?)
+    };
+    Browse((Payments,)) = About::new("browse", "Sets money aside and buys nothing.").idempotent().durable(),
+    |around, (payments,), call, args| {
+        let hold = payments.reserve("it", order(&args.text)?).await?;
+        around.act("browse", &call).await;
+        hold.release("too dear").await?;
+        done("nothing")
+    };
+    Order((Payments,)) = About::new("order", "Orders, and takes its process down with it.").durable(),
+    |around, (payments,), call, args| {
+        let _hold = payments.reserve("it", order(&args.text)?).await?;
+        around.act("order", &call).await;
+        around.witness.takes_down(around.life);
+        std::future::pending().await
+    };
     Late(()) = About::new("late", "Comes back too late.").deadline(Duration::from_secs(5)), |around, (), call, _| {
         around.act("late", &call).await;
         around.clock.sleep_until(around.clock.now().after(Duration::from_mins(1))).await;
         done("too late")
     };
+}
+
+fn order(text: &str) -> Result<payment::Order, Error> {
+    let (payee, amount) = ("baker".to_owned(), "3.10 EUR".parse()?);
+    Ok(payment::Order { payee, amount, purpose: text.to_owned() })
 }
 
 /// The rule that somebody is asked before the guarded tool runs.

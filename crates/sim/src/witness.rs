@@ -24,6 +24,12 @@ pub(crate) struct Seen {
     pub(crate) requests: u64,
     /// Whose calls were sent to a server.
     pub(crate) sent: BTreeMap<CallId, SessionId>,
+    /// What calls were executed with, where a tool says so.
+    pub(crate) took: BTreeMap<CallId, BTreeSet<String>>,
+    /// When tools acted, in milliseconds since the world began.
+    pub(crate) times: Vec<u64>,
+    /// A number that is another one each time it is asked for.
+    count: u64,
     /// Lives that a tool took down with it and that are not buried yet.
     pub(crate) taken_down: BTreeSet<LifeNo>,
 }
@@ -46,6 +52,23 @@ impl Witness {
     /// A tool acts.
     pub(crate) fn did(&self, session: SessionId, tool: &str, call: CallId) {
         self.seen().did.push(Did { session, tool: tool.to_owned(), call });
+    }
+
+    /// What a call is executed with.
+    pub(crate) fn took(&self, call: CallId, text: &str) {
+        self.seen().took.entry(call).or_default().insert(text.to_owned());
+    }
+
+    /// A tool acts at this instant.
+    pub(crate) fn at(&self, now: u64) {
+        self.seen().times.push(now);
+    }
+
+    /// A number that nobody was given before.
+    pub(crate) fn count_on(&self) -> u64 {
+        let mut seen = self.seen();
+        seen.count += 1;
+        seen.count
     }
 
     /// A call is on its way to a server, which will know no more of it than its id.

@@ -1,0 +1,74 @@
+//! Stories of what turns may do: budgets, untrusted text, hooks, payments, rates. Each has an agent of its own.
+use crate::hooks;
+use crate::scenario::{Line, Scenario, What, When};
+use outlast_vocab::budget::{Budget, Percent};
+use outlast_vocab::label::Guard;
+use outlast_vocab::package::Package;
+use outlast_vocab::rate::{Rate, Span};
+use std::num::NonZeroU32;
+
+/// Calls that the agent with a small budget may make.
+const CALLS: u64 = 4;
+
+/// All of them.
+pub(crate) fn stories() -> Vec<Scenario> {
+    use Line::{Call, Say};
+    const READ_THEN_PAY: [Line; 3] = [Call(&[("look", "a")]), Call(&[("pay", "b")]), Say("done")];
+    const ENDED: When = When::Recorded("turn.ended", 1);
+    vec![
+        Scenario::new("budget", vec![Call(&[("put", "a")]), Say("one"), Call(&[("pay", "b")]), Say("two")])
+            .then(ENDED, What::Say("more"))
+            .agent(|agent| agent.budgets.agent = Some(calls(CALLS)))
+            .racing(),
+        Scenario::new(
+            "budget that is raised",
+            vec![Call(&[("put", "a")]), Call(&[("pay", "b")]), Say("done")],
+        )
+        .then(When::Parked, What::Raise)
+        .agent(|agent| {
+            agent.budgets.agent = Some(Budget { pause_at: Percent::try_from(50).ok(), ..calls(CALLS) });
+        }),
+        Scenario::new("untrusted text and an approval", READ_THEN_PAY.into())
+            .then(When::Parked, What::Approve(true))
+            .agent(|agent| agent.guard = Guard::Guarded),
+        Scenario::new(
+            "untrusted text of an earlier turn",
+            vec![Call(&[("look", "a")]), Say("one"), Call(&[("pay", "b")]), Say("done")],
+        )
+        .then(ENDED, What::Say("more"))
+        .then(When::Parked, What::Approve(false))
+        .agent(|agent| agent.guard = Guard::Guarded),
+        Scenario::new("untrusted text and a strict guard", READ_THEN_PAY.into())
+            .agent(|agent| agent.guard = Guard::Strict),
+        // What these hooks say is never the same twice, so only what is written down of it can be read back.
+        Scenario::new("hooks that change things", vec![Call(&[("put", "a"), ("pay", "b")]), Say("done")])
+            .agent(|agent| agent.hooks = hooks::uses())
+            .racing(),
+        Scenario::new("payment", vec![Call(&[("buy", "cake"), ("buy", "tea")]), Say("done")]).agent(as_it_is),
+        // Money that was given back when the call runs again is refused to it, so its result may be another.
+        Scenario::new("payment that is released", vec![Call(&[("browse", "cake")]), Say("done")])
+            .agent(as_it_is)
+            .racing(),
+        Scenario::new("payment of unknown outcome", vec![Call(&[("order", "cake")]), Say("done")])
+            .agent(as_it_is)
+            .deadly(),
+        Scenario::new(
+            "rate",
+            vec![Call(&[("put", "a"); 3]), Call(&[("pay", "b"), ("pay", "c")]), Say("done")],
+        )
+        .agent(|agent| agent.rates = vec![slow()]),
+    ]
+}
+
+/// An agent like all others, that has its world for itself.
+fn as_it_is(_: &mut Package) {}
+
+fn calls(most: u64) -> Budget {
+    Budget { calls: Some(most), ..Budget::default() }
+}
+
+/// A rate of one call in two seconds for everything.
+fn slow() -> Rate {
+    let name = "slow".parse().expect("a rate's name");
+    Rate::new(name, "*", NonZeroU32::new(30).expect("at least one"), Span::Minute)
+}

@@ -1,0 +1,35 @@
+//! Hooks of the simulated agents. What they change is another thing each time they run.
+use crate::tools::breathe;
+use crate::witness::Witness;
+use outlast_ports::hook::{AfterModel, BeforeTool, HookAt};
+use outlast_vocab::Error;
+use outlast_vocab::hook::{CallPatch, CallSeen, HookCall, HookPoint, HookUse, ReplyPatch, ReplySeen};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What an agent with these hooks names.
+pub(crate) fn uses() -> Vec<HookUse> {
+    let named = |name: &str, point| HookUse::new(name.parse().expect("a hook's name"), point);
+    vec![named("stamp", HookPoint::BeforeTool), named("sign", HookPoint::AfterModel)]
+}
+
+/// The hooks of one process.
+pub(crate) fn all(witness: &Arc<Witness>) -> Result<Vec<HookAt>, Error> {
+    let (at_tools, at_models) = (witness.clone(), witness.clone());
+    let stamp = HookAt::new::<BeforeTool>("stamp", move |_: HookCall, _: CallSeen| {
+        let witness = at_tools.clone();
+        async move {
+            breathe().await;
+            Ok(Some(CallPatch::Arguments(json!({ "text": format!("stamp {}", witness.count_on()) }))))
+        }
+    })?;
+    let sign = HookAt::new::<AfterModel>("sign", move |_: HookCall, reply: ReplySeen| {
+        let witness = at_models.clone();
+        async move {
+            breathe().await;
+            let text = format!("{}, signed {}", reply.text, witness.count_on());
+            Ok((!reply.text.is_empty()).then_some(ReplyPatch { text }))
+        }
+    })?;
+    Ok(vec![stamp, sign])
+}

@@ -1,0 +1,177 @@
+//! The judge of what turns may do: nothing is overspent, no untrusted text makes a call, hooks are read back, each payment is made
+//! once, no rate is exceeded.
+use crate::life::Origin;
+use crate::oracle::Found;
+use crate::plan::Plan;
+use crate::witness::Seen;
+use outlast_kernel::label::is_sink;
+use outlast_ports::budget::{Books, PurseView};
+use outlast_ports::conformance::block_on;
+use outlast_ports::payment::PaymentAuthority as _;
+use outlast_store::Sqlite;
+use outlast_vocab::budget::Amount;
+use outlast_vocab::effect::{BatchCall, Command, Outcome};
+use outlast_vocab::label::Guard;
+use outlast_vocab::package::Package;
+use outlast_vocab::payment::{PaymentState, Standing};
+use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::record::{Asked, Fact, Performed, Record};
+use outlast_vocab::tool::{Contract, PreparedCall};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, ReplayKey};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Judges all sessions of a run together.
+pub(crate) fn judge(
+    plan: &Plan,
+    store: &Sqlite,
+    origin: &Origin,
+    seen: &Seen,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let agent = origin.agent()?;
+    budgets(plan, store, &agent, seen, found)?;
+    rates(plan, &agent, seen, found);
+    Ok(())
+}
+
+/// Judges one session by its records.
+pub(crate) fn judge_session(
+    records: &[Record],
+    origin: &Origin,
+    contracts: &[Contract],
+    seen: &Seen,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let agent = origin.agent()?;
+    for (key, call) in calls(records) {
+        labels(records, (&key, call), &agent, contracts, seen, found);
+        hooked_call(call, seen, found);
+    }
+    hooks(records, found);
+    payments(records, origin, found)
+}
+
+/// No budget is overspent, nothing stays reserved, and no less is booked than was asked for.
+fn budgets(
+    plan: &Plan,
+    store: &Sqlite,
+    agent: &Package,
+    seen: &Seen,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let Some(brought) = &agent.budgets.agent else { return Ok(()) };
+    let purses = block_on(store.budgets(usize::MAX))?;
+    let Some(PurseView { set, spent, held, .. }) = purses.into_iter().find(|purse| purse.name == "agent:sim")
+    else {
+        found.check(false, || "nothing was booked in the agent's budget".to_owned());
+        return Ok(());
+    };
+    let most = set.as_ref().unwrap_or(brought).calls.unwrap_or(u64::MAX);
+    found.check(spent.calls <= most, || format!("{} calls were booked, and {most} allowed", spent.calls));
+    found.check(held == Amount::ZERO, || format!("{held:?} is left reserved"));
+    let executed: BTreeSet<_> = seen.did.iter().map(|did| did.call).collect();
+    let asked = if plan.moods.is_empty() { seen.requests } else { seen.asked.len() as u64 };
+    let used = asked + executed.len() as u64;
+    found.check(used <= spent.calls, || format!("{used} calls were made, and {} booked", spent.calls));
+    Ok(())
+}
+
+/// A call that untrusted text may have asked for runs only if somebody approved it.
+fn labels(
+    records: &[Record],
+    (key, call): (&ReplayKey, &PreparedCall),
+    agent: &Package,
+    contracts: &[Contract],
+    seen: &Seen,
+    found: &mut Found,
+) {
+    let Some(contract) = contracts.iter().find(|contract| contract.name == call.tool) else { return };
+    let ran = seen.did.iter().any(|did| did.call == call.id);
+    if agent.guard.is_open() || call.labels.is_empty() || !ran || !is_sink(contract, &call.arguments) {
+        return;
+    }
+    let approved = records.iter().any(|record| match &record.fact {
+        Fact::Performed(Performed {
+            key: at, outcome: Outcome::AwaitEvent(Resolution::Ok(word)), ..
+        }) => {
+            let word = serde_json::from_value::<Approval>(word.clone());
+            at.admits(key) && word.is_ok_and(|word| word.verdict == Verdict::Approve)
+        }
+        _ => false,
+    });
+    found.check(approved && agent.guard == Guard::Guarded, || {
+        format!("{key} ran, although {} may have asked for it", call.labels)
+    });
+}
+
+/// A call runs with the arguments that were claimed, whatever hooks would say when they are asked again.
+fn hooked_call(call: &PreparedCall, seen: &Seen, found: &mut Found) {
+    let claimed = call.arguments["text"].as_str().unwrap_or_default();
+    for took in seen.took.get(&call.id).into_iter().flatten() {
+        found.check(took == claimed, || {
+            format!("{} was claimed with `{claimed}` and ran with `{took}`", call.id)
+        });
+    }
+}
+
+/// What a hook changed is written down once.
+fn hooks(records: &[Record], found: &mut Found) {
+    let mut changed = BTreeMap::new();
+    for record in records {
+        if let Fact::Hooked(hooked) = &record.fact {
+            *changed.entry((hooked.key.clone(), hooked.hook.to_string())).or_insert(0) += 1;
+        }
+    }
+    for ((key, hook), times) in changed {
+        found.check(times == 1, || format!("`{hook}` changed {key} {times} times"));
+    }
+}
+
+/// What the journal says of payments is how they stand where they are made. Of one that was only asked for nobody knows, and
+/// nothing is paid that is in no journal.
+fn payments(records: &[Record], origin: &Origin, found: &mut Found) -> Result<(), Error> {
+    let mut written: BTreeMap<_, &PaymentState> = BTreeMap::new();
+    for record in records {
+        if let Fact::Payment(payment) = &record.fact {
+            written.insert(payment.id, &payment.state);
+        }
+    }
+    for (id, state) in &written {
+        let made = block_on(origin.cashbox.find(*id))?;
+        let agrees = matches!(
+            (state, &made),
+            (PaymentState::Asked, _)
+                | (PaymentState::Reserved, Some(Standing::Reserved))
+                | (PaymentState::Settled { .. }, Some(Standing::Settled { .. }))
+                | (PaymentState::Released { .. }, Some(Standing::Released) | None)
+        );
+        found.check(agrees, || format!("the journal has {state:?} of {id}, the cashbox {made:?}"));
+    }
+    let made = origin.cashbox.payments().len();
+    found.check(made <= written.len(), || format!("{made} payments were made, {} written", written.len()));
+    Ok(())
+}
+
+/// In no span of time do more calls begin than the rate lets, where no clock was wrong.
+fn rates(plan: &Plan, agent: &Package, seen: &Seen, found: &mut Found) {
+    let Some(rate) = agent.rates.first().filter(|_| plan.is_strict()) else { return };
+    for pair in seen.times.windows(2) {
+        let gap = (pair[1] - pair[0]) * 1_000;
+        found.check(gap >= rate.every(), || format!("two calls went out within {gap} µs"));
+    }
+}
+
+/// Every call that was claimed, with its place.
+fn calls(records: &[Record]) -> impl Iterator<Item = (ReplayKey, &PreparedCall)> {
+    let batches = records.iter().filter_map(|record| match &record.fact {
+        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => Some((key, batch)),
+        _ => None,
+    });
+    batches.flat_map(|(key, batch)| {
+        batch.calls.iter().enumerate().filter_map(move |(child, call)| match call {
+            BatchCall::Run(call) => Some((key.child(child, call.model_id.as_str()), call)),
+            BatchCall::Refused(_) => None,
+        })
+    })
+}
