@@ -292,6 +292,10 @@ impl ToolProvider for McpTools {
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
         self.contract(&prepared.tool)?.undo(result)
     }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+        Box::pin(ready(self.find(tool).map(|_| None)))
+    }
 }
 
 impl Served {

@@ -309,9 +309,7 @@ pub trait ToolProvider: Send + Sync {
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
 
     /// Says what a call would do, without doing it; nothing if that cannot be told.
-    fn preview<'a>(&'a self, _tool: &'a ToolName, _arguments: &'a Value) -> Answer<'a, Option<String>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>>;
 }
 
 /// Typed tools, bound to the services they need.

@@ -2,8 +2,8 @@
 use crate::cursor::Cursors;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// Entries of a page when nobody says how many.
 const USUAL: usize = 50;
@@ -23,6 +23,16 @@ impl<T> Page<T> {
     pub(crate) fn whole(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
+}
+
+/// How many.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Most {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    pub(crate) limit: Option<usize>,
 }
 
 /// How many entries a page has.

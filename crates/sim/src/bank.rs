@@ -119,6 +119,10 @@ impl ToolProvider for Bank {
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
         self.tools.undo(prepared, result)
     }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
+        self.tools.preview(tool, arguments)
+    }
 }
 
 /// The tokio of one life.

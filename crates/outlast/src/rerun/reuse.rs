@@ -203,6 +203,10 @@ impl ToolProvider for Reusing {
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
         self.tools.undo(prepared, result)
     }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
+        self.tools.preview(tool, arguments)
+    }
 }
 
 /// What the model said in the first turn before the point.

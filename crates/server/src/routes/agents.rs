@@ -1,7 +1,7 @@
 //! Agents that answer here, and the configurations that are kept in the database, with every version they ever had.
 use crate::caller::{Caller, Operates, Reads};
 use crate::extract::{Asked, At, Both, Said, Word};
-use crate::page::{self, Page};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -112,16 +112,6 @@ type Tagged = ([(HeaderName, String); 1], Json<Stored>);
 /// With the version as its tag, which `if-match` takes.
 fn tagged(config: StoredConfig) -> Tagged {
     ([(header::ETAG, format!("\"{}\"", config.version))], Json(config.into()))
-}
-
-/// How many.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Most {
-    /// How many at most.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
 }
 
 /// The agents, harnesses or capabilities in the database, by name. They are what agents are made of at the next start.

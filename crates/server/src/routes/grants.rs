@@ -1,7 +1,7 @@
 //! `/v1/grants`: what was approved for the rest of sessions (R11.2).
 use crate::caller::{Approves, Caller, Reads};
 use crate::extract::{Asked, At};
-use crate::page::{self, Page};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -10,8 +10,8 @@ use outlast_ports::votes;
 use outlast_vocab::id::GrantId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::{Millis, SessionId};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -45,16 +45,6 @@ impl From<votes::Grant> for Grant {
     fn from(votes::Grant { id, session, tool, rule, labels, by, at, .. }: votes::Grant) -> Self {
         Self { id, session, tool: tool.to_string(), rule: rule.to_string(), labels, by, at }
     }
-}
-
-/// How many.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Most {
-    /// How many at most.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
 }
 
 /// What was approved for the rest of sessions.

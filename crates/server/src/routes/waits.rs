@@ -1,7 +1,7 @@
 //! What turns wait for from outside: completions, approvals, calls of unknown outcome.
 use crate::caller::{Approves, Caller, Operates, Reads, Runs};
 use crate::extract::{Asked, At, Said};
-use crate::page::{self, Page};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -18,7 +18,7 @@ use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{CallId, Error, Failure, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -83,16 +83,6 @@ async fn resolve(
     Said(ending): Said<Ending>,
 ) -> Answer<Json<First>> {
     Ok(Json(caller.runtime.resolve(&key, ending.into()).await?.into()))
-}
-
-/// How many.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Most {
-    /// How many at most.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
 }
 
 /// A call that waits for somebody's word.
