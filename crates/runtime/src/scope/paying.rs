@@ -24,41 +24,27 @@ impl Scope {
             );
             return Err(Error::new(Kind::JournalDiverged, detail));
         }
-        let is_new = known.is_none();
-        let payment = match known {
-            Some(Payment { state: PaymentState::Settled { receipt }, .. }) => {
-                return Ok(Standing::Settled { receipt });
-            }
-            Some(Payment { state: PaymentState::Released { reason }, id, .. }) => {
-                return Err(Error::new(Kind::PaymentRefused, format!("{id} was released: {reason}")));
-            }
-            Some(open) => open,
-            None => {
-                self.may_pay(&key, &order).await?;
-                let turn = self.turn.to_u128().to_be_bytes();
-                let id = PaymentId::derived(&[&turn, key.as_str().as_bytes()]);
-                let asked = Payment { key, id, order, state: PaymentState::Asked };
-                self.record(self.pays(asked.clone())).await;
-                asked
-            }
-        };
-        // What another life left open may stand in any way by now.
-        let found = if is_new { None } else { self.world.paid(authority.find(payment.id)).await? };
-        let standing = match found {
-            Some(standing) => standing,
-            None => self.ask_for(&payment).await?,
-        };
-        let came = come_to(&payment, &standing, "the authority had released it");
-        if came.state != payment.state {
-            self.record(self.pays(came)).await;
+        let Some(payment) = known else { return self.set_aside_anew(key, order).await };
+        if let PaymentState::Settled { receipt } = payment.state {
+            return Ok(Standing::Settled { receipt });
         }
-        match standing {
-            Standing::Released => {
-                let detail = format!("{} was released at the authority", payment.id);
-                Err(Error::new(Kind::PaymentRefused, detail))
-            }
-            standing => Ok(standing),
+        // What another life left may stand in any way by now. What it gave back comes back as given back.
+        match self.world.paid(authority.find(payment.id)).await? {
+            Some(standing) => Ok(self.found(&payment, standing).await),
+            None => match payment.state {
+                PaymentState::Released { reason } => Err(Error::new(Kind::PaymentRefused, reason)),
+                _ => self.ask_for(&payment).await,
+            },
         }
+    }
+
+    async fn set_aside_anew(&self, key: ReplayKey, order: Order) -> Result<Standing, Error> {
+        self.may_pay(&key, &order).await?;
+        let turn = self.turn.to_u128().to_be_bytes();
+        let id = PaymentId::derived(&[&turn, key.as_str().as_bytes()]);
+        let asked = Payment { key, id, order, state: PaymentState::Asked };
+        self.record(self.pays(asked.clone())).await;
+        self.ask_for(&asked).await
     }
 
     async fn ask_for(&self, payment: &Payment) -> Result<Standing, Error> {
@@ -70,7 +56,16 @@ impl Scope {
             let state = PaymentState::Released { reason: error.detail().to_owned() };
             self.note(self.pays(Payment { state, ..payment.clone() })).await;
         }
-        reserved
+        Ok(self.found(payment, reserved?).await)
+    }
+
+    /// Writes down how a payment stands, if that was not known.
+    async fn found(&self, payment: &Payment, standing: Standing) -> Standing {
+        let came = come_to(payment, &standing, "the authority had released it");
+        if payment.state.is_open() && came.state != payment.state {
+            self.record(self.pays(came)).await;
+        }
+        standing
     }
 
     /// Pays what was set aside.

@@ -12,8 +12,8 @@ use outlast_vocab::payment::{Order, PaymentState, Standing};
 use outlast_vocab::record::{End, Fact};
 use outlast_vocab::{CallId, Error, Limits};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 fn order(text: &str) -> Order {
     let amount = "3.10 EUR".parse().unwrap();
@@ -35,10 +35,11 @@ fn look(purse: &Cashbox) -> (String, Vec<&'static str>) {
     (left, purse.payments().iter().map(standing).collect())
 }
 
-/// What is bought in the world, and how often anybody looked.
+/// What is bought in the world, and what is recorded of it.
 #[derive(Default)]
 struct Shop {
     bought: AtomicU32,
+    recorded: Mutex<String>,
 }
 
 /// Buys something; what its text says happens to it.
@@ -258,6 +259,7 @@ async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Cashbo
         let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
         let turn = life.runtime.submit(input).await.unwrap().turn;
         life.end(turn).await;
+        *shop.recorded.lock().unwrap() = format!("{:?}", life.facts().await);
     };
     let done = tokio::select! {
         () = act(&first) => true,
@@ -290,6 +292,21 @@ async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
         for death in [Death::Before(at), Death::After(at)] {
             let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
             assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_gave_money_back_comes_to_the_same_result_wherever_the_process_dies() {
+    for lines in [buy("given back"), vec![call("send", "given back"), Line::Say("done")]] {
+        let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+        for at in 0..writes {
+            for death in [Death::Before(at), Death::After(at)] {
+                let (purse, shop, _) = play(EffectClassOf::Idempotent, &lines, death).await;
+                assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
+                let recorded = shop.recorded.lock().unwrap().clone();
+                assert!(recorded.contains("bought given back"), "{death:?}: {recorded}");
+            }
         }
     }
 }
