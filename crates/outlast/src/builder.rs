@@ -552,6 +552,7 @@ impl Builder {
         }
         let config = Config { contents, sinks, metrics, ..self.config(store, worker)? };
         let runtime = Runtime::start(config).await?.serving(access);
+        runtime.listen();
         Ok(Outlast { runtime })
     }
 
@@ -581,7 +582,7 @@ impl Builder {
         for other in others {
             let (agent, more) = other.into_agent()?;
             agents.push(agent);
-            plugins = plugins.and(more);
+            plugins = plugins.and(more)?;
         }
         Ok(Config {
             contents: None,
@@ -636,7 +637,7 @@ impl Builder {
             ..Package::new(self.agent, self.model.parse()?, plugged.told(self.system))
         };
         let package = fold(package, &self.overlays)?;
-        let plugins = plugged.plugins()?;
+        let plugins = plugged.plugins(&package.agent)?;
         Ok((Agent { package, tools, hooks: plugged.hooks(self.hooks) }, plugins))
     }
 }

@@ -88,10 +88,11 @@ pub use outlast_macros::tool;
 pub use outlast_mcp as mcp;
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
+pub use outlast_ports::Answer;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
     archive, budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, payment, plugin,
-    policy, rate, service, sink, store, tool, votes,
+    policy, rate, service, sink, store, tool, trigger, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

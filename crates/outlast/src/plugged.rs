@@ -66,8 +66,8 @@ impl Plugged {
     }
 
     /// The plug-ins for the runtime.
-    pub(crate) fn plugins(&self) -> Result<Plugins, Error> {
-        Plugins::new(&self.installed)
+    pub(crate) fn plugins(&self, agent: &str) -> Result<Plugins, Error> {
+        Plugins::new(agent, &self.installed)
     }
 
     fn capabilities(&self) -> impl Iterator<Item = &Capability> {

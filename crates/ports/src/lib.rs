@@ -32,6 +32,7 @@ pub mod sink;
 pub mod store;
 pub mod task;
 pub mod tool;
+pub mod trigger;
 pub mod votes;
 
 use outlast_vocab::Error;

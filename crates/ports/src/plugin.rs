@@ -1,4 +1,4 @@
-//! Plug-ins: one type that brings tools, hooks, capabilities, prompt parts, checkpoint messages and state (R15.1).
+//! Plug-ins: one type that brings tools, hooks, triggers, capabilities, prompt parts, checkpoint messages and state (R15.1).
 //!
 //! [`Plugin`] is what others implement. At start it is given its options and says what it brings ([`Brings`]): what holds
 //! for every session (tools, prompt text, capabilities), and what is worked out for one (hooks, prompt text, messages),
@@ -8,6 +8,7 @@ use crate::Answer;
 use crate::hook::{AtCheckpoint, BeforeContext, Hook, HookAt, Point};
 use crate::service::{CallScope, Needs, Services};
 use crate::tool::{Tool, Toolbox};
+use crate::trigger::{Source, Trigger};
 use outlast_vocab::capability::Capability;
 use outlast_vocab::hook::{
     CheckpointPatch, CheckpointSeen, ContextPatch, ContextSeen, HookCall, PluginFacts,
@@ -75,6 +76,7 @@ struct Parts {
     hooks: Vec<HookAt>,
     prompts: Vec<String>,
     capabilities: Vec<Capability>,
+    triggers: Vec<Trigger>,
 }
 
 impl<P: Plugin> Default for Brings<P> {
@@ -108,6 +110,13 @@ impl<P: Plugin> Brings<P> {
     pub fn capability(mut self, capability: Capability) -> Self {
         self.parts.capabilities.push(capability);
         self
+    }
+
+    /// Something outside that begins turns. It is listened to from the start of the runtime to its end, in every process.
+    pub fn trigger(mut self, name: &str, source: impl Source + 'static) -> Result<Self, Error> {
+        let trigger = Trigger { name: name.parse()?, source: Arc::new(source), agent: None };
+        self.parts.triggers.push(trigger);
+        Ok(self)
     }
 
     /// A hook that sees the plug-in's own. Every agent has it, unless a capability names it.
@@ -234,6 +243,11 @@ impl Installed {
     /// What the model is told in every session.
     pub fn prompts(&self) -> &[String] {
         &self.parts.prompts
+    }
+
+    /// What begins turns.
+    pub fn triggers(&self) -> &[Trigger] {
+        &self.parts.triggers
     }
 
     /// The bundles that an agent may switch on.

@@ -1,5 +1,6 @@
-//! The plug-ins of this process, as far as inputs carry something for them (R15.1).
+//! The plug-ins of this process, as far as inputs carry something for them or their triggers begin turns (R15.1).
 use outlast_ports::plugin::Installed;
+use outlast_ports::trigger::Trigger;
 use outlast_vocab::message::PluginName;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
@@ -8,35 +9,57 @@ use std::collections::BTreeMap;
 /// Refuses what does not fit a plug-in.
 type Check = fn(Value) -> Result<(), Error>;
 
-/// Plug-ins by name, with what looks at inputs for them.
+/// Plug-ins by name, with what looks at inputs for them, and their triggers.
 #[derive(Default)]
-pub struct Plugins(BTreeMap<PluginName, Check>);
+pub struct Plugins {
+    checks: BTreeMap<PluginName, Check>,
+    triggers: Vec<Trigger>,
+}
 
 impl Plugins {
-    /// These and those of another agent. A plug-in that both have is one: its state belongs to the session.
-    #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
-        self
+    /// These and those of another agent. A plug-in that both have is one: its state belongs to the session. A trigger that
+    /// both have is not: one agent must answer.
+    pub fn and(mut self, other: Self) -> Result<Self, Error> {
+        self.checks.extend(other.checks);
+        other.triggers.into_iter().try_for_each(|trigger| self.add(trigger))?;
+        Ok(self)
     }
 
-    /// These plug-ins. A name that stands twice is an error at start-up: their states would be one.
-    pub fn new<'a>(installed: impl IntoIterator<Item = &'a Installed>) -> Result<Self, Error> {
-        let mut plugins = BTreeMap::new();
+    /// These plug-ins of an agent, which answers their triggers. A name that stands twice is an error at start-up: states of
+    /// plug-ins would be one, and so would keys of triggers.
+    pub fn new<'a>(agent: &str, installed: impl IntoIterator<Item = &'a Installed>) -> Result<Self, Error> {
+        let mut plugins = Self::default();
         for plugin in installed {
-            if plugins.insert(plugin.name.clone(), plugin.check_input).is_some() {
+            if plugins.checks.insert(plugin.name.clone(), plugin.check_input).is_some() {
                 let detail = format!("two plug-ins are called `{}`; names must be unique", plugin.name);
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
+            for trigger in plugin.triggers() {
+                plugins.add(Trigger { agent: Some(agent.to_owned()), ..trigger.clone() })?;
+            }
         }
-        Ok(Self(plugins))
+        Ok(plugins)
+    }
+
+    fn add(&mut self, trigger: Trigger) -> Result<(), Error> {
+        if self.triggers.iter().any(|other| other.name == trigger.name) {
+            let detail = format!("two triggers are called `{}`; names must be unique", trigger.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        self.triggers.push(trigger);
+        Ok(())
+    }
+
+    /// What begins turns.
+    pub(crate) fn triggers(&self) -> &[Trigger] {
+        &self.triggers
     }
 
     /// Refuses an input that carries what no plug-in takes.
     pub(crate) fn check(&self, carried: &BTreeMap<PluginName, Value>) -> Result<(), Error> {
         for (name, value) in carried {
-            let Some(check) = self.0.get(name) else {
-                let there: Vec<&str> = self.0.keys().map(PluginName::as_str).collect();
+            let Some(check) = self.checks.get(name) else {
+                let there: Vec<&str> = self.checks.keys().map(PluginName::as_str).collect();
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 let detail =
                     format!("the input carries something for the plug-in `{name}`; there are: {there}");

@@ -56,6 +56,7 @@ use tokio::sync::{Notify, watch};
 
 mod keeper;
 mod leased;
+mod listen;
 mod look;
 mod measure;
 

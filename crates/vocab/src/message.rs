@@ -320,6 +320,9 @@ names! {
     /// What a plug-in is called.
     PluginName: "a plug-in's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    /// What a trigger is called.
+    TriggerName: "a trigger's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
+        |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
     /// What a capability is called.
     CapabilityName: "a capability's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);

@@ -1,6 +1,6 @@
 //! A plug-in that keeps the tickets of a support desk in each session.
 //!
-//! It uses everything a plug-in can bring: tools (`ticket_open`, `ticket_close`), a capability that switches the second one
+//! It uses everything a plug-in can bring: a trigger (mail that comes into a folder), tools (`ticket_open`, `ticket_close`), a capability that switches the second one
 //! on (`closing`), a hook that refuses too many tickets, prompt text for every session and for one, a message at a
 //! checkpoint, state in the session, options, and what an input carries for it.
 //!
@@ -9,7 +9,7 @@
 //! use outlast::Outlast;
 //!
 //! # async fn example() -> Result<(), outlast::Error> {
-//! let options = Options { prefix: "HELP".to_owned(), open_most: 3 };
+//! let options = Options { prefix: "HELP".to_owned(), open_most: 3, mail: Some("mail".into()) };
 //! let outlast = Outlast::at("desk.db").plugin(Tickets, options).capability("closing").start().await?;
 //! let ann = Customer { name: "Ann".to_owned() };
 //! let turn = outlast.session("ann").send("my cake is late").carry::<Tickets>(&ann)?.await?;
@@ -24,6 +24,9 @@ use outlast::prelude::*;
 use outlast::vocab::capability::Capability;
 use outlast::vocab::effect::Boundary;
 use outlast::vocab::hook::{CallPatch, CallSeen, CheckpointSeen};
+use std::path::PathBuf;
+
+mod mail;
 
 /// The plug-in.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,9 @@ pub struct Options {
     pub prefix: String,
     /// Tickets that may be open in one session.
     pub open_most: usize,
+    /// The folder into which mail comes, if any does.
+    #[serde(default)]
+    pub mail: Option<PathBuf>,
 }
 
 /// What an input carries for it: who writes.
@@ -82,7 +88,7 @@ impl Plugin for Tickets {
     type State = Desk;
 
     fn start(self, options: Options) -> Result<Brings<Self>, Error> {
-        let Options { prefix, open_most } = options;
+        let Options { prefix, open_most, mail } = options;
         if prefix.is_empty() || open_most == 0 {
             let detail = "tickets need a `prefix`, and `open_most` above zero";
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -93,7 +99,11 @@ impl Plugin for Tickets {
             tools: vec!["ticket_close".parse()?],
             hooks: Vec::new(),
         };
-        Brings::new()
+        let brings = match mail {
+            Some(folder) => Brings::new().trigger("tickets.mail", mail::Mail(folder))?,
+            None => Brings::new(),
+        };
+        brings
             .prompt("Open a ticket for everything that you cannot settle at once.")
             .tool(OpenTicket { prefix })
             .tool(CloseTicket)

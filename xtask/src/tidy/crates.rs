@@ -78,7 +78,7 @@ const TABLE: &[Row] = &[
             "outlast-mcp",
         ],
     ),
-    Row::closed("example-tickets", &["outlast"], &[]),
+    Row::closed("example-tickets", &["outlast"], &["tokio"]),
     Row::closed("xtask", &[], &["serde_json"]),
 ];
 

@@ -23,5 +23,6 @@ mod rates;
 mod room;
 mod sinks;
 mod traces;
+mod triggers;
 mod turns;
 mod undo;

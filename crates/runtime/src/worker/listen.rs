@@ -1,0 +1,101 @@
+//! Listens to triggers: what happens outside begins a turn, once (R15.1).
+use super::{Input, Runtime};
+use crate::asking::jittered;
+use futures_util::FutureExt;
+use outlast_ports::Answer;
+use outlast_ports::store::Target;
+use outlast_ports::trigger::{Occurrence, Trigger};
+use outlast_vocab::id::TurnId;
+use outlast_vocab::{Class, Error, Kind};
+use std::panic::AssertUnwindSafe;
+
+impl Runtime {
+    /// Listens, for the one whom this handle serves, to the triggers that plug-ins have brought.
+    pub fn listen(&self) {
+        for trigger in self.inner.world.plugins.triggers() {
+            let ear = Ear { runtime: self.clone(), trigger: trigger.clone() };
+            self.inner.tasks.spawn(async move { ear.run().await });
+        }
+    }
+}
+
+/// The task of one trigger.
+struct Ear {
+    runtime: Runtime,
+    trigger: Trigger,
+}
+
+impl Ear {
+    async fn run(&self) {
+        let mut stopping = self.runtime.inner.stopping.subscribe();
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+            () = self.listen() => {}
+        }
+    }
+
+    async fn listen(&self) {
+        let mut failures = 0;
+        loop {
+            match self.once().await {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, trigger = %self.trigger.name, failures, "a trigger failed");
+                    self.pause(failures).await;
+                }
+            }
+        }
+    }
+
+    /// Takes the next occurrence from its source to its turn.
+    async fn once(&self) -> Result<(), Error> {
+        let source = &self.trigger.source;
+        let occurrence = self.answered(source.next()).await?;
+        let id = occurrence.id.clone();
+        let came = self.begin(occurrence).await;
+        if let Err(error) = &came {
+            tracing::warn!(%error, trigger = %self.trigger.name, id, "an occurrence begins no turn");
+        }
+        self.answered(source.settled(&id, came.as_ref().copied())).await
+    }
+
+    /// Begins the turn of an occurrence, as often as it takes. What comes back as an error cannot pass.
+    async fn begin(&self, occurrence: Occurrence) -> Result<TurnId, Error> {
+        let mut tried = 0;
+        loop {
+            match self.runtime.submit(self.input(occurrence.clone())).await {
+                Ok(accepted) => return Ok(accepted.turn),
+                Err(error) if error.class() == Class::Retry => {
+                    tried += 1;
+                    tracing::warn!(%error, trigger = %self.trigger.name, tried, "an occurrence waits");
+                    self.pause(tried).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn input(&self, occurrence: Occurrence) -> Input {
+        let Occurrence { id, session, text, files, plugins } = occurrence;
+        let target = Target::Key { key: session, fresh: self.runtime.fresh_session() };
+        let (key, agent) = (Some(self.trigger.key(&id)), self.trigger.agent.clone());
+        Input { key, plugins, agent, files, ..Input::text(target, text) }
+    }
+
+    /// What a source answers. A panic is an error of it.
+    async fn answered<T>(&self, answer: Answer<'_, T>) -> Result<T, Error> {
+        let panicked = |_| {
+            let detail = format!("the source of the trigger `{}` panicked", self.trigger.name);
+            Err(Error::new(Kind::PluginInvalid, detail))
+        };
+        AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(panicked)
+    }
+
+    async fn pause(&self, failures: u32) {
+        let world = &self.runtime.inner.world;
+        let (first, most) = (world.limits.backoff_first, world.limits.backoff_most);
+        world.clock.sleep(jittered(first, most, failures, world.entropy.as_ref())).await;
+    }
+}

@@ -1,0 +1,170 @@
+//! What happens outside begins one turn, wherever the process dies (R15.1).
+use crate::common::*;
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::plugin::{Brings, Installed, Plugin};
+use outlast_ports::trigger::{Occurrence, Source};
+use outlast_runtime::plugins::Plugins;
+use outlast_vocab::id::TurnId;
+use outlast_vocab::record::Fact;
+use outlast_vocab::{Error, Kind};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// What happened outside and is not settled, in its order.
+#[derive(Default)]
+struct Outside {
+    queue: Mutex<VecDeque<&'static str>>,
+    /// How often each call goes wrong first.
+    faults: AtomicU32,
+    settled: Mutex<Vec<(String, Result<TurnId, String>)>>,
+    change: Notify,
+}
+
+impl Outside {
+    fn with(ids: &[&'static str]) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::new(ids.iter().copied().collect()), ..Self::default() })
+    }
+
+    fn fault(&self) -> Result<(), Error> {
+        let take = |left: u32| left.checked_sub(1);
+        let Ok(left) = self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) else {
+            return Ok(());
+        };
+        assert!(left.is_multiple_of(2), "it breaks down");
+        Err(Error::new(Kind::PluginInvalid, "the line is down"))
+    }
+
+    async fn until_settled(&self, count: usize) {
+        while self.settled.lock().unwrap().len() < count {
+            self.change.notified().await;
+        }
+    }
+}
+
+struct Wire(Arc<Outside>);
+
+impl Source for Wire {
+    fn next(&self) -> Answer<'_, Occurrence> {
+        Box::pin(async {
+            self.0.fault()?;
+            let next = self.0.queue.lock().unwrap().front().copied();
+            match next {
+                Some("long") => Ok(Occurrence::new("long", "ann", "x".repeat(10_000_000))),
+                Some(id) => Ok(Occurrence::new(id, "ann", format!("{id} happened"))),
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.0.fault()?;
+            let mut queue = self.0.queue.lock().unwrap();
+            assert_eq!(queue.pop_front(), Some(id));
+            let came = came.map_err(|error| error.kind().code().to_owned());
+            self.0.settled.lock().unwrap().push((id.to_owned(), came));
+            self.0.change.notify_one();
+            Ok(())
+        })
+    }
+}
+
+struct Listening(Arc<Outside>);
+
+impl Plugin for Listening {
+    const NAME: &'static str = "listening";
+    type Options = ();
+    type Input = ();
+    type State = ();
+
+    fn start(self, (): ()) -> Result<Brings<Self>, Error> {
+        Brings::new().trigger("line", Wire(self.0))
+    }
+}
+
+fn plugins(outside: &Arc<Outside>) -> Plugins {
+    let installed = Installed::new(Listening(outside.clone()), ()).unwrap();
+    Plugins::new("agent", [&installed]).unwrap()
+}
+
+async fn life(store: Arc<dyn outlast_ports::store::Store>, outside: &Arc<Outside>, worker: u128) -> Life {
+    let lines = vec![Line::Say("one"), Line::Say("two"), Line::Say("three")];
+    let change = |config: &mut outlast_runtime::Config| {
+        "agent".clone_into(&mut config.package.agent);
+        config.plugins = plugins(outside);
+    };
+    let life = live_with(store, lines, Arc::default(), worker, change).await.unwrap();
+    life.runtime.listen();
+    life
+}
+
+/// The keys of the inputs of the session, in order.
+async fn keys(store: &dyn outlast_ports::store::Store) -> Vec<String> {
+    let session = store.session_by_key("ann".to_owned()).await.unwrap();
+    let records = store.records(session.id, outlast_vocab::record::Seq(0), 1_000).await.unwrap();
+    let key = |fact| match fact {
+        Fact::Accepted(accepted) => accepted.key,
+        _ => None,
+    };
+    records.into_iter().filter_map(|record| key(record.fact)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_occurrence_begins_one_turn_wherever_the_process_dies() {
+    let play = async |death: Death| {
+        let (memory, outside) = (Memory::new(), Outside::with(&["a", "b"]));
+        let mortal = Mortal::new(memory.clone(), death);
+        let heart = mortal.pulse();
+        let first = life(Arc::new(mortal), &outside, 1).await;
+        let done = async {
+            outside.until_settled(2).await;
+            first.runtime.idle().await.unwrap();
+        };
+        tokio::select! {
+            () = done => {}
+            () = heart.stopped() => {}
+        }
+        first.die(&memory).await;
+        let second = life(Arc::new(memory.clone()), &outside, 2).await;
+        outside.until_settled(2).await;
+        second.runtime.idle().await.unwrap();
+        assert_eq!(keys(&memory).await, ["trigger/line/a", "trigger/line/b"], "{death:?}");
+        heart.writes()
+    };
+    for at in 0..play(Death::Never).await {
+        play(Death::Before(at)).await;
+        play(Death::After(at)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_fails_or_panics_is_asked_again() {
+    let (memory, outside) = (Memory::new(), Outside::with(&["a"]));
+    outside.faults.store(7, Ordering::SeqCst);
+    let life = life(Arc::new(memory.clone()), &outside, 1).await;
+    outside.until_settled(1).await;
+    life.runtime.idle().await.unwrap();
+    assert_eq!(keys(&memory).await, ["trigger/line/a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_occurrence_that_can_begin_no_turn_is_told_to_its_source_and_the_next_one_comes() {
+    let (memory, outside) = (Memory::new(), Outside::with(&["long", "b"]));
+    let life = life(Arc::new(memory.clone()), &outside, 1).await;
+    outside.until_settled(2).await;
+    life.runtime.idle().await.unwrap();
+    let settled = outside.settled.lock().unwrap().clone();
+    assert_eq!(settled[0], ("long".to_owned(), Err("limit.exceeded".to_owned())));
+    assert!(settled[1].1.is_ok());
+    assert_eq!(keys(&memory).await, ["trigger/line/b"]);
+}
+
+#[test]
+fn two_triggers_of_one_name_stop_the_start() {
+    let outside = Outside::with(&[]);
+    let error = plugins(&outside).and(plugins(&outside)).err().unwrap();
+    assert_eq!(error.to_string(), "config.invalid: two triggers are called `line`; names must be unique");
+}
