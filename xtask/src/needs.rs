@@ -75,6 +75,14 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        what: "schemathesis, which sends the server what its document allows and forbids",
+        check: &["target/needs/schemathesis/bin/schemathesis", "--version"],
+        install: &[
+            &["python3", "-m", "venv", "target/needs/schemathesis"],
+            &["target/needs/schemathesis/bin/pip", "install", "--quiet", "schemathesis==4.32.5"],
+        ],
+    },
+    Need {
         what: "moto's server, which speaks S3",
         check: &["target/needs/moto/bin/python", "-c", "import moto.server"],
         install: &[

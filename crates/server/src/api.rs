@@ -1,5 +1,6 @@
 //! All routes, and the document that describes them.
 use crate::around::around;
+use crate::forms;
 use crate::problem::{Failed, Problem};
 use crate::routes;
 use crate::shared::Shared;
@@ -50,7 +51,7 @@ impl Modify for Key {
 }
 
 fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::with_openapi(Head::openapi())
+    let mut routes = OpenApiRouter::with_openapi(Head::openapi())
         .merge(routes::sessions::routes())
         .merge(routes::turns::routes())
         .merge(routes::messages::routes())
@@ -63,7 +64,9 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::agents::routes())
         .merge(routes::books::routes())
         .merge(routes::access::routes())
-        .merge(routes::about::routes())
+        .merge(routes::about::routes());
+    forms::tell(routes.get_openapi_mut());
+    routes
 }
 
 /// The OpenAPI document of this version.

@@ -13,6 +13,7 @@ mod cursor;
 pub mod door;
 mod extract;
 mod follow;
+mod forms;
 mod inputs;
 mod metrics;
 mod page;

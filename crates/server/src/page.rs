@@ -3,6 +3,7 @@ use crate::cursor::Cursors;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 
 /// Entries of a page when nobody says how many.
@@ -43,6 +44,17 @@ pub(crate) fn size(limit: Option<usize>, limits: &ServerLimits) -> Result<usize,
     }
     outlast_vocab::limits::check("entries", limit, limits.entries)?;
     Ok(limit)
+}
+
+/// How long a request waits.
+pub(crate) fn patience(wait: Option<u64>, limits: &ServerLimits) -> Result<Duration, Error> {
+    let (wait, most) = (Duration::from_secs(wait.unwrap_or(0)), limits.wait_most);
+    if wait > most {
+        let detail =
+            format!("expected a `wait` of at most {} seconds, got {}", most.as_secs(), wait.as_secs());
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    Ok(wait)
 }
 
 /// The place that a cursor stands for, if there is one.

@@ -10,6 +10,7 @@ mod builtin;
 mod chat;
 mod config;
 mod demo;
+mod document;
 mod explain;
 mod full;
 mod hooks;

@@ -13,16 +13,21 @@ const SCRIPT: &str = "\
     any\nsay Reply to {{input}}.";
 const TEXT: &str = "one two three four five six seven eight nine ten\neleven twelve";
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Server {
     /// Starts one and waits until it says where it listens.
     fn start(place: &Place) -> Self {
+        Self::start_with(place, &[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_with(place: &Place, more: &[&str]) -> Self {
         let args = ["serve", "--listen", "127.0.0.1:0", "--script", "script.txt"];
-        let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = place.command(&args).args(more).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());
@@ -62,7 +67,7 @@ impl Server {
         events
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

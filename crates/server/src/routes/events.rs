@@ -141,7 +141,7 @@ async fn answered(
             Streamed { runtime: caller.runtime, followed, filter, _open: open },
         ));
     }
-    let patience = Duration::from_secs(wait.unwrap_or(0)).min(shared.limits.wait_most);
+    let patience = page::patience(wait, &shared.limits)?;
     let limit = page::size(limit, &shared.limits)?;
     let page = events(&caller.runtime, followed, filter, (after, limit, patience)).await?;
     Ok(Json(page).into_response())

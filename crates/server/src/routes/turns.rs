@@ -182,8 +182,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    fn time(&self, shared: &Shared) -> Duration {
-        Duration::from_secs(self.wait.unwrap_or(0)).min(shared.limits.wait_most)
+    fn time(&self, shared: &Shared) -> Result<Duration, Error> {
+        page::patience(self.wait, &shared.limits)
     }
 }
 
@@ -198,7 +198,7 @@ async fn show(
 ) -> Answer<Json<WholeTurn>> {
     // Whether it is there comes first; then there is something to wait for.
     caller.runtime.store().turn(turn).await?;
-    wait_for(&caller.runtime, turn, patience.time(&shared)).await?;
+    wait_for(&caller.runtime, turn, patience.time(&shared)?).await?;
     Ok(Json(whole(&caller.runtime, turn).await?))
 }
 
@@ -285,7 +285,7 @@ async fn send(
     let incoming = incoming.read(&caller.runtime, &shared.limits).await?;
     let marks = Marks::of(&headers)?;
     let input = incoming.input(&caller.runtime, Target::Id(session), marks).await?;
-    taken(&caller.runtime, input, patience.time(&shared)).await
+    taken(&caller.runtime, input, patience.time(&shared)?).await
 }
 
 /// Sends an input to the session with the `session_key` of its body, or to a new one. See
@@ -312,7 +312,7 @@ async fn send_anywhere(
         None => Target::New(fresh),
     };
     let input = incoming.input(&caller.runtime, target, marks).await?;
-    taken(&caller.runtime, input, patience.time(&shared)).await
+    taken(&caller.runtime, input, patience.time(&shared)?).await
 }
 
 async fn taken(

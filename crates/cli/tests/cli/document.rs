@@ -1,0 +1,42 @@
+//! The document of the API against the server: schemathesis sends what it allows and what it forbids.
+use crate::place::Place;
+use crate::serve::Server;
+use std::path::Path;
+use std::process::Command;
+
+/// All scopes, and a person, so that no request ends at the door.
+const KEY: [&str; 14] = [
+    "keys", "create", "fuzz", "--person", "--scope", "read", "--scope", "run", "--scope", "approve",
+    "--scope", "operate", "--scope", "admin",
+];
+
+/// A page of events is not waited for.
+const SETTINGS: &str = "[parameters]\n\"query.wait\" = 0\n";
+
+/// Whether each value of a fitting form is taken is not asked: cursors are made by the server, and a message may not be there to
+/// go back to. Nor are numbers that only a signed form of 64 bits does not hold.
+const UNASKED: &str = "positive_data_acceptance,negative_data_rejection,ensure_resource_availability";
+
+#[test]
+fn the_server_answers_as_its_document_says_whatever_is_sent() {
+    let place = Place::with_script("any\nsay yes");
+    assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
+    let key = String::from_utf8(place.output(&KEY).stdout).unwrap();
+    place.write("schemathesis.toml", SETTINGS);
+    let server = Server::start_with(&place, &["--require-key"]);
+    let program = "../../target/needs/schemathesis/bin/schemathesis";
+    let run = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(program))
+        .current_dir(place.path())
+        .args(["run", &format!("http://{}/openapi.json", server.address)])
+        .args(["--header", &format!("Authorization: Bearer {}", key.trim())])
+        .args(["--checks", "all", "--exclude-checks", UNASKED, "--request-timeout", "30"])
+        .args(["--max-examples", "10", "--seed", "1", "--no-color"])
+        .output()
+        .expect("`cargo xtask test` installs schemathesis");
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{told}");
+    for phase in ["Examples", "Coverage", "Fuzzing", "Stateful"] {
+        assert!(told.contains(&format!("✅ {phase}")), "{told}");
+    }
+    server.kill();
+}
