@@ -57,6 +57,24 @@ const NEEDS: &[Need] = &[
         ]],
     },
     Need {
+        what: "the conformance suite of MCP",
+        check: &[
+            "test",
+            "-e",
+            "target/needs/mcp-conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js",
+        ],
+        install: &[&[
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            "target/needs/mcp-conformance",
+            "@modelcontextprotocol/conformance@0.1.16",
+        ]],
+    },
+    Need {
         what: "what the console is built from",
         check: &["npm", "ls", "--silent", "--prefix", "console"],
         install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],

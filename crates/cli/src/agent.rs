@@ -35,6 +35,13 @@ pub(crate) struct Agent {
     /// The agent: its name in the configuration or in the database, or a TOML file; an assistant with the built-in tools without it
     #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
     who: Option<String>,
+    #[command(flatten)]
+    pub(crate) play: Play,
+}
+
+/// What else is said of the agent.
+#[derive(Args)]
+pub(crate) struct Play {
     /// A layer over the agent, as a TOML file with the fields of an agent
     #[arg(long, value_name = "FILE", requires = "agent")]
     overlay: Option<PathBuf>,
@@ -52,40 +59,45 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// The one that is called so, where a command has a flag of its own for that.
+    pub(crate) fn named(who: Option<String>, play: Play) -> Self {
+        Self { who, play }
+    }
+
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
         let staff = self.staff(data).await?;
-        self.build(data.configured(&self.configuration)?, &staff)?.start().await
+        self.build(data.configured(&self.play.configuration)?, &staff)?.start().await
     }
 
     /// The agents there are, in the configuration and in the database.
     pub(crate) async fn staff(&self, data: &Data) -> Result<Staff, Error> {
-        Staff::read(&self.configuration)?.and_stored(data).await
+        Staff::read(&self.play.configuration)?.and_stored(data).await
     }
 
     /// What turns of this agent are pinned to, if somebody says which it is.
     pub(crate) async fn pinned(&self, data: &Data) -> Result<Option<Pinned>, Error> {
-        if self.who.is_none() && self.model.is_none() && self.script.is_none() {
+        if self.who.is_none() && self.play.model.is_none() && self.play.script.is_none() {
             return Ok(None);
         }
-        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
+        let staff = Staff::read(&self.play.configuration)?.and_stored(data).await?;
         self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
     }
 
     /// Adds this agent to a builder, and the others there are.
     pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
-        let providers = self.configuration.providers()?;
+        let providers = self.play.configuration.providers()?;
         let member = self.who.as_deref().map(|name| self.member(staff, name)).transpose()?;
         let file = member.map(|member| member.agent);
         let clock = Arc::new(SystemClock);
-        let (played, rehearsal) = match &self.script {
+        let (played, rehearsal) = match &self.play.script {
             Some(path) => (Some(name_of(path)?), Rehearsal::scripted(Script::read(path)?, clock.clone())),
             None => (None, Rehearsal::agent(clock.clone())),
         };
         let rules: ModelName = RULES.parse()?;
         let of_file = || file.as_ref().and_then(|file| file.model()).cloned();
-        let model = self.model.clone().or(played).or_else(of_file).unwrap_or_else(|| rules.clone());
-        if let Some(script) = &self.script
+        let model = self.play.model.clone().or(played).or_else(of_file).unwrap_or_else(|| rules.clone());
+        if let Some(script) = &self.play.script
             && rehearsal.info(&model).is_none()
         {
             let detail = format!(
@@ -101,13 +113,13 @@ impl Agent {
             .provider(providers);
         let builder = match &file {
             Some(file) => file.build(builder, &here()?)?,
-            None => builder.builtin_tools().files(FileRoot::open(&self.files)?),
+            None => builder.builtin_tools().files(FileRoot::open(&self.play.files)?),
         };
         others(builder, staff, file.as_ref().map(AgentFile::name))
     }
 
     fn member(&self, staff: &Staff, name: &str) -> Result<Member, Error> {
-        let over = self.overlay.as_deref();
+        let over = self.play.overlay.as_deref();
         if is_file(name) { staff.in_file(Path::new(name), over) } else { staff.named(name, over) }
     }
 }

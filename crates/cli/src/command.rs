@@ -146,7 +146,7 @@ impl Command {
             Self::Replay(replay) => complete(replay.run(data)),
             Self::Rerun(rerun) => done(rerun.run(data)),
             Self::Test(test) => complete_alone(test.run()),
-            Self::Mcp(mcp) => done(mcp.run()),
+            Self::Mcp(mcp) => done(mcp.run(data)),
             Self::Models(models) => complete(models.run()),
             Self::Tools(tools) => done(tools.run(data)),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),

@@ -69,6 +69,16 @@ impl Approvals {
         Ok(questions)
     }
 
+    /// What a turn waits for now.
+    pub async fn of_turn(&self, turn: TurnId) -> Result<Vec<Question>, Error> {
+        let mut questions = Vec::new();
+        let waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
+        for waiting in waiting.into_iter().filter(|waiting| waiting.turn == turn) {
+            questions.extend(self.question(waiting).await?.filter(|question| !question.decided));
+        }
+        Ok(questions)
+    }
+
     /// One of them.
     pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
         for waiting in self.store.waiting(WaitKind::Approval, usize::MAX).await? {

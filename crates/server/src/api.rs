@@ -31,6 +31,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "waits", description = "What turns wait for from outside: completions, approvals, calls of unknown outcome."),
         (name = "agents", description = "Who answers, and the configurations in the database."),
         (name = "books", description = "What was used, and what may be."),
+        (name = "mcp", description = "Agents as tools of MCP clients."),
         (name = "access", description = "API keys, and who did what."),
         (name = "about", description = "What the server says of itself.")
     )
@@ -64,6 +65,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::agents::routes())
         .merge(routes::books::routes())
         .merge(routes::access::routes())
+        .merge(routes::mcp::routes())
         .merge(routes::about::routes());
     forms::tell(routes.get_openapi_mut());
     routes

@@ -97,7 +97,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// All bytes of a body, unless they are too many or take too long.
-async fn whole(headers: &HeaderMap, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
+pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     limits::check("body_bytes", announced.unwrap_or(0), limits.body_bytes)?;
     let late = |_| {

@@ -27,4 +27,5 @@ mod strict;
 
 pub use api::document;
 pub use door::Door;
+pub use outlast_mcp_server as mcp;
 pub use server::Server;

@@ -7,6 +7,7 @@ pub(crate) mod books;
 pub(crate) mod effects;
 pub(crate) mod events;
 pub(crate) mod grants;
+pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod sessions;
 pub(crate) mod turns;

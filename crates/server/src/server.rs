@@ -1,6 +1,7 @@
 //! Listens, answers, and shuts down without losing anything.
 use crate::api::router;
 use crate::door::Door;
+use crate::mcp::{Endpoint, More};
 use crate::metrics::Metrics;
 use crate::shared::{Inner, Shared};
 use crate::streams::Streams;
@@ -30,6 +31,7 @@ pub struct Server {
     door: Door,
     limits: ServerLimits,
     exposition: Option<fn(&Snapshot) -> String>,
+    more: Option<More>,
 }
 
 impl Server {
@@ -50,7 +52,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
         let (door, limits) = (Door::at(address, local), ServerLimits::default());
-        Ok(Self { runtime, listener, address, door, limits, exposition: None })
+        Ok(Self { runtime, listener, address, door, limits, exposition: None, more: None })
     }
 
     /// Where it listens.
@@ -79,10 +81,17 @@ impl Server {
         self
     }
 
+    /// Lets MCP clients have tools, resources and prompts beside the agents.
+    #[must_use]
+    pub fn mcp(mut self, more: More) -> Self {
+        self.more = Some(more);
+        self
+    }
+
     /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end. The
     /// worker goes on; shutting that down is for whoever started it.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { runtime, listener, door, limits, exposition, .. } = self;
+        let Self { runtime, listener, door, limits, exposition, more, .. } = self;
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
         let shared = Shared::new(Inner {
@@ -92,11 +101,12 @@ impl Server {
             secret,
             metrics: Metrics::default(),
             streams: Streams::default(),
+            mcp: Endpoint::new(secret, &limits, more),
             exposition,
             stopping: stops,
         });
         let line = Line {
-            service: TowerToHyperService::new(router(shared)),
+            service: TowerToHyperService::new(router(shared.clone())),
             graceful: GracefulShutdown::new(),
             room: Arc::new(Semaphore::new(limits.connections)),
             limits: limits.clone(),
@@ -111,6 +121,7 @@ impl Server {
         }
         drop(listener);
         stopping.send_replace(true);
+        shared.mcp.close();
         tokio::select! {
             () = line.graceful.shutdown() => {}
             () = tokio::time::sleep(limits.drain) => tracing::warn!("requests were cut off at the shutdown"),

@@ -2,6 +2,7 @@
 use crate::door::Door;
 use crate::metrics::Metrics;
 use crate::streams::Streams;
+use outlast_mcp_server::Endpoint;
 use outlast_ports::metrics::Snapshot;
 use outlast_runtime::Runtime;
 use outlast_vocab::limits::ServerLimits;
@@ -22,6 +23,8 @@ pub(crate) struct Inner {
     pub(crate) secret: [u8; 32],
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
+    /// Answers MCP clients.
+    pub(crate) mcp: Endpoint,
     /// Who writes what the worker counts.
     pub(crate) exposition: Option<fn(&Snapshot) -> String>,
     /// Whether the server shuts down.

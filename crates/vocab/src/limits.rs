@@ -260,6 +260,12 @@ pub struct ServerLimits {
     pub searched: usize,
     /// How long requests get to end when the server shuts down.
     pub drain: Duration,
+    /// Sessions of MCP clients at the same time.
+    pub mcp_sessions: usize,
+    /// How long such a session may rest.
+    pub mcp_idle: Duration,
+    /// How long a call over MCP waits for its turn.
+    pub mcp_wait: Duration,
 }
 
 impl Default for ServerLimits {
@@ -278,6 +284,9 @@ impl Default for ServerLimits {
             entries: 500,
             searched: 10_000,
             drain: Duration::from_secs(5),
+            mcp_sessions: 1_024,
+            mcp_idle: Duration::from_hours(1),
+            mcp_wait: Duration::from_mins(5),
         }
     }
 }

@@ -1,7 +1,10 @@
-//! `outlast mcp`: the MCP servers of an agent, and what was accepted of them.
+//! `outlast mcp`: the MCP servers of an agent, and what was accepted of them; `outlast mcp serve` is one.
+mod serve;
+
 use crate::agent::file::{AgentFile, pins_of};
 use crate::agent::here;
 use crate::agent::staff::Staff;
+use crate::data::Data;
 use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
@@ -12,12 +15,15 @@ use std::path::{Path, PathBuf};
 /// Letters of a description in a line.
 const LETTERS: usize = 100;
 
-/// Adds, lists, tests and accepts MCP servers; reads their resources and prompts.
+/// The file of an agent when nobody names one.
+const USUAL: &str = "agent.toml";
+
+/// Adds, lists, tests and accepts MCP servers; reads their resources and prompts. Serves the agents here to MCP clients.
 #[derive(Args)]
 pub(crate) struct Mcp {
-    /// The agent, as a TOML file
-    #[arg(long, value_name = "FILE", default_value = "agent.toml", global = true)]
-    agent: PathBuf,
+    /// The agent, as a TOML file; `agent.toml` without it. What is served also has a name in the configuration or in the database
+    #[arg(long, value_name = "FILE", global = true)]
+    agent: Option<String>,
     #[command(subcommand)]
     what: What,
 }
@@ -58,6 +64,8 @@ enum What {
         #[arg(value_name = "KEY=VALUE", value_parser = argument)]
         arguments: Vec<(String, String)>,
     },
+    /// Serve the agents here to the MCP client that started this, on standard input and output
+    Serve(serve::Serve),
 }
 
 fn argument(word: &str) -> Result<(String, String), String> {
@@ -82,9 +90,10 @@ struct Add {
 
 impl Mcp {
     /// Does it.
-    pub(crate) async fn run(self) -> Result<(), Error> {
-        let path = &self.agent;
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let path = &PathBuf::from(self.agent.as_deref().unwrap_or(USUAL));
         match self.what {
+            What::Serve(serve) => serve.run(data, self.agent).await,
             What::Add(add) => {
                 add.write(path)?;
                 accept(path, &add.name).await

@@ -103,7 +103,7 @@ impl Rerun {
     async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
         let store = data.open().await?;
         let session = find::session(store.as_ref(), named).await?.id;
-        let contents = data.contents(data.operator()?.as_ref(), &self.agent.configuration).await?;
+        let contents = data.contents(data.operator()?.as_ref(), &self.agent.play.configuration).await?;
         let attachments = Attachments::new(store.clone(), contents, Limits::default());
         let mut export = Export::begin(store, attachments, session, SystemClock.now()).await?;
         let mut file = Vec::new();

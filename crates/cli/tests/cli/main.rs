@@ -19,6 +19,7 @@ mod inbox;
 mod layers;
 mod log;
 mod mcp;
+mod mcp_server;
 mod models;
 mod orgs;
 mod output;

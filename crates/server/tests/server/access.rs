@@ -85,6 +85,7 @@ fn body(operation: &Operation) -> Value {
         "cancel" => json!({ "reason": "no" }),
         "keys" => json!({ "by": "service:x", "scopes": "read" }),
         "{key}" => json!({ "ok": 1 }),
+        "mcp" => json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/list" }),
         "{approval}" => json!({ "verdict": "approve" }),
         "{call}" => json!("did_not_happen"),
         "{of}" => json!({ "tokens": 1 }),

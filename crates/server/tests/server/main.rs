@@ -1,9 +1,11 @@
 //! The server over real sockets, on a real file.
 mod access;
 mod client;
+mod conformance;
 mod console;
 mod costs;
 mod doors;
 mod events;
+mod mcp;
 mod routes;
 mod stage;

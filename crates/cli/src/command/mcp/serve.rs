@@ -1,0 +1,38 @@
+//! `outlast mcp serve`: the agents here as tools of the MCP client that started this program.
+use crate::agent::{Agent, Play};
+use crate::data::{Data, who};
+use clap::Args;
+use outlast::vocab::access::{Access, Scope, Scopes};
+use outlast::vocab::limits::ServerLimits;
+use outlast::{Error, Outlast};
+use outlast_mcp_server::McpServer;
+
+/// Serves agents as tools and sessions as resources, until the client closes its end.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// What the client may do: `read` sessions, `run` agents, `approve` what they ask for; may be given several times. Leave
+    /// `approve` away for a client that answers questions without a person
+    #[arg(long, value_name = "SCOPE", default_values = ["run", "approve"])]
+    scope: Vec<Scope>,
+    #[command(flatten)]
+    play: Play,
+}
+
+impl Serve {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data, agent: Option<String>) -> Result<(), Error> {
+        let Self { scope, play } = self;
+        let outlast = Agent::named(agent, play).start(data).await?;
+        let served = serve(&outlast, scope.into_iter().collect()).await;
+        outlast.shut_down().await;
+        served
+    }
+}
+
+async fn serve(outlast: &Outlast, scopes: Scopes) -> Result<(), Error> {
+    let runtime = outlast.runtime();
+    let org = runtime.access().reach.home();
+    let access = Access { scopes, ..Access::to(org).by(who()) };
+    let secret = outlast.operator().runtime().store().secret().await?;
+    McpServer::local(runtime.serving(access), secret, &ServerLimits::default()).serve().await
+}

@@ -1,0 +1,198 @@
+//! Questions for approval, put to the person behind an MCP client.
+//!
+//! Whoever answers is recorded under the name they came in with, and only with the scope `approve`: a client that is run by an
+//! agent gets a key without it, and is told what waits instead. What is approved is the question that was shown: an id stands
+//! for one call with its arguments, and no longer counts when somebody has changed them.
+use outlast_ports::votes::Voted;
+use outlast_runtime::Runtime;
+use outlast_runtime::approvals::Question;
+use outlast_vocab::access::{Principal, Scope};
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::{Error, Kind, canon};
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema,
+    InputRequest, ProtocolVersion,
+};
+use rmcp::service::{ElicitationMode, RequestContext, RoleServer};
+use serde::Deserialize;
+
+/// What is recorded as the reason of somebody who gave none.
+const NO_REASON: &str = "declined in an MCP client, without a reason";
+
+/// How a client can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Not at all, or whoever is behind it may not answer.
+    None,
+    /// By a request, while the call is under way.
+    Request,
+    /// In the result of the call, which the client then makes again with the answer.
+    Result,
+}
+
+impl Way {
+    /// How this caller can be asked.
+    pub(crate) fn of(runtime: &Runtime, context: &RequestContext<RoleServer>) -> Self {
+        let access = runtime.access();
+        if !access.scopes.allow(Scope::Approve) || matches!(access.by, Principal::Agent(_)) {
+            return Self::None;
+        }
+        let new = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        if !new {
+            let modes = context.peer.supported_elicitation_modes();
+            return if modes.contains(&ElicitationMode::Form) { Self::Request } else { Self::None };
+        }
+        let capable = context.client_capabilities().and_then(|can| can.elicitation);
+        // One that names neither form nor page means forms.
+        if capable.is_some_and(|can| can.form.is_some() || can.url.is_none()) {
+            Self::Result
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// Whether the caller is one of those who may answer.
+pub(crate) fn may_answer(runtime: &Runtime, question: &Question) -> bool {
+    let who = &question.ask.who;
+    who.is_empty() || who.contains(&runtime.access().by.name())
+}
+
+/// A question as a client shows it.
+pub(crate) fn form(question: &Question) -> Option<ElicitRequestParams> {
+    let decision = EnumSchema::builder(vec!["approve".to_owned(), "deny".to_owned()])
+        .description("Whether the call may run exactly as it is shown.")
+        .build();
+    let requested_schema = ElicitationSchema::builder()
+        .required_enum_schema("decision", decision)
+        .optional_string_with("reason", |text| text.description("Why not; the agent is told."))
+        .build()
+        .ok()?;
+    Some(ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message(question),
+        requested_schema,
+    })
+}
+
+/// The same as a part of a result.
+pub(crate) fn request(question: &Question) -> Option<InputRequest> {
+    form(question).map(|params| InputRequest::Elicitation(ElicitRequest::new(params)))
+}
+
+fn message(question: &Question) -> String {
+    let Question { id, turn, call, .. } = question;
+    let arguments = serde_json::to_string_pretty(&call.arguments).unwrap_or_default();
+    let rule = call.ruling.as_ref().map(|ruling| format!(" The rule `{}` wants to be asked.", ruling.rule));
+    let labels = if call.labels.is_empty() {
+        String::new()
+    } else {
+        let sources = serde_json::to_string(&call.labels).unwrap_or_default();
+        format!(" Untrusted text may have asked for it: {sources}.")
+    };
+    let text = format!(
+        "May the tool `{}` run with these arguments?\n{arguments}\n{}{labels}\n({id} of {turn}, fingerprint {})",
+        call.tool,
+        rule.unwrap_or_default().trim_start(),
+        canon::fingerprint(&call.arguments),
+    );
+    visible(&text)
+}
+
+/// Characters that show as nothing, or change how others show, as their numbers (S46).
+fn visible(text: &str) -> String {
+    let hides = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let shown = |c: char| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// What a person put into the form.
+#[derive(Deserialize)]
+struct Filled {
+    decision: Decision,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Decision {
+    Approve,
+    Deny,
+}
+
+/// What an answer means; none if the question was put away.
+fn verdict(answer: ElicitResult) -> Result<Option<Verdict>, Error> {
+    let deny = |reason: Option<String>| {
+        let reason = reason.filter(|reason| !reason.trim().is_empty());
+        Some(Verdict::Deny { reason: reason.unwrap_or_else(|| NO_REASON.to_owned()) })
+    };
+    match answer.action {
+        ElicitationAction::Accept => {}
+        ElicitationAction::Decline => return Ok(deny(None)),
+        _ => return Ok(None),
+    }
+    let filled: Filled = serde_json::from_value(answer.content.unwrap_or_default()).map_err(|cause| {
+        Error::new(
+            Kind::InputInvalid,
+            format!("expected a `decision` (approve, deny), and perhaps a `reason`: {cause}"),
+        )
+    })?;
+    Ok(match filled.decision {
+        Decision::Approve => Some(Verdict::Approve),
+        Decision::Deny => deny(filled.reason),
+    })
+}
+
+/// Counts an answer in the name of whoever called. None if the question was put away.
+pub(crate) async fn count(
+    runtime: &Runtime,
+    id: ApprovalId,
+    answer: ElicitResult,
+) -> Result<Option<Voted>, Error> {
+    let Some(verdict) = verdict(answer)? else { return Ok(None) };
+    runtime.access().need(Scope::Approve)?;
+    let approval = Approval::new(runtime.access().by.name(), verdict);
+    runtime.approve(id, approval).await.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_answer_is_a_yes_only_if_it_says_so() {
+        let said = |action, content| {
+            let mut answer = ElicitResult::new(action);
+            answer.content = content;
+            verdict(answer).map_err(|error| error.kind())
+        };
+        let deny = |reason: &str| Ok(Some(Verdict::Deny { reason: reason.to_owned() }));
+        assert_eq!(
+            said(ElicitationAction::Accept, Some(json!({ "decision": "approve" }))),
+            Ok(Some(Verdict::Approve))
+        );
+        assert_eq!(
+            said(ElicitationAction::Accept, Some(json!({ "decision": "deny", "reason": "no" }))),
+            deny("no")
+        );
+        assert_eq!(said(ElicitationAction::Accept, Some(json!({ "decision": "deny" }))), deny(NO_REASON));
+        assert_eq!(said(ElicitationAction::Decline, Some(json!({ "decision": "approve" }))), deny(NO_REASON));
+        assert_eq!(said(ElicitationAction::Cancel, Some(json!({ "decision": "approve" }))), Ok(None));
+        for empty in
+            [None, Some(json!({})), Some(json!({ "decision": "yes" })), Some(json!({ "decision": true }))]
+        {
+            assert_eq!(said(ElicitationAction::Accept, empty), Err(Kind::InputInvalid));
+        }
+    }
+
+    #[test]
+    fn what_would_not_show_is_shown_as_its_number_s46() {
+        assert_eq!(visible("a\u{202e}b\u{200b}\u{7}\nc"), "a\\u{202e}b\\u{200b}\\u{7}\nc");
+    }
+}

@@ -1,0 +1,256 @@
+//! Sessions as resources: a list by page, and what was said in each, as JSON or Markdown.
+use outlast_ports::store::{MAIN, SessionView};
+use outlast_runtime::Runtime;
+use outlast_runtime::listing::{self, Filter};
+use outlast_runtime::messages::{self, Said, Until};
+use outlast_vocab::access::Reach;
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{NodeRef, Seq};
+use outlast_vocab::{Error, Hash, Kind, SessionId};
+use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// What addresses of ours begin with.
+pub(crate) const OURS: &str = "outlast:";
+
+/// Sessions of one page.
+const PAGE: usize = 50;
+
+/// Letters of a title.
+const TITLE: usize = 80;
+
+/// What a reader wants to have.
+#[derive(Clone, Copy)]
+enum Form {
+    Json,
+    Markdown,
+}
+
+impl Form {
+    const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Markdown => "text/markdown",
+        }
+    }
+}
+
+/// Signs where pages end: a place counts for one organisation and one list (S36).
+#[derive(Clone, Copy)]
+pub(crate) struct Places([u8; 32]);
+
+impl Places {
+    pub(crate) const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// A place as clients carry it.
+    pub(crate) fn sign(&self, reach: Reach, list: &str, place: &str) -> String {
+        format!("{}.{place}", self.signature(reach, list, place))
+    }
+
+    /// The place that was signed.
+    pub(crate) fn read<'a>(&self, reach: Reach, list: &str, signed: &'a str) -> Result<&'a str, Error> {
+        let wrong =
+            || Error::new(Kind::InputInvalid, format!("expected a place that was given out for {list}"));
+        let (signature, place) = signed.split_once('.').ok_or_else(wrong)?;
+        let signature: Hash = signature.parse().map_err(|_| wrong())?;
+        if self.signature(reach, list, place).same_signature(&signature) { Ok(place) } else { Err(wrong()) }
+    }
+
+    fn signature(&self, reach: Reach, list: &str, place: &str) -> Hash {
+        let org = reach.home().to_u128().to_be_bytes();
+        Hash::signed(&self.0, "outlast mcp v1", [org.as_slice(), list.as_bytes(), place.as_bytes()])
+    }
+}
+
+/// A page of the sessions, the newest first, and where the next one begins.
+pub(crate) async fn list(
+    runtime: &Runtime,
+    places: Places,
+    cursor: Option<&str>,
+) -> Result<(Vec<Resource>, Option<String>), Error> {
+    let reach = runtime.access().reach;
+    let before = match cursor {
+        Some(cursor) => Some(places.read(reach, "sessions", cursor)?.parse()?),
+        None => None,
+    };
+    let page = listing::page(runtime.store().as_ref(), &Filter::default(), before, (PAGE, PAGE)).await?;
+    let resource = |listed: listing::Listed| {
+        let SessionView { id, key, state, turns, .. } = listed.session;
+        let title: String = listed.title.chars().take(TITLE).collect();
+        let named = key.map(|key| format!(", known as {key}")).unwrap_or_default();
+        Resource::new(address(id, Form::Json), id.to_string())
+            .with_title(title)
+            .with_description(format!("A session of {turns} turns, {}{named}.", state.name()))
+            .with_mime_type(Form::Json.media_type())
+    };
+    // A list of one page or less tells where it ends all the same.
+    let next = page.before.filter(|_| page.sessions.len() == PAGE);
+    let next = next.map(|place| places.sign(reach, "sessions", &place.to_string()));
+    Ok((page.sessions.into_iter().map(resource).collect(), next))
+}
+
+/// How sessions are addressed.
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
+    let template = |form: Form, what: &str| {
+        let end = end(form);
+        ResourceTemplate::new(format!("outlast://sessions/{{session}}/{end}{{?before}}"), format!("session as {what}"))
+            .with_description(format!(
+                "What was said in a session, as {what}, the newest page. A page that has older ones names the next `before`."
+            ))
+            .with_mime_type(form.media_type())
+    };
+    vec![template(Form::Json, "JSON"), template(Form::Markdown, "Markdown")]
+}
+
+const fn end(form: Form) -> &'static str {
+    match form {
+        Form::Json => "transcript.json",
+        Form::Markdown => "transcript.md",
+    }
+}
+
+fn address(session: SessionId, form: Form) -> String {
+    format!("outlast://sessions/{session}/{}", end(form))
+}
+
+/// Reads a session.
+pub(crate) async fn read(runtime: &Runtime, places: Places, uri: &str) -> Result<ResourceContents, Error> {
+    let (id, form, before) = parsed(uri)?;
+    let (store, reach) = (runtime.store().as_ref(), runtime.access().reach);
+    let session = store.session(id).await?;
+    let list = format!("the pages of {id}");
+    let until = match before {
+        None => Until::Newest,
+        Some(before) => Until::Message(node(places.read(reach, &list, before)?)?),
+    };
+    let page = messages::page(store, &session, MAIN, until).await?;
+    let said: Vec<Said> = page.turns.into_iter().flat_map(|(_, said)| said).collect();
+    let older = page.before.map(|NodeRef { session, seq }| {
+        let place = places.sign(reach, &list, &format!("{session}_{seq}"));
+        format!("{}?before={place}", address(id, form))
+    });
+    let text = match form {
+        Form::Json => as_json(&session, &said, older),
+        Form::Markdown => as_markdown(&session, &said, older),
+    };
+    Ok(ResourceContents::text(text, uri).with_mime_type(form.media_type()))
+}
+
+/// The session, the form and the page that an address means.
+fn parsed(uri: &str) -> Result<(SessionId, Form, Option<&str>), Error> {
+    let wrong = || {
+        let detail = format!(
+            "expected `outlast://sessions/SESSION/transcript.json` or `….md`, got `{}`",
+            outlast_vocab::message::shown(uri)
+        );
+        Error::new(Kind::InputInvalid, detail)
+    };
+    let (path, before) = match uri.split_once("?before=") {
+        Some((path, before)) => (path, Some(before)),
+        None => (uri, None),
+    };
+    let (id, file) =
+        path.strip_prefix("outlast://sessions/").and_then(|rest| rest.split_once('/')).ok_or_else(wrong)?;
+    let form = [Form::Json, Form::Markdown].into_iter().find(|form| end(*form) == file).ok_or_else(wrong)?;
+    Ok((id.parse()?, form, before))
+}
+
+fn node(place: &str) -> Result<NodeRef, Error> {
+    let wrong = || Error::new(Kind::InputInvalid, "the place of a page is not one");
+    let (session, seq) = place.rsplit_once('_').ok_or_else(wrong)?;
+    Ok(NodeRef { session: session.parse()?, seq: Seq(seq.parse().map_err(|_| wrong())?) })
+}
+
+fn as_json(session: &SessionView, said: &[Said], older: Option<String>) -> String {
+    let message = |said: &Said| {
+        let mut content = serde_json::to_value(&said.message).unwrap_or_default();
+        if let Some(parts) = content.get_mut("parts").and_then(Value::as_array_mut) {
+            // What only its provider can read is for nobody else.
+            parts.retain(|part| part["type"] != "sealed");
+        }
+        json!({ "turn": said.turn, "seq": said.seq, "at": said.at, "text": said.message.text(), "message": content })
+    };
+    let mut page = json!({
+        "session": session.id,
+        "key": session.key,
+        "state": session.state.name(),
+        "messages": said.iter().map(message).collect::<Vec<_>>(),
+    });
+    if let Some(older) = older {
+        page["older"] = older.into();
+    }
+    page.to_string()
+}
+
+fn as_markdown(session: &SessionView, said: &[Said], older: Option<String>) -> String {
+    let mut text = format!("# Session {}\n", session.id);
+    if let Some(older) = older {
+        // A `String` takes every write, here and below.
+        let _ = write!(text, "\nEarlier: <{older}>\n");
+    }
+    for Said { message, .. } in said {
+        let _ = match message {
+            Message::User { .. } => write!(text, "\n## User\n\n{}\n", message.text()),
+            Message::Assistant { calls, .. } => {
+                let asked: Vec<String> =
+                    calls.iter().map(|call| format!("\n- calls `{}`\n", call.tool)).collect();
+                write!(text, "\n## Agent\n\n{}\n{}", message.text(), asked.concat())
+            }
+            Message::Tool { tool, result, .. } => {
+                let how = if matches!(result, ToolResult::Ok(_)) { "" } else { " (failed)" };
+                write!(text, "\n## Tool `{tool}`{how}\n\n{}\n", fenced(&message.text()))
+            }
+        };
+    }
+    text
+}
+
+/// A block that its content cannot end.
+fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{text}\n{fence}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::OrgId;
+
+    #[test]
+    fn a_place_counts_for_its_list_and_its_organisation_s36() {
+        let (places, acme) = (Places::new([7; 32]), Reach::Org(OrgId::from_u128(1)));
+        let signed = places.sign(acme, "sessions", "ses_1");
+        assert_eq!(places.read(acme, "sessions", &signed).unwrap(), "ses_1");
+        assert!(places.read(acme, "turns", &signed).is_err());
+        assert!(places.read(Reach::Org(OrgId::from_u128(2)), "sessions", &signed).is_err());
+        assert!(Places::new([8; 32]).read(acme, "sessions", &signed).is_err());
+        assert!(places.read(acme, "sessions", &signed.replace("ses_1", "ses_2")).is_err());
+        assert!(places.read(acme, "sessions", "ses_1").is_err());
+    }
+
+    #[test]
+    fn what_a_tool_says_cannot_end_its_block() {
+        assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
+        assert_eq!(fenced("plain"), "```\nplain\n```");
+    }
+
+    #[test]
+    fn an_address_names_a_session_a_form_and_perhaps_a_page() {
+        let id = SessionId::from_u128(1);
+        let uri = format!("outlast://sessions/{id}/transcript.md?before=x.y");
+        let (session, form, before) = parsed(&uri).unwrap();
+        assert_eq!((session, form.media_type(), before), (id, "text/markdown", Some("x.y")));
+        for wrong in [
+            "outlast://sessions/",
+            "outlast://turns/x/transcript.md",
+            "outlast://sessions/ses_1/x.md",
+            "file:///",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

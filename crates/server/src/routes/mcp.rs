@@ -1,0 +1,67 @@
+//! `/mcp`: agents as tools and sessions as resources, over streamable HTTP. Who comes in is let in as everywhere else; what they
+//! may do there is decided by what they do: looking takes `read`, calling an agent `run`, approving `approve`.
+use crate::caller::{Caller, Reads};
+use crate::extract::whole;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use crate::strict;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use futures_util::StreamExt;
+use outlast_mcp_server::Guest;
+use serde_json::Value;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(say, listen, leave))
+}
+
+/// A message of an MCP client. The answer is JSON or a stream of events, as the protocol has it; so are its errors, once the
+/// message could be read.
+#[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
+    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
+    responses((status = 200, description = "What the protocol answers.",
+        content((Object = "application/json"), (Object = "text/event-stream"))),
+        (status = 202, description = "The message was taken."), Problems),
+    security(("key" = ["read"])))]
+async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
+    let (parts, body) = request.into_parts();
+    let bytes = whole(&parts.headers, body, &shared.limits).await?;
+    // The protocol's own reader lets members stand there twice.
+    strict::read::<Value>(&bytes)?;
+    answered(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
+}
+
+/// What the server has to say to an MCP client beside its answers, as a stream.
+#[utoipa::path(get, path = "/mcp", tag = "mcp",
+    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
+    responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))), Problems),
+    security(("key" = ["read"])))]
+async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
+    let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+    let response = answered(caller, &shared, request).await?;
+    // Counted as long as somebody reads it.
+    Ok(response.map(|body| {
+        Body::from_stream(body.into_data_stream().map(move |piece| {
+            let _open = &open;
+            piece
+        }))
+    }))
+}
+
+/// An MCP client goes. What its calls began goes on.
+#[utoipa::path(delete, path = "/mcp", tag = "mcp",
+    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
+    responses((status = 202, description = "The session is over."), (status = 204, description = "The session is over."), Problems),
+    security(("key" = ["read"])))]
+async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
+    answered(caller, &shared, request).await
+}
+
+async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
+    let response = shared.mcp.answer(Guest(caller.runtime), request).await?;
+    Ok(response.map(Body::new))
+}

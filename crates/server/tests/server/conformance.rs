@@ -1,0 +1,394 @@
+//! The official conformance suite of MCP, against the server that everybody gets.
+//!
+//! Its scenarios want tools, resources and prompts of certain names. A program brings them beside its agents, as any program may:
+//! the transport, the door, the lists and who is asked are ours. Nothing is expected to fail.
+#![expect(deprecated, reason = "the revision that the suite speaks has logging and sampling")]
+use outlast::prelude::*;
+use outlast::vocab::access::Access;
+use outlast_server::Server;
+use outlast_server::mcp::{More, rmcp};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ElicitRequestParams,
+    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, LoggingMessageNotificationParam, PaginatedRequestParams,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SetLevelRequestParams, SubscribeRequestParams, UnsubscribeRequestParams,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::sync::oneshot;
+
+/// A red pixel, and a moment of silence.
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg==";
+const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAAAA==";
+
+/// What the suite wants to find.
+struct Wanted;
+
+fn read<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(value).map_err(|cause| ErrorData::internal_error(cause.to_string(), None))
+}
+
+fn texts(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
+fn schemas() -> [(&'static str, Value); 14] {
+    let none = json!({ "type": "object", "properties": {} });
+    let one = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } }, "required": [name] });
+    let new = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": { "address": { "type": "object", "properties": { "street": { "type": "string" }, "city": { "type": "string" } } } },
+        "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" } },
+        "additionalProperties": false
+    });
+    [
+        ("test_simple_text", none.clone()),
+        ("test_image_content", none.clone()),
+        ("test_audio_content", none.clone()),
+        ("test_embedded_resource", none.clone()),
+        ("test_multiple_content_types", none.clone()),
+        ("test_tool_with_logging", none.clone()),
+        ("test_error_handling", none.clone()),
+        ("test_tool_with_progress", none.clone()),
+        ("test_sampling", one("prompt")),
+        ("test_elicitation", one("message")),
+        ("test_elicitation_sep1034_defaults", none.clone()),
+        ("test_elicitation_sep1330_enums", none.clone()),
+        ("test_reconnection", none),
+        ("json_schema_2020_12_tool", new),
+    ]
+}
+
+/// The form of a question, by the tool that asks it.
+fn form(tool: &str) -> Value {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    match tool {
+        "test_elicitation" => json!({
+            "type": "object",
+            "properties": { "username": text("User's response"), "email": text("User's email address") },
+            "required": ["username", "email"]
+        }),
+        "test_elicitation_sep1034_defaults" => json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "default": "John Doe" },
+                "age": { "type": "integer", "default": 30 },
+                "score": { "type": "number", "default": 95.5 },
+                "status": { "type": "string", "enum": ["active", "inactive", "pending"], "default": "active" },
+                "verified": { "type": "boolean", "default": true }
+            }
+        }),
+        _ => {
+            let options = ["option1", "option2", "option3"];
+            let titled = |word: &str| {
+                let names = ["First", "Second", "Third"];
+                let one = |(name, number): (&str, usize)| json!({ "const": format!("value{number}"), "title": format!("{name} {word}") });
+                names.into_iter().zip(1..).map(one).collect::<Value>()
+            };
+            json!({
+                "type": "object",
+                "properties": {
+                    "untitledSingle": { "type": "string", "enum": options },
+                    "titledSingle": { "type": "string", "oneOf": titled("Option") },
+                    "legacyEnum": {
+                        "type": "string",
+                        "enum": ["opt1", "opt2", "opt3"],
+                        "enumNames": ["Option One", "Option Two", "Option Three"]
+                    },
+                    "untitledMulti": { "type": "array", "items": { "type": "string", "enum": options } },
+                    "titledMulti": { "type": "array", "items": { "anyOf": titled("Choice") } }
+                }
+            })
+        }
+    }
+}
+
+impl Wanted {
+    /// Asks the user behind the client, and says what came of it.
+    async fn ask(
+        &self,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, ErrorData> {
+        let message = request.arguments.as_ref().and_then(|arguments| arguments.get("message")?.as_str());
+        let asked = json!({ "mode": "form", "message": message.unwrap_or("Say."), "requestedSchema": form(&request.name) });
+        let asked: ElicitRequestParams = read(asked)?;
+        let failed = |cause: rmcp::service::ServiceError| ErrorData::internal_error(cause.to_string(), None);
+        let answer = context.peer.create_elicitation(asked).await.map_err(failed)?;
+        let action = json!(answer.action);
+        Ok(texts(&format!("Elicitation completed: action={action}, content={}", json!(answer.content))))
+    }
+
+    /// Lets the client's model speak.
+    async fn sample(
+        &self,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, ErrorData> {
+        let prompt = request.arguments.as_ref().and_then(|arguments| arguments.get("prompt").cloned());
+        let message = json!({ "role": "user", "content": { "type": "text", "text": prompt } });
+        let asked = read(json!({ "messages": [message], "maxTokens": 100 }))?;
+        let failed = |cause: rmcp::service::ServiceError| ErrorData::internal_error(cause.to_string(), None);
+        let said = context.peer.create_message(asked).await.map_err(failed)?;
+        Ok(texts(&format!("LLM response: {}", json!(said)["content"]["text"].as_str().unwrap_or_default())))
+    }
+
+    async fn log(&self, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
+        for said in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
+            let line: LoggingMessageNotificationParam = read(json!({ "level": "info", "data": said }))?;
+            let _ = context.peer.notify_logging_message(line).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(texts("logged"))
+    }
+
+    async fn advance(&self, context: &RequestContext<RoleServer>) -> Value {
+        for percent in [0.0, 50.0, 100.0] {
+            if let Some(token) = context.meta.get_progress_token() {
+                let progress = ProgressNotificationParam::new(token, percent).with_total(100.0);
+                let _ = context.peer.notify_progress(progress).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        texts("done")
+    }
+}
+
+impl ServerHandler for Wanted {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_prompts().enable_completions().enable_tools();
+        let mut capabilities = capabilities.enable_resources().enable_resources_subscribe().build();
+        capabilities.logging = Some(serde_json::Map::new());
+        ServerConfig::new(capabilities)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tool = |(name, schema): (&str, Value)| json!({ "name": name, "description": "For the suite.", "inputSchema": schema });
+        read(json!({ "tools": schemas().into_iter().map(tool).collect::<Vec<_>>() }))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let resource = |uri: &str, kind: &str, text: &str| json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "text": text } });
+        let image = json!({ "type": "image", "data": PNG, "mimeType": "image/png" });
+        let result = match request.name.as_ref() {
+            "test_simple_text" => texts("This is a simple text response for testing."),
+            "test_image_content" => json!({ "content": [image] }),
+            "test_audio_content" => {
+                json!({ "content": [{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }] })
+            }
+            "test_embedded_resource" => {
+                let text = "This is an embedded resource content.";
+                json!({ "content": [resource("test://embedded-resource", "text/plain", text)] })
+            }
+            "test_multiple_content_types" => {
+                let data = resource(
+                    "test://mixed-content-resource",
+                    "application/json",
+                    r#"{"test":"data","value":123}"#,
+                );
+                let text = json!({ "type": "text", "text": "Multiple content types test:" });
+                json!({ "content": [text, image, data] })
+            }
+            "test_tool_with_logging" => self.log(&context).await?,
+            "test_error_handling" => {
+                let mut result = texts("This tool intentionally returns an error for testing");
+                result["isError"] = true.into();
+                result
+            }
+            "test_tool_with_progress" => self.advance(&context).await,
+            "test_sampling" => self.sample(&request, &context).await?,
+            "test_reconnection" | "json_schema_2020_12_tool" => texts("Here."),
+            name if name.starts_with("test_elicitation") => self.ask(&request, &context).await?,
+            name => return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
+        };
+        read::<rmcp::model::CallToolResult>(result).map(Into::into)
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resource = |(name, kind): (&str, &str)| json!({ "uri": format!("test://{name}"), "name": name, "description": "For the suite.", "mimeType": kind });
+        let all = [
+            ("static-text", "text/plain"),
+            ("static-binary", "image/png"),
+            ("watched-resource", "text/plain"),
+        ];
+        read(json!({ "resources": all.into_iter().map(resource).collect::<Vec<_>>() }))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let template = json!({ "uriTemplate": "test://template/{id}/data", "name": "template", "description": "For the suite." });
+        read(json!({ "resourceTemplates": [template] }))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let uri = request.uri.as_str();
+        let id = uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
+        let contents = match (uri, id) {
+            ("test://static-text", _) => {
+                json!({ "uri": uri, "mimeType": "text/plain", "text": "This is the content of the static text resource." })
+            }
+            ("test://static-binary", _) => json!({ "uri": uri, "mimeType": "image/png", "blob": PNG }),
+            ("test://watched-resource", _) => {
+                json!({ "uri": uri, "mimeType": "text/plain", "text": "Watched." })
+            }
+            (_, Some(id)) => {
+                let text = json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") })
+                    .to_string();
+                json!({ "uri": uri, "mimeType": "application/json", "text": text })
+            }
+            _ => {
+                return Err(ErrorData::resource_not_found(
+                    format!("there is no `{uri}`"),
+                    Some(json!({ "uri": uri })),
+                ));
+            }
+        };
+        read::<rmcp::model::ReadResourceResult>(json!({ "contents": [contents] })).map(Into::into)
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let prompt = |(name, arguments): (&str, &[&str])| {
+            let argument =
+                |name: &&str| json!({ "name": name, "description": "Any text.", "required": true });
+            let arguments: Vec<Value> = arguments.iter().map(argument).collect();
+            json!({ "name": name, "description": "For the suite.", "arguments": arguments })
+        };
+        let all: [(&str, &[&str]); 4] = [
+            ("test_simple_prompt", &[]),
+            ("test_prompt_with_arguments", &["arg1", "arg2"]),
+            ("test_prompt_with_embedded_resource", &["resourceUri"]),
+            ("test_prompt_with_image", &[]),
+        ];
+        read(json!({ "prompts": all.into_iter().map(prompt).collect::<Vec<_>>() }))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let argument = |name: &str| {
+            let said = request.arguments.as_ref().and_then(|arguments| arguments.get(name)?.as_str());
+            said.unwrap_or_default().to_owned()
+        };
+        let user = |content: Value| json!({ "role": "user", "content": content });
+        let text = |text: &str| user(json!({ "type": "text", "text": text }));
+        let messages = match request.name.as_str() {
+            "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
+            "test_prompt_with_arguments" => {
+                vec![text(&format!(
+                    "Prompt with arguments: arg1='{}', arg2='{}'",
+                    argument("arg1"),
+                    argument("arg2")
+                ))]
+            }
+            "test_prompt_with_embedded_resource" => {
+                let said = "Embedded resource content for testing.";
+                let resource =
+                    json!({ "uri": argument("resourceUri"), "mimeType": "text/plain", "text": said });
+                let resource = user(json!({ "type": "resource", "resource": resource }));
+                vec![resource, text("Please process the embedded resource above.")]
+            }
+            "test_prompt_with_image" => {
+                let image = user(json!({ "type": "image", "data": PNG, "mimeType": "image/png" }));
+                vec![image, text("Please analyze the image above.")]
+            }
+            name => return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`"), None)),
+        };
+        read::<rmcp::model::GetPromptResult>(json!({ "messages": messages })).map(Into::into)
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        read(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
+    }
+
+    async fn set_level(
+        &self,
+        _: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        _: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        _: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+}
+
+fn need() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs/mcp-conformance");
+    let suite = root.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
+    assert!(suite.exists(), "{} is not there; `cargo xtask test` installs it", suite.display());
+    suite
+}
+
+#[tokio::test]
+async fn the_conformance_suite_of_mcp_passes() {
+    let outlast = Outlast::ephemeral().start().await.unwrap();
+    let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
+    let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
+    let (url, (stop, stopped)) = (format!("http://{}/mcp", server.address()), oneshot::channel::<()>());
+    let task = tokio::spawn(server.mcp(More::new(Wanted)).serve(async { drop(stopped.await) }));
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server");
+    let run = Command::new("node")
+        .arg("--import")
+        .arg(tests.join("conformance.mjs"))
+        .arg(need())
+        .args(["server", "--url", &url, "--suite", "all"])
+        .output();
+    let output = run.await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    // A suite that ran nothing would succeed, too.
+    assert!(told.contains("Total: 46 passed, 0 failed"), "{told}");
+    drop(stop);
+    task.await.unwrap().unwrap();
+    outlast.shut_down().await;
+}

@@ -1,0 +1,68 @@
+//! Sessions of MCP clients: whose they are, and how many (S35, S41, S42). What clients do in them is tried with the official SDK
+//! (`crates/cli/tests/cli/mcp_server.rs`).
+use crate::client::{Answer, Request};
+use crate::stage::Stage;
+use outlast_vocab::limits::ServerLimits;
+use serde_json::{Value, json};
+
+fn hello() -> Value {
+    let client = json!({ "name": "test", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
+}
+
+fn post(stage: &Stage, body: &Value) -> Request {
+    stage.request("POST", "/mcp").json(body).header("accept", "application/json, text/event-stream")
+}
+
+fn session(answer: &Answer) -> String {
+    answer.header("mcp-session-id").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+#[tokio::test]
+async fn a_session_of_the_protocol_is_for_whoever_opened_it_s35() {
+    let stage = Stage::keyed().await;
+    let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
+    let opened = session(&post(&stage, &hello()).key(&acme).send().await);
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let go_on =
+        |key: &str, session: &str| post(&stage, &ready).key(key).header("mcp-session-id", session).send();
+    assert_eq!(go_on(&acme, &opened).await.status, 202);
+    let (theirs, nobodys) = (go_on(&bolt, &opened).await, go_on(&bolt, "never-given-out").await);
+    assert_eq!((theirs.status, theirs.body), (404, nobodys.body));
+    for method in ["GET", "DELETE"] {
+        let request = stage.request(method, "/mcp").header("accept", "text/event-stream");
+        let answer = request.key(&bolt).header("mcp-session-id", &opened).send().await;
+        assert_eq!(answer.status, 404, "{method}: {answer:?}");
+    }
+    assert_eq!(go_on(&acme, &opened).await.status, 202);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn there_are_so_many_sessions_of_the_protocol_and_no_more_s42() {
+    let limits = ServerLimits { mcp_sessions: 2, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let first = session(&post(&stage, &hello()).send().await);
+    assert_eq!(post(&stage, &hello()).send().await.status, 200);
+    let refused = post(&stage, &hello()).send().await;
+    assert_eq!((refused.status, refused.code().as_str()), (429, "server.busy"));
+    let left = stage.request("DELETE", "/mcp").header("mcp-session-id", &first).send().await;
+    assert!(left.status < 300, "{left:?}");
+    assert_eq!(post(&stage, &hello()).send().await.status, 200);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies_s41() {
+    let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "x".repeat(2_000) });
+    assert_eq!(post(&stage, &large).send().await.status, 413);
+    let twice = r#"{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "ping"}"#;
+    let twice = stage.request("POST", "/mcp").bytes("application/json", twice);
+    assert_eq!(twice.send().await.code(), "input.invalid");
+    let site = post(&stage, &hello()).header("origin", "https://evil.example").send().await;
+    assert_eq!((site.status, site.code().as_str()), (403, "origin.denied"));
+    stage.stop().await;
+}
