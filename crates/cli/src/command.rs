@@ -6,6 +6,7 @@ mod audit;
 mod budgets;
 mod cancel;
 mod chat;
+mod completions;
 mod config;
 mod context;
 mod cost;
@@ -14,6 +15,7 @@ mod doctor;
 mod events;
 mod explain;
 mod keys;
+mod man;
 mod mcp;
 mod models;
 mod orgs;
@@ -108,6 +110,10 @@ pub(crate) enum Command {
     Explain(explain::Explain),
     /// Look at the database, the disk and the workers, and say what is wrong
     Doctor(doctor::Doctor),
+    /// Print what a shell needs to complete commands and flags
+    Completions(completions::Completions),
+    /// Print the page of the manual, or write one for every command
+    Man(man::Man),
     /// Be the process that is tortured
     #[cfg(unix)]
     #[command(hide = true)]
@@ -151,6 +157,8 @@ impl Command {
             Self::Tools(tools) => done(tools.run(data)),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),
+            Self::Completions(completions) => completions.run().map(|()| ExitCode::SUCCESS),
+            Self::Man(man) => man.run().map(|()| ExitCode::SUCCESS),
             #[cfg(unix)]
             Self::TortureWorker(worker) => done(worker.run(data)),
         }

@@ -75,6 +75,11 @@ pub(crate) fn piece(text: &str) {
     put(&clean(text));
 }
 
+/// Prints what another program reads: a script for a shell, a page for `man`. It is our own text and has its own line ends.
+pub(crate) fn script(text: &str) {
+    put(text);
+}
+
 /// Prints one line of JSON, which escapes control characters by itself.
 ///
 /// # Panics

@@ -18,6 +18,7 @@ mod import;
 mod inbox;
 mod layers;
 mod log;
+mod manual;
 mod mcp;
 mod mcp_server;
 mod models;
