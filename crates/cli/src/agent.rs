@@ -10,6 +10,7 @@ pub(crate) mod skills;
 pub(crate) mod staff;
 
 use crate::data::Data;
+use crate::host::Host;
 use crate::providers::Configuration;
 use crate::terminal;
 use clap::Args;
@@ -62,6 +63,32 @@ impl Agent {
     /// The one that is called so, where a command has a flag of its own for that.
     pub(crate) fn named(who: Option<String>, play: Play) -> Self {
         Self { who, play }
+    }
+
+    /// Who drives turns: the server that is named, or a worker of this process with this agent.
+    pub(crate) async fn host(&self, data: &Data) -> Result<Host, Error> {
+        match data.client()? {
+            Some(client) => Ok(Host::Server(client, self.named_there()?)),
+            None => self.start(data).await.map(Host::Here),
+        }
+    }
+
+    /// The agent's name on a server. Everything else about it is said where the server starts.
+    fn named_there(&self) -> Result<Option<String>, Error> {
+        let flags = [
+            ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
+            ("--overlay", self.play.overlay.is_some()),
+            ("--model", self.play.model.is_some()),
+            ("--script", self.play.script.is_some()),
+            ("--files", self.play.files != Path::new(".")),
+        ];
+        if let Some((flag, _)) = flags.into_iter().find(|(_, said)| *said) {
+            let detail = format!(
+                "`{flag}` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them"
+            );
+            return Err(Error::new(Kind::CommandLocal, detail));
+        }
+        Ok(self.who.clone())
     }
 
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.

@@ -1,6 +1,8 @@
 //! Where everything is kept, and how commands reach it.
 use crate::cedar;
+use crate::desk::Desk;
 use crate::providers::Configuration;
+use crate::terminal;
 use clap::Args;
 use outlast::contents::Contents;
 use outlast::objects::Objects;
@@ -11,13 +13,23 @@ use outlast::store::Store;
 use outlast::vocab::WorkerId;
 use outlast::vocab::access::{Access, Principal};
 use outlast::{Builder, Error, Kind, OrgId, Outlast};
+use outlast_client::{Client, Key};
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Which database, whose part of it, and what an acknowledged write of this process survives.
+/// Which database or server, whose part of it, what an acknowledged write of this process survives, and how it is printed.
 #[derive(Args)]
 pub(crate) struct Data {
+    /// Ask this server instead of a file: `https://agents.example.com`. Its API key is `$OUTLAST_KEY`, or in `--key-file`
+    #[arg(long, global = true, env = "OUTLAST_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// The file with the API key for the server
+    #[arg(long, global = true, env = "OUTLAST_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Print what is found as JSON, a line for each
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     /// The database file
     #[arg(
         long = "data",
@@ -38,7 +50,82 @@ pub(crate) struct Data {
     pub(crate) org: Option<String>,
 }
 
+/// The variable with the API key for a server. There is no flag for it: arguments stand in lists of processes (S60).
+const KEY: &str = "OUTLAST_KEY";
+
 impl Data {
+    /// Whom a command asks.
+    pub(crate) async fn desk(&self) -> Result<Desk, Error> {
+        self.desk_by(who()).await
+    }
+
+    /// The same in somebody's name; a server knows by the key who that is.
+    pub(crate) async fn desk_by(&self, by: Principal) -> Result<Desk, Error> {
+        match self.client()? {
+            Some(client) => Ok(Desk::Server(client)),
+            None => Ok(Desk::File(self.open_by(by).await?)),
+        }
+    }
+
+    /// The same over every organisation of a file, unless one is named.
+    pub(crate) async fn desk_widely(&self) -> Result<Desk, Error> {
+        match self.client()? {
+            Some(client) => Ok(Desk::Server(client)),
+            None => Ok(Desk::File(self.open_widely().await?)),
+        }
+    }
+
+    /// The server that is named, if one is.
+    pub(crate) fn client(&self) -> Result<Option<Client>, Error> {
+        let Some(address) = &self.server else { return Ok(None) };
+        if let Some(org) = &self.org {
+            let detail = format!(
+                "the key of a server says whose sessions are meant; leave `--org {org}` (OUTLAST_ORG) away"
+            );
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        let key = self.key()?;
+        let client = Client::at(address, key.as_ref())?;
+        if key.is_some() && client.is_in_the_clear() {
+            terminal::note(&format!(
+                "! the key goes to {address} unencrypted, where others can read it; use https"
+            ));
+        }
+        Ok(Some(client))
+    }
+
+    /// The same server, asked with another key.
+    pub(crate) fn client_with(&self, key: &Key) -> Result<Option<Client>, Error> {
+        self.server.as_deref().map(|address| Client::at(address, Some(key))).transpose()
+    }
+
+    fn key(&self) -> Result<Option<Key>, Error> {
+        if let Some(path) = &self.key_file {
+            let text = std::fs::read_to_string(path).map_err(|cause| {
+                let detail = format!("the key file {} cannot be read: {cause}", path.display());
+                Error::new(Kind::IoFailed, detail).because(cause)
+            })?;
+            return Ok(Some(Key::new(text.trim())));
+        }
+        Ok(env::var(KEY).ok().filter(|key| !key.is_empty()).map(|key| Key::new(key.trim())))
+    }
+
+    /// Refuses where a server is named: what follows works on a file.
+    pub(crate) fn only_on_a_file(&self) -> Result<(), Error> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let detail = format!(
+            "this works on a database file, and `--server {server}` (OUTLAST_SERVER) names a server; run it where the file is, without that"
+        );
+        Err(Error::new(Kind::CommandLocal, detail))
+    }
+
+    /// Where lines that were typed are kept; those for a server are not.
+    pub(crate) fn history(&self) -> Option<PathBuf> {
+        let mut history = self.path.clone().into_os_string();
+        history.push("-history");
+        self.server.is_none().then(|| history.into())
+    }
+
     /// A runtime on the database, which is made if it is not there.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Outlast::at(&self.path).by(who());
@@ -51,6 +138,7 @@ impl Data {
 
     /// The same, with the contents of attachments, the policies, the telemetry and the sinks of the configuration.
     pub(crate) fn configured(&self, configuration: &Configuration) -> Result<Builder, Error> {
+        self.only_on_a_file()?;
         let builder = self.builder();
         let builder = match self.address(configuration)? {
             Some(address) => builder.attachments(address),
@@ -115,6 +203,7 @@ impl Data {
 
     /// The same, but it is made if it is not there.
     pub(crate) async fn made(&self) -> Result<Arc<dyn Store>, Error> {
+        self.only_on_a_file()?;
         if !self.path.exists() {
             let options = Options { unsafe_durability: self.unsafe_durability, ..Options::default() };
             drop(Sqlite::open_with(&self.path, options)?);
@@ -124,6 +213,7 @@ impl Data {
 
     /// The file for a worker, whose life is shown to others, or for whoever only looks at it.
     pub(crate) fn open_as(&self, worker: Option<WorkerId>) -> Result<Sqlite, Error> {
+        self.only_on_a_file()?;
         if !self.path.exists() {
             let detail = format!(
                 "there is no database at {}; `outlast run` makes one, `--data FILE` names another",

@@ -1,6 +1,6 @@
 //! Finds what a person names: a session by its id or key, a turn by its id.
 use outlast::store::{SessionView, Store};
-use outlast::{Error, Kind, Outlast, Session, SessionId};
+use outlast::{Error, Outlast, Session, SessionId};
 
 /// A session as a person names it.
 #[derive(Clone)]
@@ -25,17 +25,6 @@ impl Named {
             None => outlast.new_session(),
         }
     }
-
-    /// The session, if it is there. A key may be new, an id may not.
-    pub(crate) async fn find(&self, store: &dyn Store) -> Result<Option<SessionView>, Error> {
-        match self {
-            Self::Id(id) => store.session(*id).await.map(Some),
-            Self::Key(key) => match store.session_by_key(key.clone()).await {
-                Err(error) if error.kind() == Kind::SessionNotFound => Ok(None),
-                found => found.map(Some),
-            },
-        }
-    }
 }
 
 /// The session that a person names.
@@ -56,6 +45,7 @@ fn looks_like_an_id(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outlast::Kind;
 
     #[test]
     fn an_id_of_another_kind_is_not_taken_for_a_key() {

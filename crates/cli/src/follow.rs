@@ -1,4 +1,5 @@
 //! Follows a turn to its end, or to where it waits for somebody. Ctrl-C cancels the turn; a second one ends the program.
+use crate::host::{Followed, Host};
 use crate::prose::Prose;
 use crate::question;
 use crate::terminal;
@@ -7,7 +8,7 @@ use outlast::vocab::At;
 use outlast::vocab::event::{Event, Live, LiveKind};
 use outlast::vocab::record::Fact;
 use outlast::vocab::wait::{Wait, WaitKind};
-use outlast::{Error, Events, Kind, Outlast, Turn};
+use outlast::{Error, Kind, SessionId, TurnId};
 
 /// What a shell expects of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -28,9 +29,9 @@ impl View {
         }
     }
 
-    fn show(&mut self, turn: &Turn, event: &Event) {
+    fn show(&mut self, (session, turn): (SessionId, TurnId), event: &Event) {
         match self {
-            Self::Frames => terminal::json(&event.frame(turn.session())),
+            Self::Frames => terminal::json(&event.frame(session)),
             Self::Prose(prose) => {
                 let whose = match event {
                     Event::Durable(record) => record.turn,
@@ -38,7 +39,7 @@ impl View {
                     Event::Missed { .. } => None,
                 };
                 // The session may have turns of others.
-                if whose == Some(turn.id()) {
+                if whose == Some(turn) {
                     prose.show(event);
                 }
             }
@@ -57,16 +58,16 @@ pub(crate) enum AtWait {
 
 /// Follows a turn over its events. An end other than an answer is an error; a wait is none.
 pub(crate) async fn follow(
-    outlast: &Outlast,
-    (turn, mut events): (Turn, Events),
+    host: &Host,
+    followed: Followed,
     view: &mut View,
     at_wait: AtWait,
 ) -> Result<(), Error> {
-    let turn = &turn;
+    let Followed { session, turn, mut events } = followed;
     let mut stop = Box::pin(interrupt());
     let mut asked_to_stop = false;
     let mut stuck = None;
-    if let Some(waiting) = waiting(outlast, turn).await?.filter(|waiting| !waiting.ours) {
+    if let Some(waiting) = waiting(host, (session, turn)).await?.filter(|waiting| !waiting.ours) {
         terminal::note(&waiting.told);
         if at_wait == AtWait::Leave {
             return Ok(());
@@ -83,11 +84,11 @@ pub(crate) async fn follow(
                 stop = Box::pin(interrupt());
                 view.end_line();
                 terminal::note("· stopping; Ctrl-C again leaves at once");
-                turn.cancel("interrupted at the terminal").await?;
+                host.cancel(turn, "interrupted at the terminal").await?;
                 continue;
             }
         };
-        view.show(turn, &event);
+        view.show((session, turn), &event);
         if let Some(full) = full(&event) {
             view.end_line();
             if at_wait == AtWait::Leave {
@@ -97,17 +98,20 @@ pub(crate) async fn follow(
             terminal::note("· the disk is full; the turn goes on when there is room");
         }
         let Event::Durable(record) = &event else { continue };
-        let ours = record.turn == Some(turn.id());
+        let ours = record.turn == Some(turn);
         match &record.fact {
-            Fact::Ended { .. } if ours => return turn.answer().await.map(drop),
+            Fact::Ended { end } if ours => {
+                let at = At { session: Some(session), turn: Some(turn), ..At::default() };
+                return end.clone().answer().map(drop).map_err(|error| error.at(at));
+            }
             Fact::Stuck { failure } if ours => stuck = Some(failure.clone()),
             Fact::Parked { waits } => {
-                let waiting = waiting(outlast, turn).await?;
+                let waiting = waiting(host, (session, turn)).await?;
                 // A wait of the past was resolved since.
                 let Some(waiting) = waiting.filter(|waiting| waiting.waits == *waits) else { continue };
                 terminal::note(&waiting.told);
                 if let Some(failure) = stuck.take().filter(|_| ours) {
-                    let at = At { turn: Some(turn.id()), ..At::default() };
+                    let at = At { turn: Some(turn), ..At::default() };
                     return Err(Error::from(failure).at(at));
                 }
                 if at_wait == AtWait::Leave {
@@ -141,17 +145,18 @@ struct Waiting {
 }
 
 /// What the session waits for that somebody outside has to do; time passes by itself.
-async fn waiting(outlast: &Outlast, turn: &Turn) -> Result<Option<Waiting>, Error> {
-    let session = outlast.store().session(turn.session()).await?;
+async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Option<Waiting>, Error> {
+    let desk = host.desk();
+    let session = desk.session(session).await?;
     let (SessionState::Parked, Some(active)) = (session.state, session.active) else { return Ok(None) };
     if session.waits.iter().all(|wait| wait.kind == WaitKind::Sleep) {
         return Ok(None);
     }
-    let ours = active == turn.id();
-    let waits = question::waits(outlast.store().as_ref(), active, &session.waits).await?;
+    let ours = active == turn;
+    let waits = question::waits(&desk, active, &session.waits).await?;
     let mut told = waits.iter().map(|wait| format!("· {active} {wait}")).collect::<Vec<_>>().join("\n");
     if !ours {
-        told = format!("{told}\n· the input is kept; {} comes after it", turn.id());
+        told = format!("{told}\n· the input is kept; {turn} comes after it");
     }
     Ok(Some(Waiting { waits: session.waits, ours, told }))
 }

@@ -1,6 +1,6 @@
 //! The binary `outlast`: reads flags, wires the parts, prints.
 //!
-//! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`agent`] (who answers),
+//! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`desk`] (whom a command asks: a file or a server), [`host`] (who drives turns), [`agent`] (who answers),
 //! [`config`] (files with the line of every value), [`providers`] (where models come from), [`cedar`] (policies beside the rules of agents), [`sinks`] (where outputs go), [`log`] (what it says of itself), [`telemetry`] (where traces go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
 //! way), [`archived`] (files of sessions), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
@@ -10,8 +10,10 @@ mod cedar;
 mod command;
 mod config;
 mod data;
+mod desk;
 mod find;
 mod follow;
+mod host;
 mod input;
 mod log;
 mod prose;

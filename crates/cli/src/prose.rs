@@ -38,7 +38,50 @@ enum Voice {
 struct Spoken {
     key: ReplayKey,
     attempt: u32,
-    text: String,
+    /// What was said in this attempt.
+    said: String,
+    /// What stands on the screen: of an earlier attempt it may be more. A next attempt that says the same again, as after
+    /// a crash, is not shown twice.
+    shown: String,
+}
+
+/// What there is to show of a reply.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    /// This follows what is shown.
+    More(String),
+    /// Everything is shown.
+    Nothing,
+    /// It is not what is shown.
+    Another,
+}
+
+impl Spoken {
+    fn of(key: ReplayKey, attempt: u32) -> Self {
+        Self { key, attempt, said: String::new(), shown: String::new() }
+    }
+
+    /// Takes a piece in where it belongs. Pieces may overlap what was said: who comes back is told it from the beginning.
+    /// After a gap nothing fits until the record of the reply fills it.
+    fn hear(&mut self, attempt: u32, offset: usize, text: &str) -> bool {
+        if attempt > self.attempt && offset == 0 {
+            self.attempt = attempt;
+            self.said.clear();
+        }
+        let new = self.said.len().checked_sub(offset).and_then(|known| text.get(known..));
+        let Some(new) = new.filter(|_| attempt == self.attempt) else { return false };
+        self.said.push_str(new);
+        !new.is_empty()
+    }
+
+    fn news(&mut self) -> News {
+        if let Some(rest) = self.said.strip_prefix(self.shown.as_str()) {
+            let rest = rest.to_owned();
+            self.shown.push_str(&rest);
+            return if rest.is_empty() { News::Nothing } else { News::More(rest) };
+        }
+        if self.shown.starts_with(&self.said) { News::Nothing } else { News::Another }
+    }
 }
 
 impl Prose {
@@ -58,7 +101,7 @@ impl Prose {
 
     /// Ends the line if a reply stands on it.
     pub(crate) fn end_line(&self) {
-        if self.spoken.as_ref().is_some_and(|spoken| !spoken.text.ends_with('\n')) {
+        if self.spoken.as_ref().is_some_and(|spoken| !spoken.shown.ends_with('\n')) {
             terminal::say("");
         }
     }
@@ -95,34 +138,43 @@ impl Prose {
         if self.whole.contains(key) {
             return;
         }
-        match &mut self.spoken {
-            Some(Spoken { key: spoken, attempt: at, text: heard }) if spoken == key && *at == attempt => {
-                // After a gap nothing fits until the record of the reply fills it.
-                let fits = heard.len() == offset;
-                if fits {
-                    heard.push_str(text);
-                    terminal::piece(text);
-                }
+        if self.spoken.as_ref().is_none_or(|spoken| spoken.key != *key) {
+            // Without its beginning nothing can be shown; the record of the reply will have it.
+            if offset > 0 {
+                return;
             }
-            _ if offset == 0 => {
+            self.void();
+            self.spoken = Some(Spoken::of(key.clone(), attempt));
+        }
+        let Some(spoken) = &mut self.spoken else { return };
+        if !spoken.hear(attempt, offset, text) {
+            return;
+        }
+        match spoken.news() {
+            News::More(text) => terminal::piece(&text),
+            News::Nothing => {}
+            News::Another => {
+                let text = spoken.said.clone();
                 self.void();
-                self.spoken = Some(Spoken { key: key.clone(), attempt, text: text.to_owned() });
-                terminal::piece(text);
+                terminal::piece(&text);
+                self.spoken =
+                    Some(Spoken { shown: text.clone(), said: text, ..Spoken::of(key.clone(), attempt) });
             }
-            // The beginning was missed; the record of the reply will have it.
-            _ => {}
         }
     }
 
     fn retract(&mut self, key: &ReplayKey, attempt: u32) {
-        if self.spoken.as_ref().is_some_and(|spoken| spoken.key == *key && spoken.attempt == attempt) {
-            self.void();
+        if let Some(spoken) = &mut self.spoken
+            && spoken.key == *key
+            && spoken.attempt == attempt
+        {
+            spoken.said.clear();
         }
     }
 
     /// Text that was shown turns out not to count.
     fn void(&mut self) {
-        if self.spoken.take().is_some_and(|spoken| !spoken.text.is_empty()) {
+        if self.spoken.take().is_some_and(|spoken| !spoken.shown.is_empty()) {
             terminal::say("\n[the answer broke off; what stands above is void]");
         }
     }
@@ -170,7 +222,7 @@ impl Prose {
     fn finish(&mut self, key: &ReplayKey, reply: &Reply) {
         let text = text_of(&reply.parts);
         let shown = self.spoken.as_ref().filter(|spoken| spoken.key == *key);
-        let rest = shown.and_then(|spoken| text.strip_prefix(spoken.text.as_str()));
+        let rest = shown.and_then(|spoken| text.strip_prefix(spoken.shown.as_str()));
         if let Some(rest) = rest {
             terminal::piece(rest);
             self.spoken = None;
@@ -186,5 +238,52 @@ impl Prose {
 
     fn name<'a>(&'a self, key: &'a ReplayKey) -> &'a str {
         self.keys.get(key).map_or(key.as_str(), String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hears pieces (attempt, offset, text); gives what was shown, `!` where it was something else.
+    fn shown(pieces: &[(u32, usize, &str)]) -> String {
+        let mut spoken = Spoken::of(ReplayKey::turn(0).model(0), 1);
+        let mut shown = String::new();
+        for (attempt, offset, text) in pieces {
+            if !spoken.hear(*attempt, *offset, text) {
+                continue;
+            }
+            match spoken.news() {
+                News::More(text) => shown += &text,
+                News::Nothing => {}
+                News::Another => shown.push('!'),
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn what_is_told_again_from_its_beginning_is_not_shown_twice() {
+        assert_eq!(
+            shown(&[(1, 0, "one "), (1, 4, "two "), (1, 0, "one two thr"), (1, 11, "ee")]),
+            "one two three"
+        );
+        assert_eq!(shown(&[(1, 0, "zwö"), (1, 0, "zw"), (1, 4, "lf")]), "zwölf");
+    }
+
+    #[test]
+    fn a_next_attempt_that_says_the_same_goes_on_where_the_screen_stands() {
+        assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one "), (2, 4, "two three")]), "one two three");
+        assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one "), (1, 7, " lost")]), "one two");
+    }
+
+    #[test]
+    fn a_next_attempt_that_says_something_else_is_seen() {
+        assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one fun")]), "one two!");
+    }
+
+    #[test]
+    fn after_a_gap_nothing_is_shown() {
+        assert_eq!(shown(&[(1, 0, "one "), (1, 8, "three"), (1, 13, " four")]), "one ");
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A call of `ask_user` has its question in its arguments. Whoever else asks in the middle of a call records the question
 //! as a step and waits for an event of the same name.
+use crate::desk::Desk;
 use crate::words;
-use outlast::store::{SessionView, Store};
+use outlast::store::SessionView;
 use outlast::tools::{ASK_USER, Question};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{BatchCall, Command, Outcome, StepOutcome};
@@ -20,26 +21,29 @@ pub(crate) struct Open {
 }
 
 /// The first question that a session waits for.
-pub(crate) async fn open(store: &dyn Store, session: &SessionView) -> Result<Option<Open>, Error> {
+pub(crate) async fn open(desk: &Desk, session: &SessionView) -> Result<Option<Open>, Error> {
     let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
-    let records = store.turn_records(turn).await?;
+    let records = desk.turn_records(turn).await?;
     for wait in &session.waits {
-        if let Some(question) = asked(&records, &wait.key) {
-            return Ok(Some(Open { key: store.key_of(turn, wait.key.clone()).await?, question }));
+        if let Some(question) = asked(&records, &wait.key)
+            && let Some(key) = desk.key_of(turn, &wait.key).await?
+        {
+            return Ok(Some(Open { key, question }));
         }
     }
     Ok(None)
 }
 
 /// What a turn waits for, in words, and what moves it.
-pub(crate) async fn waits(store: &dyn Store, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
-    let records = store.turn_records(turn).await?;
+pub(crate) async fn waits(desk: &Desk, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
+    let records = desk.turn_records(turn).await?;
     let mut lines = Vec::new();
     for wait in waits {
-        let key = store.key_of(turn, wait.key.clone()).await?;
+        let key = desk.key_of(turn, &wait.key).await?;
+        let shown = key.map_or_else(|| "KEY".to_owned(), |key| key.to_string());
         lines.push(match asked(&records, &wait.key) {
-            Some(question) => format!("asks: {}\n  outlast resolve {key} --text ANSWER", said(&question)),
-            None => words::wait(&key, wait),
+            Some(question) => format!("asks: {}\n  outlast resolve {shown} --text ANSWER", said(&question)),
+            None => words::wait(turn, &shown, wait),
         });
     }
     Ok(lines)

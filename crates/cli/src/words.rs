@@ -1,5 +1,6 @@
 //! How things are said to a person: times, facts, waits, ends.
 use crate::terminal::one_line;
+use outlast::TurnId;
 use outlast::runtime::approvals;
 use outlast::vocab::Millis;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
@@ -9,7 +10,7 @@ use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::rate::{Pace, Paced};
 use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Ruled, Shorter, Undoable, Verdict};
 use outlast::vocab::tool::Undo;
-use outlast::vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast::vocab::wait::{Resolution, Wait, WaitKind};
 use std::borrow::Cow;
 
 /// Letters of a text inside a line about something else.
@@ -119,8 +120,7 @@ pub(crate) fn end(end: &End) -> String {
 }
 
 /// What a turn waits for, and what moves it.
-pub(crate) fn wait(key: &CompletionKey, wait: &Wait) -> String {
-    let turn = key.turn;
+pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
     if is_stuck(wait) {
         return format!("is stuck; once that is mended: outlast retry {turn}");
     }

@@ -163,34 +163,8 @@ impl Turn {
 
     /// The answer; every other end is an error.
     pub async fn answer(&self) -> Result<String, Error> {
-        let error = match self.outcome().await? {
-            End::Answered { text } => return Ok(text),
-            End::Refused { text } => Error::new(Kind::ModelRejected, format!("the model refused: {text}")),
-            End::OutOfModelCalls { limit } => {
-                Error::new(Kind::LimitExceeded, format!("the turn used all its {limit} model calls"))
-            }
-            End::OutOfBudget { budget } => {
-                Error::new(Kind::BudgetExceeded, format!("the turn used all of its budget `{budget}`"))
-            }
-            End::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
-            End::Aborted { reason, undone, left: 0 } => {
-                Error::new(Kind::TurnCancelled, format!("{reason} ({undone} calls were taken back)"))
-            }
-            End::Aborted { reason, undone, left } => {
-                let detail = format!("{reason} ({undone} calls were taken back, {left} could not be)");
-                Error::new(Kind::TurnCancelled, detail)
-            }
-            End::Failed { failure } => failure.into(),
-            End::Sealed { claims } => {
-                let detail = format!("the turn was claimed {claims} times without progress");
-                Error::new(Kind::TurnSealed, detail)
-            }
-            End::Joined { into } => {
-                Error::new(Kind::Internal, format!("the input joined {into}, which has no end"))
-            }
-        };
         let at = outlast_vocab::At { session: Some(self.session), turn: Some(self.id), ..Default::default() };
-        Err(error.at(at))
+        self.outcome().await?.answer().map_err(|error| error.at(at))
     }
 
     /// The answer as a `T`; every other end is an error.

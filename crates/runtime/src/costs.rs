@@ -32,6 +32,25 @@ pub enum By {
     Turn,
 }
 
+impl By {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Session, Self::Agent, Self::Model, Self::Source, Self::Tool, Self::Day, Self::Turn];
+
+    /// One word for wires.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Agent => "agent",
+            Self::Model => "model",
+            Self::Source => "source",
+            Self::Tool => "tool",
+            Self::Day => "day",
+            Self::Turn => "turn",
+        }
+    }
+}
+
 /// What was spent on one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {

@@ -286,6 +286,12 @@ kinds! {
     ConfigChanged = "config.changed", Reject, 412;
     /// The server has as many streams open as it may.
     ServerBusy = "server.busy", Retry, 429;
+    /// The server that a command is sent to does not answer.
+    ServerUnreachable = "server.unreachable", Retry, 502;
+    /// What answers is no server of this version.
+    ServerAnswerInvalid = "server.answer_invalid", Reject, 502;
+    /// A command works on a file, and a server is named.
+    CommandLocal = "command.local", Reject, 400;
 
     /// A sink did not take an output.
     DeliveryFailed = "delivery.failed", Retry, 502;

@@ -4,12 +4,13 @@
 //! same frames (R3.13, R14.1). Live frames have no number of their own: they never make a gap.
 use crate::Millis;
 use crate::effect::Place;
-use crate::error::Failure;
+use crate::error::{Error, Failure, Kind};
+use crate::hash::Hash;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::record::{Fact, Record, Seq};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// What an observer of a session sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct Live {
 }
 
 /// The kinds of live frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LiveKind {
     /// New text of a reply. Only what is new: bytes grow with the text (R14.3).
@@ -130,7 +131,43 @@ pub struct Frame<'a> {
     pub data: Value,
 }
 
+/// A frame that a reader got.
+#[derive(Deserialize)]
+struct Got {
+    session: SessionId,
+    seq: Option<Seq>,
+    turn: Option<TurnId>,
+    at: Option<Millis>,
+    #[serde(rename = "type")]
+    name: String,
+    data: Value,
+}
+
 impl Event {
+    /// The event of a frame that a reader got, and its session. None if this version does not know what it is. The hash of a
+    /// durable one is zero: frames do not tell it.
+    pub fn of_frame(frame: Value) -> Result<(SessionId, Option<Self>), Error> {
+        let unread = |cause: serde_json::Error| {
+            Error::new(Kind::InputInvalid, format!("expected a frame of an event: {cause}"))
+        };
+        let Got { session, seq, turn, at, name, data } = serde_json::from_value(frame).map_err(unread)?;
+        let event = match (name.as_str(), seq, turn) {
+            ("live", _, Some(turn)) => {
+                serde_json::from_value(data).ok().map(|what| Self::Live(Live { turn, what }))
+            }
+            ("missed", ..) => Some(Self::Missed { frames: data["frames"].as_u64().unwrap_or_default() }),
+            (name, Some(seq), turn) => {
+                // What a fact is called ends with its tag.
+                let tag = name.rsplit('.').next().unwrap_or_default();
+                let fact: Option<Fact> = serde_json::from_value(json!({ tag: data })).ok();
+                let record = |fact| Record { seq, turn, at: at.unwrap_or(Millis(0)), hash: Hash::ZERO, fact };
+                fact.filter(|fact| fact.name() == name).map(|fact| Self::Durable(Box::new(record(fact))))
+            }
+            _ => None,
+        };
+        Ok((session, event))
+    }
+
     /// The cursor to read on from.
     pub fn seq(&self) -> Option<Seq> {
         match self {
@@ -158,9 +195,7 @@ impl Event {
                 let data = serde_json::to_value(&live.what).expect("live frames are plain data");
                 Frame { turn: Some(live.turn), name: "live", data, ..bare }
             }
-            Self::Missed { frames } => {
-                Frame { name: "missed", data: serde_json::json!({ "frames": frames }), ..bare }
-            }
+            Self::Missed { frames } => Frame { name: "missed", data: json!({ "frames": frames }), ..bare },
         }
     }
 
@@ -184,7 +219,6 @@ fn content(fact: &Fact) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Hash;
 
     #[test]
     fn a_durable_event_is_its_record_and_a_live_one_has_no_number() {
@@ -197,5 +231,24 @@ mod tests {
             r#"{"v":1,"session":"ses_00000000000000000000000000000001","seq":4,"at":7,"type":"turn.cancel_requested","data":{"reason":"enough"}}"#
         );
         assert_eq!(Event::Missed { frames: 2 }.frame(session).seq, None);
+    }
+
+    #[test]
+    fn a_live_frame_reads_back_and_what_is_not_known_is_left_out() {
+        let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(2));
+        let key = || ReplayKey::turn(0).model(0);
+        let text = LiveKind::Text { key: key(), attempt: 2, offset: 3, text: "ü".into() };
+        let held = LiveKind::Held { failure: Failure::new(Kind::StoreFull, "no room") };
+        for what in [text, held, LiveKind::Retracted { key: key(), attempt: 1 }] {
+            let event = Event::Live(Live { turn, what });
+            let frame = serde_json::to_value(event.frame(session)).unwrap();
+            assert_eq!(Event::of_frame(frame).unwrap(), (session, Some(event)));
+        }
+        let frame = serde_json::to_value(Event::Missed { frames: 2 }.frame(session)).unwrap();
+        assert_eq!(Event::of_frame(frame).unwrap(), (session, Some(Event::Missed { frames: 2 })));
+        let newer =
+            json!({ "v": 1, "session": session, "seq": 4, "at": 1, "type": "turn.dreamt", "data": {} });
+        assert_eq!(Event::of_frame(newer).unwrap(), (session, None));
+        assert_eq!(Event::of_frame(json!({ "type": "live" })).unwrap_err().kind(), Kind::InputInvalid);
     }
 }

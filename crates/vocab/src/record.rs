@@ -467,6 +467,36 @@ impl End {
         "joined",
     ];
 
+    /// The answer; every other end is an error.
+    pub fn answer(self) -> Result<String, Error> {
+        Err(match self {
+            Self::Answered { text } => return Ok(text),
+            Self::Refused { text } => Error::new(Kind::ModelRejected, format!("the model refused: {text}")),
+            Self::OutOfModelCalls { limit } => {
+                Error::new(Kind::LimitExceeded, format!("the turn used all its {limit} model calls"))
+            }
+            Self::OutOfBudget { budget } => {
+                Error::new(Kind::BudgetExceeded, format!("the turn used all of its budget `{budget}`"))
+            }
+            Self::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
+            Self::Aborted { reason, undone, left: 0 } => {
+                Error::new(Kind::TurnCancelled, format!("{reason} ({undone} calls were taken back)"))
+            }
+            Self::Aborted { reason, undone, left } => {
+                let detail = format!("{reason} ({undone} calls were taken back, {left} could not be)");
+                Error::new(Kind::TurnCancelled, detail)
+            }
+            Self::Failed { failure } => failure.into(),
+            Self::Sealed { claims } => {
+                let detail = format!("the turn was claimed {claims} times without progress");
+                Error::new(Kind::TurnSealed, detail)
+            }
+            Self::Joined { into } => {
+                Error::new(Kind::Internal, format!("the input joined {into}, which has no end"))
+            }
+        })
+    }
+
     /// One word for tables.
     pub const fn name(&self) -> &'static str {
         match self {

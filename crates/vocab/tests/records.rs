@@ -1,8 +1,9 @@
 //! The journal's format, held against what was released: bodies of records, their chain, and what is derived from them.
 use outlast_vocab::effect::EffectKind;
-use outlast_vocab::id::{CallId, DeliveryId, TurnId};
+use outlast_vocab::event::Event;
+use outlast_vocab::id::{CallId, DeliveryId, SessionId, TurnId};
 use outlast_vocab::package::Pinned;
-use outlast_vocab::record::{End, Fact, Seq, chain};
+use outlast_vocab::record::{End, Fact, Record, Seq, chain};
 use outlast_vocab::{Hash, Millis, canon};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -180,4 +181,16 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
         canon::fingerprint(&command).to_string(),
         "27cbbe4c62e589c3c44f780d850d0a9c00fb7af734afe837f55b00fb7bca2064"
     );
+}
+
+#[test]
+fn every_fact_reads_back_from_the_frame_that_readers_get() {
+    let session = SessionId::from_u128(1);
+    for fact in facts() {
+        let record =
+            Record { seq: Seq(4), turn: Some(TurnId::from_u128(2)), at: Millis(7), hash: Hash::ZERO, fact };
+        let event = Event::Durable(Box::new(record));
+        let frame = serde_json::to_value(event.frame(session)).unwrap();
+        assert_eq!(Event::of_frame(frame).unwrap(), (session, Some(event)));
+    }
 }

@@ -49,6 +49,7 @@ const TABLE: &[Row] = &[
     Row::open("outlast-restate", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
     Row::open("outlast-mcp-server", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
     Row::open("outlast-server", &["outlast-mcp-server", "outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    Row::open("outlast-client", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
     Row::open("outlast-macros", &[]),
     Row::open("outlast", BELOW_FACADE),
     Row::open("outlast-cli", FACADE_AND_BELOW),
@@ -100,6 +101,7 @@ const FACADE_AND_BELOW: &[&str] = &[
     "outlast-telemetry",
     "outlast-restate",
     "outlast-server",
+    "outlast-client",
     "outlast-macros",
 ];
 

@@ -139,7 +139,7 @@ impl Staff {
 
     /// With what the database has, if there is one. A name that the configuration has too is the configuration's.
     pub(crate) async fn and_stored(mut self, data: &Data) -> Result<Self, Error> {
-        if !data.path.exists() {
+        if data.server.is_some() || !data.path.exists() {
             return Ok(self);
         }
         let (store, most) = (data.open().await?, Limits::default().page_rows);

@@ -1,5 +1,6 @@
 //! `outlast agents`: which agents there are, what each comes to, and how two differ.
 mod import;
+mod there;
 
 use crate::agent::staff::{Member, Staff};
 use crate::agent::{here, is_file};
@@ -14,15 +15,12 @@ use outlast::vocab::Hash;
 use outlast::vocab::package::Pinned;
 use outlast::{Error, Kind, Outlast, TurnId};
 use outlast_kernel::overlay::{fold, origins};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Letters of a value in a line.
 const LETTERS: usize = 100;
-
-/// Versions that are listed and looked among.
-const VERSIONS: usize = 1_000;
 
 /// The model of an agent that names none.
 const RULES: &str = "rehearsal/agent";
@@ -44,9 +42,6 @@ enum What {
     Show {
         /// The agent: its name, or a file
         agent: String,
-        /// Print its package as JSON
-        #[arg(long)]
-        json: bool,
     },
     /// Say how two agents differ; each is a name, a version in the database (`NAME@2`), a file, a turn, or the fingerprint of
     /// a package that turns ran under
@@ -73,26 +68,41 @@ impl Agents {
         if let What::Import(import) = &self.what {
             return import.run(data).await.map(|()| ExitCode::SUCCESS);
         }
+        if let What::History { name } = &self.what {
+            return history(name, data).await.map(|()| ExitCode::SUCCESS);
+        }
+        if let Some(client) = data.client()? {
+            return there::run(&self.what, &client, data).await.map(|()| ExitCode::SUCCESS);
+        }
         let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
         match &self.what {
-            What::List => list(&staff)?,
-            What::Show { agent, json } => show(&member(&staff, agent)?, *json)?,
+            What::List => list(&staff, data.json)?,
+            What::Show { agent } => show(&member(&staff, agent)?, data.json)?,
             What::Diff { a, b } => {
                 let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
-                let lines = difference::between(&json_of(&a)?, &json_of(&b)?);
-                for line in &lines {
-                    terminal::say(line);
-                }
-                if lines.is_empty() {
-                    terminal::note("· they are the same");
-                }
+                differ(&a, &b, data.json)?;
             }
-            What::Validate => return Ok(validate(&staff)),
-            What::History { name } => history(name, data).await?,
-            What::Import(_) => {}
+            What::Validate => return Ok(validate(&staff, data.json)),
+            What::History { .. } | What::Import(_) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Prints how two packages differ.
+fn differ(a: &Pinned, b: &Pinned, json: bool) -> Result<(), Error> {
+    let lines = difference::between(&json_of(a)?, &json_of(b)?);
+    if json {
+        terminal::json(&json!({ "lines": lines }));
+        return Ok(());
+    }
+    for line in &lines {
+        terminal::say(line);
+    }
+    if lines.is_empty() {
+        terminal::note("· they are the same");
+    }
+    Ok(())
 }
 
 fn member(staff: &Staff, agent: &str) -> Result<Member, Error> {
@@ -111,10 +121,7 @@ async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error
         return package(&version_of(staff, name, version, data).await?);
     }
     if let Ok(turn) = which.parse::<TurnId>() {
-        let json = data.open().await?.package(turn).await?;
-        return serde_json::from_slice(&json).map_err(|cause| {
-            Error::new(Kind::RecordCorrupt, format!("the package of {turn} does not decode")).because(cause)
-        });
+        return data.desk().await?.package(turn).await;
     }
     match which.parse::<Hash>() {
         Ok(fingerprint) => outfits::read(data.open_widely().await?.as_ref(), fingerprint).await,
@@ -124,7 +131,7 @@ async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error
 
 /// A version of an agent in the database.
 async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Result<Member, Error> {
-    let versions = data.open().await?.config_versions(ConfigKind::Agent, name.to_owned(), VERSIONS).await?;
+    let versions = data.desk().await?.config_versions(ConfigKind::Agent, name).await?;
     let found = versions.iter().find(|stored| stored.version.to_string() == version).ok_or_else(|| {
         let newest = versions.first().map_or(0, |stored| stored.version);
         let detail =
@@ -135,10 +142,18 @@ async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Re
 }
 
 async fn history(name: &str, data: &Data) -> Result<(), Error> {
-    let versions = data.open().await?.config_versions(ConfigKind::Agent, name.to_owned(), VERSIONS).await?;
+    let versions = data.desk().await?.config_versions(ConfigKind::Agent, name).await?;
     if versions.is_empty() {
         let detail = format!("the database has no agent `{name}`; `outlast agents list` shows where each is");
         return Err(Error::new(Kind::AgentNotFound, detail));
+    }
+    if data.json {
+        for StoredConfig { name, version, fingerprint, at, body, .. } in &versions {
+            terminal::json(&json!({
+                "agent": name, "version": version, "at": at, "fingerprint": fingerprint, "body": body,
+            }));
+        }
+        return Ok(());
     }
     let row = |stored: &StoredConfig| {
         vec![stored.version.to_string(), words::when(stored.at), stored.fingerprint.to_string()]
@@ -151,7 +166,7 @@ fn json_of(pinned: &Pinned) -> Result<Value, Error> {
     serde_json::to_value(pinned).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }
 
-fn list(staff: &Staff) -> Result<(), Error> {
+fn list(staff: &Staff, json: bool) -> Result<(), Error> {
     let mut rows = Vec::new();
     for name in staff.names() {
         let member = staff.named(name, None)?;
@@ -159,7 +174,17 @@ fn list(staff: &Staff) -> Result<(), Error> {
         let layers: Vec<&str> = member.layers.iter().map(|layer| layer.from.as_str()).collect();
         let fingerprint = pinned.fingerprint().to_string();
         let model = pinned.package.model.to_string();
+        if json {
+            terminal::json(&json!({
+                "agent": name, "in": staff.source(name), "model": model, "layers": layers,
+                "package": fingerprint,
+            }));
+            continue;
+        }
         rows.push(vec![name.to_owned(), staff.source(name), model, layers.join(" → "), fingerprint]);
+    }
+    if json {
+        return Ok(());
     }
     if rows.is_empty() {
         terminal::note("· there are no agents; `[agents.NAME]` in `outlast.toml` is one");
@@ -189,10 +214,20 @@ fn show(member: &Member, json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn validate(staff: &Staff) -> ExitCode {
+fn validate(staff: &Staff, json: bool) -> ExitCode {
     let mut all = ExitCode::SUCCESS;
     for name in staff.names() {
-        match staff.named(name, None).and_then(|member| package(&member)) {
+        let made = staff.named(name, None).and_then(|member| package(&member));
+        if json {
+            let (fingerprint, error) = match &made {
+                Ok(pinned) => (Some(pinned.fingerprint()), None),
+                Err(error) => (None, Some(json!({ "code": error.kind().code(), "detail": error.detail() }))),
+            };
+            terminal::json(&json!({ "agent": name, "package": fingerprint, "error": error }));
+        }
+        match made {
+            Ok(_) if json => {}
+            Err(_) if json => all = ExitCode::FAILURE,
             Ok(pinned) => terminal::say(&format!("{name} {}", pinned.fingerprint())),
             Err(error) => {
                 terminal::say(&format!("{name} cannot be made: {error}"));

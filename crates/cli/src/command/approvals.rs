@@ -3,23 +3,19 @@ mod inbox;
 mod shown;
 
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::input;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
-use outlast::clock::Clock;
-use outlast::runtime::approvals::Approvals as Inbox;
-use outlast::runtime::system::SystemClock;
-use outlast::store::Store;
+use outlast::Error;
 use outlast::vocab::access::Principal;
 use outlast::vocab::id::{ApprovalId, GrantId};
 use outlast::vocab::policy::{Approval, Verdict};
 use outlast::vocab::wait::Resolution;
 use outlast::votes::Voted;
-use outlast::{Error, Limits};
 use serde::Deserialize;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 
 /// Shows calls that wait for an approval and lets somebody decide them, or decides one.
 #[derive(Args)]
@@ -30,30 +26,21 @@ pub(crate) struct Approvals {
     #[arg(long = "list")]
     plain: bool,
     #[command(flatten)]
-    list: List,
-    #[command(flatten)]
     who: Who,
 }
 
 #[derive(Subcommand)]
 enum What {
     /// List them
-    List(List),
+    List,
     /// Let one run, exactly as it is shown
     Approve(Approve),
     /// Do not let one run; the model is told why
     Deny(Deny),
     /// List what is approved for the rest of sessions
-    Grants(List),
+    Grants,
     /// Ask again from the next call on
     Revoke(Revoke),
-}
-
-#[derive(Args)]
-struct List {
-    /// Print one line of JSON for each
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args)]
@@ -104,9 +91,9 @@ struct Who {
 }
 
 impl Who {
-    /// The database as they have it.
-    async fn open(&self, data: &Data) -> Result<Arc<dyn Store>, Error> {
-        data.open_by(Principal::Person(self.by.parse()?)).await
+    /// Whom they ask.
+    async fn desk(&self, data: &Data) -> Result<Desk, Error> {
+        data.desk_by(Principal::Person(self.by.parse()?)).await
     }
 }
 
@@ -114,9 +101,9 @@ impl Approvals {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
-            None if self.plain || self.list.json || !is_a_terminal() => self.list.questions(data).await,
-            None => inbox::run(self.who.open(data).await?, self.who.by).await,
-            Some(What::List(list)) => list.questions(data).await,
+            None if self.plain || data.json || !is_a_terminal() => questions(data).await,
+            None => inbox::run(self.who.desk(data).await?, self.who.by).await,
+            Some(What::List) => questions(data).await,
             Some(What::Approve(Approve { approval, arguments, session, who })) => {
                 let verdict = match arguments {
                     Some(json) => Verdict::Edit { arguments: input::json("--arguments", &json)? },
@@ -128,7 +115,7 @@ impl Approvals {
             Some(What::Deny(Deny { approval, reason, who })) => {
                 decide(data, approval, who, Verdict::Deny { reason }).await
             }
-            Some(What::Grants(list)) => list.grants(data).await,
+            Some(What::Grants) => grants(data).await,
             Some(What::Revoke(Revoke { grant, who })) => revoke(data, grant, &who).await,
         }
     }
@@ -139,51 +126,52 @@ fn is_a_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-impl List {
-    async fn questions(&self, data: &Data) -> Result<(), Error> {
-        let questions = Inbox::new(data.open().await?).pending(Limits::default().page_rows).await?;
-        if self.json {
-            for question in &questions {
-                terminal::json(&shown::question_json(question));
-            }
-            return Ok(());
-        }
-        if questions.is_empty() {
-            terminal::note("· nothing waits for an approval");
-            return Ok(());
-        }
+async fn questions(data: &Data) -> Result<(), Error> {
+    let questions = data.desk().await?.pending().await?;
+    if data.json {
         for question in &questions {
-            terminal::say(&shown::question(question));
+            terminal::json(&shown::question_json(question));
         }
-        terminal::note(
-            "· then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY",
-        );
-        Ok(())
+        return Ok(());
     }
+    if questions.is_empty() {
+        terminal::note("· nothing waits for an approval");
+        return Ok(());
+    }
+    for question in &questions {
+        terminal::say(&shown::question(question));
+    }
+    terminal::note(
+        "· then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY",
+    );
+    Ok(())
+}
 
-    async fn grants(&self, data: &Data) -> Result<(), Error> {
-        let grants = Inbox::new(data.open().await?).grants(Limits::default().page_rows).await?;
-        if self.json {
-            for grant in &grants {
-                terminal::json(&shown::grant_json(grant));
-            }
-            return Ok(());
-        }
-        if grants.is_empty() {
-            terminal::note("· nothing is approved for the rest of a session");
-            return Ok(());
-        }
+async fn grants(data: &Data) -> Result<(), Error> {
+    let grants = data.desk().await?.grants().await?;
+    if data.json {
         for grant in &grants {
-            terminal::say(&shown::grant(grant));
+            terminal::json(&shown::grant_json(grant));
         }
-        terminal::note("· then: outlast approvals revoke ID");
-        Ok(())
+        return Ok(());
     }
+    if grants.is_empty() {
+        terminal::note("· nothing is approved for the rest of a session");
+        return Ok(());
+    }
+    for grant in &grants {
+        terminal::say(&shown::grant(grant));
+    }
+    terminal::note("· then: outlast approvals revoke ID");
+    Ok(())
 }
 
 async fn decide(data: &Data, id: ApprovalId, who: Who, verdict: Verdict) -> Result<(), Error> {
-    let inbox = Inbox::new(who.open(data).await?);
-    let voted = inbox.decide(id, Approval::new(who.by, verdict), SystemClock.now()).await?;
+    let voted = who.desk(data).await?.decide(id, &who.by, verdict).await?;
+    if data.json {
+        terminal::json(&shown::voted_json(&voted));
+        return Ok(());
+    }
     terminal::say(&said(&voted));
     if let Voted::Decided(_) = voted {
         terminal::note("· the turn goes on where a worker runs; `outlast work` is one");
@@ -207,7 +195,11 @@ fn said(voted: &Voted) -> String {
 }
 
 async fn revoke(data: &Data, id: GrantId, who: &Who) -> Result<(), Error> {
-    let grant = Inbox::new(who.open(data).await?).revoke(id, SystemClock.now()).await?;
+    let grant = who.desk(data).await?.revoke_grant(id).await?;
+    if data.json {
+        terminal::json(&shown::grant_json(&grant));
+        return Ok(());
+    }
     terminal::say(&format!("revoked: somebody is asked again about `{}` in {}", grant.tool, grant.session));
     Ok(())
 }

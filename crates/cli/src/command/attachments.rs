@@ -1,11 +1,12 @@
 //! `outlast attachments`: what a session has attached, its bytes, and the sweep of contents that nothing refers to.
 use crate::data::Data;
-use crate::find;
+use crate::desk::Desk;
 use crate::providers::Configuration;
 use crate::terminal;
 use crate::words::count;
+use bytes::Bytes;
 use clap::Args;
-use futures_util::TryStreamExt;
+use futures_util::{Stream, TryStreamExt};
 use outlast::clock::{Clock, Entropy};
 use outlast::filed::Lies;
 use outlast::runtime::attachments::{Attachments as Kept, Swept};
@@ -14,7 +15,9 @@ use outlast::store::Store;
 use outlast::vocab::WorkerId;
 use outlast::vocab::id::AttachmentId;
 use outlast::{Error, Kind, Limits, SessionId};
+use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::{self, File};
@@ -46,41 +49,26 @@ impl Attachments {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let Some(session) = &self.session else { return self.sweep(data).await };
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), session).await?.id;
-        match (&self.save, &self.to) {
-            (Some(id), Some(to)) => self.save(data, store, (session, id.parse()?), to).await,
-            _ => list(store.as_ref(), session).await,
-        }
-    }
-
-    async fn save(
-        &self,
-        data: &Data,
-        store: Arc<dyn Store>,
-        (session, id): (SessionId, AttachmentId),
-        to: &Path,
-    ) -> Result<(), Error> {
-        let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
-        let attachments = Kept::new(store, contents, Limits::default());
-        let (view, mut pieces) = attachments.open(session, id).await?;
-        let unwritten = |cause: std::io::Error| {
-            let detail = format!("{} cannot be written: {cause}", to.display());
-            Error::new(Kind::IoFailed, detail).because(cause)
+        let desk = data.desk().await?;
+        let session = desk.find(session).await?.id;
+        let (Some(id), Some(to)) = (&self.save, &self.to) else {
+            return list(&desk, session, data.json).await;
         };
-        let mut file = File::create_new(to).await.map_err(unwritten)?;
-        let saved = async {
-            while let Some(piece) = pieces.try_next().await? {
-                file.write_all(&piece).await.map_err(unwritten)?;
+        let id: AttachmentId = id.parse()?;
+        let saved = match desk {
+            Desk::File(store) => {
+                let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
+                let attachments = Kept::new(store, contents, Limits::default());
+                let (_, pieces) = attachments.open(session, id).await?;
+                save(pieces, to).await?
             }
-            file.flush().await.map_err(unwritten)
+            Desk::Server(client) => save(client.attachment(session, id).await?, to).await?,
         };
-        if let Err(error) = saved.await {
-            // Half of it, or what is not what it should be, is not left for somebody to find.
-            fs::remove_file(to).await.map_err(unwritten)?;
-            return Err(error);
+        if data.json {
+            terminal::json(&json!({ "id": id, "bytes": saved, "file": to }));
+        } else {
+            terminal::note(&format!("· {saved} bytes saved"));
         }
-        terminal::note(&format!("· {} bytes saved", view.bytes));
         Ok(())
     }
 
@@ -96,20 +84,56 @@ impl Attachments {
         };
         let attachments = Kept::new(store, Some(contents), limits);
         let Swept { looked_at, deleted } = attachments.sweep(worker, now).await?;
+        if data.json {
+            terminal::json(&json!({ "looked_at": looked_at, "deleted": deleted }));
+            return Ok(());
+        }
         let looked_at = count(usize::try_from(looked_at).unwrap_or(usize::MAX), "content", "contents");
         terminal::say(&format!("{looked_at} looked at, {deleted} deleted"));
         Ok(())
     }
 }
 
-async fn list(store: &dyn Store, session: SessionId) -> Result<(), Error> {
-    let attached = store.attachments(session, Limits::default().page_rows).await?;
-    if attached.is_empty() {
+/// Writes pieces into a new file; says how many bytes there were.
+async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Result<u64, Error> {
+    let unwritten = |cause: std::io::Error| {
+        let detail = format!("{} cannot be written: {cause}", to.display());
+        Error::new(Kind::IoFailed, detail).because(cause)
+    };
+    let mut file = File::create_new(to).await.map_err(unwritten)?;
+    let mut pieces = pin!(pieces);
+    let saved = async {
+        let mut bytes = 0;
+        while let Some(piece) = pieces.try_next().await? {
+            file.write_all(&piece).await.map_err(unwritten)?;
+            bytes += piece.len() as u64;
+        }
+        file.flush().await.map_err(unwritten)?;
+        Ok(bytes)
+    };
+    let saved = saved.await;
+    if saved.is_err() {
+        // Half of it, or what is not what it should be, is not left for somebody to find.
+        fs::remove_file(to).await.map_err(unwritten)?;
+    }
+    saved
+}
+
+async fn list(desk: &Desk, session: SessionId, json: bool) -> Result<(), Error> {
+    let attached = desk.attachments(session).await?;
+    if attached.is_empty() && !json {
         terminal::note("· the session has no attachments of its own");
     }
     for view in attached {
         let name = view.attachment.name.as_deref().unwrap_or("-");
         let media_type = view.attachment.media_type.as_str();
+        if json {
+            terminal::json(&json!({
+                "id": view.attachment.id, "content": view.attachment.content, "media_type": media_type,
+                "name": view.attachment.name, "bytes": view.bytes, "outside": view.lies == Lies::Outside,
+            }));
+            continue;
+        }
         let lies = match view.lies {
             Lies::Here => "",
             Lies::Outside => " outside",

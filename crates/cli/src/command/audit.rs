@@ -30,10 +30,10 @@ impl Audit {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let since = self.since.as_deref().map(|text| input::moment("--since", text, SystemClock.now()));
         let since = since.transpose()?.unwrap_or(Millis(0));
-        let store = data.open_widely().await?;
+        let desk = data.desk_widely().await?;
         let mut range = AuditRange { after: self.after, since, limit: Limits::default().page_rows };
         loop {
-            let page = store.audit(range).await?;
+            let page = desk.audit(range).await?;
             let Some(last) = page.last() else { break };
             range.after = last.no;
             for act in &page {

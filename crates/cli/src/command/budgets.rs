@@ -3,8 +3,6 @@ use crate::data::Data;
 use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
 use outlast::budget::PurseView;
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
 use outlast::vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast::vocab::cost::Cost;
 use outlast::{Error, Kind};
@@ -16,9 +14,6 @@ use std::time::Duration;
 pub(crate) struct Budgets {
     #[command(subcommand)]
     what: Option<What>,
-    /// Print them as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -67,18 +62,14 @@ enum Every {
     Month,
 }
 
-/// How many are listed.
-const LISTED: usize = 1_000;
-
 impl Budgets {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let now = SystemClock.now();
+        let desk = data.desk().await?;
         match self.what {
             None => {
-                let purses = store.budgets(LISTED).await?;
-                if self.json {
+                let purses = desk.budgets().await?;
+                if data.json {
                     list_json(&purses);
                 } else {
                     list(&purses);
@@ -87,12 +78,12 @@ impl Budgets {
             }
             Some(What::Set(set)) => {
                 let (of, budget) = set.budget()?;
-                store.set_budget(of.clone(), Some(budget), now).await?;
+                desk.set_budget(&of, Some(budget)).await?;
                 terminal::note(&format!("✓ {of} is set; turns that wait for it go on where a worker runs"));
                 Ok(())
             }
             Some(What::Clear { of }) => {
-                store.set_budget(of.clone(), None, now).await?;
+                desk.set_budget(&of, None).await?;
                 terminal::note(&format!("✓ {of} is as its agent says"));
                 Ok(())
             }

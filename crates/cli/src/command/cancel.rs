@@ -1,12 +1,12 @@
 //! `outlast cancel`: asks a turn to stop.
 use crate::data::Data;
+use crate::desk::Undo;
 use crate::terminal;
 use crate::words;
 use clap::Args;
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
 use outlast::store::Cancelled;
 use outlast::{Error, TurnId};
+use serde_json::json;
 
 /// Asks a turn to stop. The wish is durable, and never hits another turn.
 #[derive(Args)]
@@ -25,14 +25,18 @@ impl Cancel {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
-        let store = data.open().await?;
-        let now = SystemClock.now();
-        let asked = if self.undo {
-            store.abort(turn, self.reason, now)
-        } else {
-            store.cancel(turn, self.reason, now)
-        };
-        match asked.await? {
+        let undo = if self.undo { Undo::All } else { Undo::Nothing };
+        let stopped = data.desk().await?.stop(turn, &self.reason, undo).await?;
+        if data.json {
+            let (outcome, end) = match stopped {
+                Cancelled::Requested => ("requested", None),
+                Cancelled::NeverBegan => ("never_began", None),
+                Cancelled::TooLate(end) => ("too_late", Some(end)),
+            };
+            terminal::json(&json!({ "turn": turn, "outcome": outcome, "end": end }));
+            return Ok(());
+        }
+        match stopped {
             Cancelled::Requested => {
                 terminal::say("asked to stop");
                 terminal::note("· it ends where a worker runs; `outlast work` is one");

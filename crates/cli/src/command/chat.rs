@@ -5,19 +5,18 @@
 use super::sessions;
 use crate::agent::Agent;
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
+use crate::host::{Followed, Host, Outgoing};
 use crate::prose::Prose;
 use crate::question::{self, Open};
 use crate::terminal;
 use crate::words;
 use clap::Args;
-use outlast::clock::{Clock, Entropy};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::store::{Fork, ForkTo};
 use outlast::vocab::record::Seq;
 use outlast::vocab::wait::Resolution;
-use outlast::{Error, Kind, Limits, Outlast, SessionId};
+use outlast::{Error, Kind, Limits, SessionId};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -54,24 +53,24 @@ impl Chat {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let named = self.session.as_deref().map(Named::parse).transpose()?;
-        let outlast = self.agent.start(data).await?;
-        let talked = talk(&outlast, named, data).await;
-        outlast.shut_down().await;
+        let host = self.agent.host(data).await?;
+        let talked = talk(&host, named, data).await;
+        host.leave().await;
         talked
     }
 }
 
-async fn talk(outlast: &Outlast, named: Option<Named>, data: &Data) -> Result<(), Error> {
+async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Error> {
     // A session is there from its first input on, so an idle visit leaves nothing behind.
     let mut session = named;
     let mut keyboard = Keyboard::open(data)?;
     terminal::note("· /help tells what you can do here");
-    greet(outlast, session.as_ref()).await?;
+    greet(&host.desk(), session.as_ref()).await?;
     loop {
         let heard;
         (keyboard, heard) = keyboard.next().await?;
         match heard {
-            Heard::Line(line) => match act(outlast, &mut session, &line).await {
+            Heard::Line(line) => match act(host, &mut session, &line).await {
                 Ok(Then::GoOn) => {}
                 Ok(Then::Leave) => break,
                 Err(error) if error.kind() == Kind::TurnCancelled => terminal::note("· cancelled"),
@@ -87,16 +86,15 @@ async fn talk(outlast: &Outlast, named: Option<Named>, data: &Data) -> Result<()
 }
 
 /// Says what a session that is visited again waits for.
-async fn greet(outlast: &Outlast, session: Option<&Named>) -> Result<(), Error> {
-    let store = outlast.store().as_ref();
+async fn greet(desk: &Desk, session: Option<&Named>) -> Result<(), Error> {
     let Some(view) = (match session {
-        Some(named) => named.find(store).await?,
+        Some(named) => desk.find_named(named).await?,
         None => None,
     }) else {
         return Ok(());
     };
     if let Some(active) = view.active {
-        for wait in question::waits(store, active, &view.waits).await? {
+        for wait in question::waits(desk, active, &view.waits).await? {
             terminal::note(&format!("· {active} {wait}"));
         }
     }
@@ -108,16 +106,17 @@ enum Then {
     Leave,
 }
 
-async fn act(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Result<Then, Error> {
+async fn act(host: &Host, session: &mut Option<Named>, line: &str) -> Result<Then, Error> {
+    let desk = host.desk();
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (None, _) => {}
         (Some("/quit"), _) => return Ok(Then::Leave),
         (Some("/help"), _) => terminal::say(HELP),
-        (Some("/sessions"), _) => sessions::list(outlast.store().as_ref(), LISTED).await?,
-        (Some("/events"), _) => events(outlast, known(outlast, session.as_ref()).await?).await?,
+        (Some("/sessions"), _) => sessions::list(&desk, LISTED).await?,
+        (Some("/events"), _) => events(&desk, known(&desk, session.as_ref()).await?).await?,
         (Some("/fork"), at) => {
-            let fork = fork(outlast, known(outlast, session.as_ref()).await?, at).await?;
+            let fork = fork(&desk, known(&desk, session.as_ref()).await?, at).await?;
             *session = Some(Named::Id(fork));
             terminal::note(&format!("· session {fork}"));
         }
@@ -125,46 +124,49 @@ async fn act(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Resu
             let detail = format!("expected one of the commands that /help lists, got `{word}`");
             return Err(Error::new(Kind::InputInvalid, detail));
         }
-        _ => say(outlast, session, line).await?,
+        _ => say(host, session, line).await?,
     }
     Ok(Then::GoOn)
 }
 
 /// Takes a line for the answer to the question that is open, or else for an input.
-async fn say(outlast: &Outlast, session: &mut Option<Named>, line: &str) -> Result<(), Error> {
-    let store = outlast.store().as_ref();
+async fn say(host: &Host, session: &mut Option<Named>, line: &str) -> Result<(), Error> {
+    let desk = host.desk();
     let found = match session {
-        Some(named) => named.find(store).await?,
+        Some(named) => desk.find_named(named).await?,
         None => None,
     };
-    let (turn, events) = match &found {
-        Some(view) if let Some(Open { key, question }) = question::open(store, view).await? => {
-            outlast.runtime().resolve(&key, Resolution::Ok(question.answer(line))).await?;
-            (outlast.turn(key.turn).await?, outlast.runtime().events(view.id, view.last.seq))
+    let followed = match &found {
+        Some(view) if let Some(Open { key, question }) = question::open(&desk, view).await? => {
+            host.resolve(&key, Resolution::Ok(question.answer(line))).await?;
+            Followed { session: view.id, turn: key.turn, events: host.events(view.id, view.last.seq) }
         }
-        _ => Named::session(session.clone(), outlast).send(line).watched().await?,
+        _ => {
+            let outgoing = Outgoing { text: line.to_owned(), ..Outgoing::default() };
+            host.send(session.clone(), outgoing).await?
+        }
     };
     if session.is_none() {
-        terminal::note(&format!("· session {}", turn.session()));
+        terminal::note(&format!("· session {}", followed.session));
     }
-    *session = Some(Named::Id(turn.session()));
-    follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await
+    *session = Some(Named::Id(followed.session));
+    follow(host, followed, &mut View::Prose(Prose::default()), AtWait::Leave).await
 }
 
 /// The session, once something was said in it.
-async fn known(outlast: &Outlast, session: Option<&Named>) -> Result<SessionId, Error> {
+async fn known(desk: &Desk, session: Option<&Named>) -> Result<SessionId, Error> {
     let found = match session {
-        Some(named) => named.find(outlast.store().as_ref()).await?,
+        Some(named) => desk.find_named(named).await?,
         None => None,
     };
     let nothing = || Error::new(Kind::SessionNotFound, "nothing has been said in this session yet");
     found.map(|session| session.id).ok_or_else(nothing)
 }
 
-async fn events(outlast: &Outlast, session: SessionId) -> Result<(), Error> {
+async fn events(desk: &Desk, session: SessionId) -> Result<(), Error> {
     let mut after = Seq(0);
     loop {
-        let page = outlast.store().records(session, after, Limits::default().page_rows).await?;
+        let page = desk.records(session, after, Limits::default().page_rows).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in &page {
@@ -173,21 +175,19 @@ async fn events(outlast: &Outlast, session: SessionId) -> Result<(), Error> {
     }
 }
 
-async fn fork(outlast: &Outlast, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
+async fn fork(desk: &Desk, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
     let number = at.map(str::parse).transpose().map_err(|_| {
         let detail = format!("expected a message's number after /fork, got `{}`", at.unwrap_or_default());
         Error::new(Kind::InputInvalid, detail)
     })?;
-    let now = SystemClock.now();
-    let fresh = SessionId::fresh(now, SystemEntropy.for_id());
-    let to = ForkTo::Session { fresh, key: None };
-    outlast.store().fork(Fork { from, at: number.map(Seq), to, now }).await
+    desk.fork(from, number.map(Seq), (None, None)).await
 }
 
 /// Where lines come from: a terminal with history, or a pipe.
 struct Keyboard {
     editor: Editor<Multiline, FileHistory>,
-    history: PathBuf,
+    /// Where lines are kept, if they are.
+    history: Option<PathBuf>,
 }
 
 enum Heard {
@@ -198,13 +198,13 @@ enum Heard {
 
 impl Keyboard {
     fn open(data: &Data) -> Result<Self, Error> {
-        let mut history = data.path.clone().into_os_string();
-        history.push("-history");
         let mut editor = Editor::new().map_err(no_terminal)?;
         editor.set_helper(Some(Multiline));
-        let mut keyboard = Self { editor, history: history.into() };
-        // The first conversation has no history yet.
-        let _ = keyboard.editor.load_history(&keyboard.history);
+        let mut keyboard = Self { editor, history: data.history() };
+        if let Some(history) = &keyboard.history {
+            // The first conversation has no history yet.
+            let _ = keyboard.editor.load_history(history);
+        }
         Ok(keyboard)
     }
 
@@ -230,7 +230,8 @@ impl Keyboard {
     }
 
     fn keep_history(&mut self) {
-        if let Err(cause) = self.editor.append_history(&self.history) {
+        let Some(history) = &self.history else { return };
+        if let Err(cause) = self.editor.append_history(history) {
             terminal::note(&format!("· the history was not kept: {cause}"));
         }
     }

@@ -1,6 +1,5 @@
 //! `outlast cost`: what models and tools cost, by session, agent, model, source, tool or day.
 use crate::data::Data;
-use crate::find;
 use crate::terminal;
 use crate::words;
 use clap::{Args, ValueEnum};
@@ -45,9 +44,9 @@ enum By {
 impl Cost {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
+        let desk = data.desk().await?;
         let session = match &self.session {
-            Some(session) => Some(find::session(store.as_ref(), session).await?.id),
+            Some(session) => Some(desk.find(session).await?.id),
             None => None,
         };
         let by = match self.by {
@@ -59,7 +58,7 @@ impl Cost {
             By::Day => costs::By::Day,
             By::Turn => costs::By::Turn,
         };
-        let spent = costs::spent(store.as_ref(), session, by).await?;
+        let spent = desk.spent(session, by).await?;
         if self.json {
             for (name, spent) in &spent {
                 let Spent { replies, usage, cost, unpriced } = spent;

@@ -35,6 +35,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     /// Does it. The code says whether something is wrong.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        data.only_on_a_file()?;
         let mut report = Report::default();
         fact("outlast", env!("CARGO_PKG_VERSION"));
         let folder = folder(&data.path);

@@ -1,6 +1,6 @@
 //! `outlast events`: what happened in a session, from any cursor on.
 use crate::data::Data;
-use crate::find;
+use crate::desk::Desk;
 use crate::terminal;
 use crate::words;
 use clap::Args;
@@ -31,15 +31,19 @@ pub(crate) struct Events {
 impl Events {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), &self.session).await?.id;
+        let desk = data.desk().await?;
+        let session = desk.find(&self.session).await?.id;
         let rows = Limits::default().page_rows;
         let mut after = Seq(self.after);
         let mut seen = None;
         loop {
-            let changes = store.changes().await?;
+            let changes = match &desk {
+                Desk::File(store) => store.changes().await?,
+                // A server is simply asked again.
+                Desk::Server(_) => seen.map_or(0, |seen: u64| seen.wrapping_add(1)),
+            };
             while seen != Some(changes) {
-                let page = store.records(session, after, rows).await?;
+                let page = desk.records(session, after, rows).await?;
                 if page.len() < rows {
                     seen = Some(changes);
                 }

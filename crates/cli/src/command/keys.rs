@@ -10,9 +10,12 @@ use outlast::orgs::KeyView;
 use outlast::runtime::keys::{Grant, issue};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::vocab::Millis;
-use outlast::vocab::access::{Principal, Scope};
+use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
 use outlast::vocab::message::Name;
+use outlast_client::{Key, Whoami};
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Lists, makes, checks and revokes API keys.
 #[derive(Args)]
@@ -65,29 +68,46 @@ impl Keys {
 
 impl Create {
     async fn run(self, data: &Data) -> Result<(), Error> {
-        let now = SystemClock.now();
         let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
         let by = if self.person { Principal::Person(self.name) } else { Principal::Service(self.name) };
-        let secret = data.operator()?.secret().await?;
-        let store = data.open().await?;
-        let grant = Grant {
-            org: data.org_in(store.as_ref()).await?,
-            by,
-            scopes: self.scopes.into_iter().collect(),
-            expires: expires.map(|span| now.after(span)),
+        let (id, key) = match data.client()? {
+            Some(client) => client.create_key(&by, self.scopes.into_iter().collect(), expires).await?,
+            None => make(data, by, self.scopes.into_iter().collect(), expires).await?,
         };
-        let key = issue(store.as_ref(), &secret, grant, now, &SystemEntropy).await?;
-        terminal::say(&key.reveal());
-        terminal::note(&format!(
-            "· {} is shown this once and kept nowhere; put it where secrets are",
-            key.id
-        ));
+        if data.json {
+            terminal::json(&json!({ "id": id, "key": key }));
+        } else {
+            terminal::say(&key);
+        }
+        terminal::note(&format!("· {id} is shown this once and kept nowhere; put it where secrets are"));
         Ok(())
     }
 }
 
+/// Makes a key in a file.
+async fn make(
+    data: &Data,
+    by: Principal,
+    scopes: Scopes,
+    expires: Option<Duration>,
+) -> Result<(KeyId, String), Error> {
+    let now = SystemClock.now();
+    let secret = data.operator()?.secret().await?;
+    let store = data.open().await?;
+    let org = data.org_in(store.as_ref()).await?;
+    let grant = Grant { org, by, scopes, expires: expires.map(|span| now.after(span)) };
+    let key = issue(store.as_ref(), &secret, grant, now, &SystemEntropy).await?;
+    Ok((key.id, key.reveal()))
+}
+
 async fn list(data: &Data) -> Result<(), Error> {
-    let keys = data.open().await?.keys().await?;
+    let keys = data.desk().await?.keys().await?;
+    if data.json {
+        for key in &keys {
+            terminal::json(&key_json(key));
+        }
+        return Ok(());
+    }
     if keys.is_empty() {
         terminal::note("· there are no API keys; `outlast keys create NAME --scope SCOPE` makes one");
         return Ok(());
@@ -96,6 +116,14 @@ async fn list(data: &Data) -> Result<(), Error> {
     let rows: Vec<Vec<String>> = keys.iter().map(|key| row(key, now)).collect();
     terminal::table(&["KEY", "FOR", "MAY", "MADE", "STATE"], &rows);
     Ok(())
+}
+
+fn key_json(key: &KeyView) -> Value {
+    let KeyView { id, org, by, scopes, created, expires, revoked } = key;
+    json!({
+        "id": id, "org": org, "by": by.to_string(), "scopes": scopes.to_string(), "created": created,
+        "expires": expires, "revoked": revoked,
+    })
 }
 
 fn row(key: &KeyView, now: Millis) -> Vec<String> {
@@ -111,15 +139,34 @@ fn row(key: &KeyView, now: Millis) -> Vec<String> {
 /// The key comes on standard input, because arguments stand in lists of processes and in histories (S60).
 async fn check(data: &Data) -> Result<(), Error> {
     let key = input::text("-")?;
-    let store = data.operator()?;
-    let access = store.admit(key.trim().parse()?, SystemClock.now()).await?;
-    let org = store.org(access.reach.home()).await?;
-    terminal::say(&format!("{} may {} in {} ({})", access.by, access.scopes, org.name, org.id));
+    let opened = match data.client_with(&Key::new(key.trim()))? {
+        Some(client) => client.whoami().await?,
+        None => opened(data, &key).await?,
+    };
+    let Whoami { org, name, by, scopes } = opened;
+    if data.json {
+        terminal::json(&json!({ "by": by, "scopes": scopes, "org": org, "name": name }));
+    } else {
+        terminal::say(&format!("{by} may {scopes} in {name} ({org})"));
+    }
     Ok(())
 }
 
+/// What a key opens in a file.
+async fn opened(data: &Data, key: &str) -> Result<Whoami, Error> {
+    let store = data.operator()?;
+    let access = store.admit(key.trim().parse()?, SystemClock.now()).await?;
+    let org = store.org(access.reach.home()).await?;
+    let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
+    Ok(Whoami { org: org.id, name: org.name.to_string(), by, scopes })
+}
+
 async fn revoke(data: &Data, key: KeyId) -> Result<(), Error> {
-    let key = data.open().await?.revoke_key(key, SystemClock.now()).await?;
+    let key = data.desk().await?.revoke_key(key).await?;
+    if data.json {
+        terminal::json(&key_json(&key));
+        return Ok(());
+    }
     let when = key.revoked.map(words::when).unwrap_or_default();
     terminal::say(&format!("{} of {} counts no more since {when}", key.id, key.by));
     Ok(())

@@ -1,15 +1,15 @@
 //! `outlast resolve`: finishes what a turn waits for, from outside.
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::input;
 use crate::terminal;
 use crate::words;
 use clap::Args;
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
 use outlast::store::Resolved;
 use outlast::vocab::Failure;
 use outlast::vocab::wait::{CompletionKey, Resolution};
 use outlast::{Error, Kind};
+use serde_json::json;
 
 /// Finishes a call or an event that a turn waits for.
 #[derive(Args)]
@@ -58,10 +58,15 @@ impl Resolve {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let key: CompletionKey = self.key.parse()?;
         let resolution = self.how.resolution()?;
-        key.check(&data.operator()?.secret().await?)?;
-        let store = data.open().await?;
-        let Resolved { first, yours } =
-            store.resolve(key.turn, key.key.clone(), resolution, SystemClock.now()).await?;
+        let desk = data.desk().await?;
+        if let Desk::File(_) = desk {
+            key.check(&data.operator()?.secret().await?)?;
+        }
+        let Resolved { first, yours } = desk.resolve(&key, resolution).await?;
+        if data.json {
+            terminal::json(&json!({ "turn": key.turn, "yours": yours, "first": first }));
+            return Ok(());
+        }
         if yours {
             terminal::say(&format!("resolved: {}", words::resolution(&first)));
             terminal::note(&format!("· {} goes on where a worker runs; `outlast work` is one", key.turn));

@@ -2,9 +2,10 @@
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::follow::{AtWait, View, follow};
+use crate::host::Host;
 use crate::prose::Prose;
 use clap::Args;
-use outlast::{Error, Outlast, TurnId};
+use outlast::{Error, TurnId};
 
 /// Lets a stuck turn try again, after what it was stuck on has been mended.
 #[derive(Args)]
@@ -20,17 +21,16 @@ impl Retry {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
         // Nothing is made for a turn that cannot be there.
-        drop(data.open().await?);
-        let outlast = self.agent.start(data).await?;
-        let ran = again(&outlast, turn).await;
-        outlast.shut_down().await;
+        drop(data.desk().await?);
+        let host = self.agent.host(data).await?;
+        let ran = again(&host, turn, data).await;
+        host.leave().await;
         ran
     }
 }
 
-async fn again(outlast: &Outlast, turn: TurnId) -> Result<(), Error> {
-    outlast.runtime().retry(turn).await?;
-    let turn = outlast.turn(turn).await?;
-    let events = turn.events();
-    follow(outlast, (turn, events), &mut View::Prose(Prose::default()), AtWait::Leave).await
+async fn again(host: &Host, turn: TurnId, data: &Data) -> Result<(), Error> {
+    let followed = host.retry(turn).await?;
+    let mut view = if data.json { View::Frames } else { View::Prose(Prose::default()) };
+    follow(host, followed, &mut view, AtWait::Leave).await
 }

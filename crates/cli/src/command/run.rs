@@ -4,15 +4,13 @@ use crate::attached::Attached;
 use crate::data::Data;
 use crate::find::Named;
 use crate::follow::{AtWait, View, follow};
+use crate::host::{Host, Outgoing};
 use crate::input;
 use crate::prose::Prose;
 use crate::terminal;
 use clap::Args;
+use outlast::Error;
 use outlast::store::MAIN;
-use outlast::vocab::limits;
-use outlast::vocab::trace::TraceParent;
-use outlast::{Error, Outlast};
-use serde_json::Value;
 use std::path::PathBuf;
 
 /// Sends one input and follows its turn.
@@ -57,42 +55,19 @@ impl Run {
         let schema = self.schema.as_deref().map(input::json_file).transpose()?;
         let parent =
             self.traceparent.as_deref().filter(|text| !text.is_empty()).map(str::parse).transpose()?;
-        let outlast = self.agent.start(data).await?;
-        let ran = self.turn(&outlast, named, text, (schema, files), parent).await;
-        outlast.shut_down().await;
+        let outgoing =
+            Outgoing { text, key: self.key.clone(), head: Some(self.head.clone()), schema, parent, files };
+        let host = self.agent.host(data).await?;
+        let ran = self.turn(&host, named, outgoing).await;
+        host.leave().await;
         ran
     }
 
-    async fn turn(
-        &self,
-        outlast: &Outlast,
-        named: Option<Named>,
-        text: String,
-        (schema, files): (Option<Value>, Vec<Attached>),
-        parent: Option<TraceParent>,
-    ) -> Result<(), Error> {
+    async fn turn(&self, host: &Host, named: Option<Named>, outgoing: Outgoing) -> Result<(), Error> {
         let is_new = named.is_none();
-        let session = Named::session(named, outlast).on_head(&self.head);
-        let sending = match &self.key {
-            Some(key) => session.send_once(key, text),
-            None => session.send(text),
-        };
-        let mut sending = match schema {
-            Some(schema) => sending.fitting(schema),
-            None => sending,
-        };
-        if let Some(parent) = parent {
-            sending = sending.traceparent(parent);
-        }
-        let (limit, most) = outlast.attachments().most();
-        for file in files {
-            // One that is too large is refused before it is read.
-            limits::check(limit, usize::try_from(file.bytes).unwrap_or(usize::MAX), most)?;
-            sending = sending.attach_stream(file.media_type, Some(file.name.clone()), file.reader()).await?;
-        }
-        let (turn, events) = sending.watched().await?;
+        let followed = host.send(named, outgoing).await?;
         if is_new {
-            terminal::note(&format!("· session {}", turn.session()));
+            terminal::note(&format!("· session {}", followed.session));
         }
         let mut view = match (self.json, &self.schema) {
             (true, _) => View::Frames,
@@ -100,6 +75,6 @@ impl Run {
             (false, None) => View::Prose(Prose::default()),
         };
         let at_wait = if self.wait { AtWait::Stay } else { AtWait::Leave };
-        follow(outlast, (turn, events), &mut view, at_wait).await
+        follow(host, followed, &mut view, at_wait).await
     }
 }

@@ -12,7 +12,7 @@ use crate::data::Data;
 use clap::{Args, Subcommand};
 use outlast::Error;
 
-pub(crate) use list::list;
+pub(crate) use list::{list, session_json};
 
 /// Looks at sessions and shapes them; lists them if nothing else is said.
 #[derive(Args)]
@@ -43,7 +43,7 @@ impl Sessions {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
-            None => list(data.open().await?.as_ref(), list::MOST).await,
+            None => list::newest(data).await,
             Some(What::List(list)) => list.run(data).await,
             Some(What::Show(show)) => show.run(data).await,
             Some(What::Fork(fork)) => fork.run(data).await,

@@ -26,6 +26,7 @@ pub(crate) struct Tools {
 impl Tools {
     /// Does it. Nothing is kept: no turn is driven.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        data.only_on_a_file()?;
         let arguments = self.preview.as_deref().map(|json| input::json("--preview", json)).transpose()?;
         let outlast = self.agent.build(Outlast::ephemeral(), &self.agent.staff(data).await?)?.start().await?;
         let tools = &outlast.runtime().world().tools;

@@ -4,12 +4,12 @@ use crate::input;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
+use outlast::Error;
 use outlast::vocab::CallId;
 use outlast::vocab::message::ToolResult;
 use outlast::vocab::record::Verdict;
-use outlast::{Error, Limits};
+use outlast_client::Unknown as Call;
+use serde_json::json;
 
 /// Lists calls whose outcome nobody knows, or says how one went.
 #[derive(Args)]
@@ -57,7 +57,16 @@ impl Unknown {
 }
 
 async fn list(data: &Data) -> Result<(), Error> {
-    let calls = data.open().await?.unknown(Limits::default().page_rows).await?;
+    let calls = data.desk().await?.unknown().await?;
+    if data.json {
+        for Call { call, tool, arguments, session, turn, since } in &calls {
+            terminal::json(&json!({
+                "call": call, "tool": tool, "arguments": arguments, "session": session, "turn": turn,
+                "since": since,
+            }));
+        }
+        return Ok(());
+    }
     if calls.is_empty() {
         terminal::note("· no call has an unknown outcome");
         return Ok(());
@@ -86,7 +95,11 @@ impl Settle {
             None => Verdict::DidNotHappen,
         };
         let told = words::verdict(&verdict);
-        let session = data.open().await?.settle(call, verdict, SystemClock.now()).await?;
+        let session = data.desk().await?.settle(call, verdict).await?;
+        if data.json {
+            terminal::json(&json!({ "call": call, "session": session }));
+            return Ok(());
+        }
         terminal::say(&format!("settled in {session}: {told}"));
         Ok(())
     }

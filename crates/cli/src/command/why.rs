@@ -1,11 +1,10 @@
 //! `outlast why`: what a session or a turn waits for, since when, and who or what can move it (R14.6).
 use crate::data::Data;
-use crate::find;
 use crate::terminal::{self, one_line};
 use crate::words;
 use clap::Args;
+use outlast::Error;
 use outlast::runtime::why::{self, Blocked, Mover, Standing};
-use outlast::{Error, TurnId};
 use serde_json::{Value, json};
 
 /// Letters of arguments in a line.
@@ -24,12 +23,7 @@ pub(crate) struct Why {
 impl Why {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let store = store.as_ref();
-        let why = match self.what.parse::<TurnId>() {
-            Ok(turn) => why::of_turn(store, turn).await?,
-            Err(_) => why::of_session(store, find::session(store, &self.what).await?.id).await?,
-        };
+        let why = data.desk().await?.why(&self.what).await?;
         if self.json {
             terminal::json(&as_json(&why));
         } else {

@@ -36,6 +36,7 @@ mod sessions;
 mod shell;
 mod sinks;
 mod telemetry;
+mod there;
 mod trial;
 mod unknown;
 mod verify;

@@ -72,6 +72,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command.current_dir(self.path()).env_remove("OUTLAST_DATA").env_remove("NO_COLOR");
         command.env_remove("OUTLAST_ATTACHMENTS").env_remove("OUTLAST_ORG");
+        command.env_remove("OUTLAST_SERVER").env_remove("OUTLAST_KEY").env_remove("OUTLAST_KEY_FILE");
         for name in ["OPENAI", "ANTHROPIC", "GEMINI", "LOCAL"] {
             command.env_remove(format!("{name}_API_KEY")).env_remove(format!("{name}_BASE_URL"));
         }

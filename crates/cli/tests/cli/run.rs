@@ -142,14 +142,12 @@ fn frames_are_json_and_their_numbers_have_no_gaps() {
 }
 
 #[test]
-fn text_of_an_attempt_that_broke_off_is_marked_as_void() {
+fn text_that_an_attempt_says_again_after_one_broke_off_is_shown_once() {
     let place = Place::with_script("say Half of\ncut once\nsay the answer.");
     place.check(
         "run go --session ann --script script.txt",
         &expect![[r#"
             $ run go --session ann --script script.txt
-            Half of
-            [the answer broke off; what stands above is void]
             Half of
             the answer.
         "#]],

@@ -21,13 +21,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one and waits until it says where it listens.
     fn start(place: &Place) -> Self {
-        Self::start_with(place, &[])
+        Self::run(place, "127.0.0.1:0", &["--script", "script.txt"])
     }
 
-    /// The same with more arguments.
-    pub(crate) fn start_with(place: &Place, more: &[&str]) -> Self {
-        let args = ["serve", "--listen", "127.0.0.1:0", "--script", "script.txt"];
-        let mut child = place.command(&args).args(more).stderr(Stdio::piped()).spawn().unwrap();
+    /// The same at an address, with these options.
+    pub(crate) fn run(place: &Place, listen: &str, options: &[&str]) -> Self {
+        let args = [&["serve", "--listen", listen], options].concat();
+        let mut child =
+            place.command(&args).env_remove("OUTLAST_SERVER").stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());

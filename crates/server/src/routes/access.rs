@@ -10,9 +10,9 @@ use axum::http::StatusCode;
 use outlast_ports::orgs::{AuditRange, KeyView};
 use outlast_ports::rows::AuditRow;
 use outlast_runtime::keys::Grant;
-use outlast_vocab::Millis;
 use outlast_vocab::access::{Principal, Scopes};
 use outlast_vocab::id::KeyId;
+use outlast_vocab::{Millis, OrgId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
@@ -29,6 +29,9 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 pub(crate) struct Key {
     #[schema(value_type = String)]
     id: KeyId,
+    /// The organisation it opens.
+    #[schema(value_type = String)]
+    org: OrgId,
     /// In whose name it acts.
     by: String,
     /// What it may do, with commas between.
@@ -46,8 +49,8 @@ pub(crate) struct Key {
 }
 
 impl From<KeyView> for Key {
-    fn from(KeyView { id, by, scopes, created, expires, revoked, .. }: KeyView) -> Self {
-        Self { id, by: by.to_string(), scopes: scopes.to_string(), created, expires, revoked }
+    fn from(KeyView { id, org, by, scopes, created, expires, revoked }: KeyView) -> Self {
+        Self { id, org, by: by.to_string(), scopes: scopes.to_string(), created, expires, revoked }
     }
 }
 
@@ -123,6 +126,9 @@ pub(crate) struct Deed {
     no: u64,
     #[schema(value_type = u64)]
     at: Millis,
+    /// In which organisation.
+    #[schema(value_type = String)]
+    org: OrgId,
     /// Who.
     by: String,
     /// What: `turn.cancel`, `approval.approve`, `session.delete`, …
@@ -133,8 +139,8 @@ pub(crate) struct Deed {
 }
 
 impl From<AuditRow> for Deed {
-    fn from(AuditRow { no, at, by, act, subject, detail, .. }: AuditRow) -> Self {
-        Self { no, at, by: by.to_string(), act, subject, detail }
+    fn from(AuditRow { no, at, org, by, act, subject, detail }: AuditRow) -> Self {
+        Self { no, at, org, by: by.to_string(), act, subject, detail }
     }
 }
 

@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use outlast_ports::filed::Lies;
 use outlast_ports::store::AttachmentView;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::{Error, Hash, Kind, SessionId};
@@ -37,12 +38,15 @@ pub(crate) struct Attached {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     bytes: u64,
+    /// Whether its content lies outside the database.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outside: bool,
 }
 
 impl From<AttachmentView> for Attached {
-    fn from(AttachmentView { attachment, bytes, .. }: AttachmentView) -> Self {
+    fn from(AttachmentView { attachment, bytes, lies }: AttachmentView) -> Self {
         let outlast_vocab::message::Attachment { id, content, media_type, name } = attachment;
-        Self { id, content, media_type: media_type.into(), name, bytes }
+        Self { id, content, media_type: media_type.into(), name, bytes, outside: lies == Lies::Outside }
     }
 }
 

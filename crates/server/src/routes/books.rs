@@ -11,7 +11,7 @@ use outlast_runtime::costs::{self, By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::{Error, Kind, SessionId};
+use outlast_vocab::{Error, Kind, OrgId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
@@ -31,7 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// What is added up together: `session`, `agent`, `model`, `source`, `tool` or `day`; `model` without it.
+    /// What is added up together: `session`, `agent`, `model`, `source`, `tool`, `day` or `turn`; `model` without it.
     by: Option<String>,
     /// Only this session.
     #[param(value_type = Option<String>)]
@@ -96,16 +96,8 @@ async fn cost(
 }
 
 fn grouped(by: &str) -> Result<By, Error> {
-    let all = [
-        ("session", By::Session),
-        ("agent", By::Agent),
-        ("model", By::Model),
-        ("source", By::Source),
-        ("tool", By::Tool),
-        ("day", By::Day),
-    ];
-    all.into_iter().find(|(name, _)| *name == by).map(|(_, by)| by).ok_or_else(|| {
-        let names = all.map(|(name, _)| name).join(", ");
+    By::ALL.into_iter().find(|named| named.name() == by).ok_or_else(|| {
+        let names = By::ALL.map(By::name).join(", ");
         Error::new(Kind::InputInvalid, format!("expected one of {names}, got `{by}`"))
     })
 }
@@ -113,6 +105,9 @@ fn grouped(by: &str) -> Result<By, Error> {
 /// A budget and how it stands.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Standing {
+    /// The organisation.
+    #[schema(value_type = String)]
+    org: OrgId,
     /// Whose it is, and of which period.
     name: String,
     /// What an operator set; absent if it is as its agent says.
@@ -173,8 +168,8 @@ impl From<Bounds> for Budget {
 }
 
 impl From<PurseView> for Standing {
-    fn from(PurseView { name, set, spent, held, lost, .. }: PurseView) -> Self {
-        Self { name, set: set.map(Bounds::from), spent, held, lost }
+    fn from(PurseView { org, name, set, spent, held, lost }: PurseView) -> Self {
+        Self { org, name, set: set.map(Bounds::from), spent, held, lost }
     }
 }
 

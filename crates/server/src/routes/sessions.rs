@@ -12,7 +12,7 @@ use outlast_ports::store::{Fork, ForkTo, MAIN, SessionState, SessionView};
 use outlast_runtime::listing::{self, Filter, Listed};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
+use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -33,6 +33,9 @@ pub(crate) struct Session {
     /// Its id.
     #[schema(value_type = String, example = "ses_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
     id: SessionId,
+    /// Whose it is.
+    #[schema(value_type = String)]
+    org: OrgId,
     /// The key its caller knows it by.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -63,12 +66,20 @@ pub(crate) struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     active: Option<TurnId>,
+    /// The worker that drives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    worker: Option<WorkerId>,
     /// What that turn waits for.
     waits: Vec<Waiting>,
     /// When a worker looks at it again by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     wake_at: Option<Millis>,
+    /// Sessions that were forked from it; lists leave them away.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    forks: Vec<SessionId>,
 }
 
 /// A head of a session.
@@ -117,11 +128,12 @@ impl From<&Wait> for Waiting {
 
 impl From<Listed> for Session {
     fn from(Listed { session, title }: Listed) -> Self {
-        let SessionView { id, key, state, created, updated, turns, last, .. } = session;
-        let SessionView { heads, forked_from, active, waits, wake_at, .. } = session;
+        let SessionView { id, org, key, state, created, updated, turns, last, .. } = session;
+        let SessionView { heads, forked_from, active, worker, waits, wake_at, .. } = session;
         let head = |(name, at): (String, Option<NodeRef>)| Head { name, at: at.map(Node::from) };
         Self {
             id,
+            org,
             key,
             state: state.name(),
             title,
@@ -133,8 +145,10 @@ impl From<Listed> for Session {
             heads: heads.into_iter().map(head).collect(),
             forked_from: forked_from.map(Node::from),
             active,
+            worker,
             waits: waits.iter().map(Waiting::from).collect(),
             wake_at,
+            forks: Vec::new(),
         }
     }
 }
@@ -216,7 +230,8 @@ async fn found<S>(caller: &Caller<S>, id: SessionId) -> Result<Session, Error> {
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
     let title = listing::title(store, &session).await?;
-    Ok(Listed { session, title }.into())
+    let forks = store.forks(id).await?;
+    Ok(Session { forks, ..Listed { session, title }.into() })
 }
 
 /// One session: how it stands, its heads, what it waits for.

@@ -135,7 +135,7 @@ impl From<TurnView> for Turn {
 }
 
 /// How a turn ended, flat.
-fn said(end: &End) -> Value {
+pub(crate) fn said(end: &End) -> Value {
     let mut said = json!({ "how": end.name() });
     let tagged = serde_json::to_value(end).unwrap_or_default();
     let content = tagged.as_object().and_then(|tagged| tagged.values().next()?.as_object().cloned());

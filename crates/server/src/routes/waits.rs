@@ -7,15 +7,15 @@ use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::{Resolved, UnknownCall};
-use outlast_ports::votes::Voted;
+use outlast_ports::votes::{Vote, Voted};
 use outlast_runtime::approvals::Question;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::policy::{Approval, Ask, Verdict};
 use outlast_vocab::record;
 use outlast_vocab::wait::{CompletionKey, Resolution};
-use outlast_vocab::{CallId, Error, Failure, Kind, Millis, SessionId, TurnId};
+use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -106,6 +106,10 @@ pub(crate) struct Pending {
     /// The rule that wants to be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
+    /// The version of the policy it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    policy: Option<Hash>,
     /// The untrusted sources that may have asked for it.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
@@ -118,6 +122,18 @@ pub(crate) struct Pending {
     who: Vec<String>,
     /// Who has approved it so far.
     votes: Vec<String>,
+    /// The same, with what each of them said.
+    ballots: Vec<Ballot>,
+    /// All that the rule says of who is asked: how many it takes, reminders, who may approve later.
+    #[schema(value_type = Object)]
+    ask: Ask,
+    /// How many reminders were given.
+    reminded: u32,
+    /// Whether others may approve too by now.
+    escalated: bool,
+    /// What the tool says the call would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<String>,
     /// When the model asked for it.
     #[schema(value_type = u64)]
     since: Millis,
@@ -127,9 +143,22 @@ pub(crate) struct Pending {
     expires: Option<Millis>,
 }
 
+/// Somebody's vote.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Ballot {
+    by: String,
+    #[schema(value_type = u64)]
+    at: Millis,
+    #[schema(value_type = Object)]
+    verdict: Verdict,
+}
+
 impl From<Question> for Pending {
     fn from(question: Question) -> Self {
-        let Question { id, session, turn, call, original, ask, votes, since, wait, .. } = question;
+        let Question { id, session, turn, call, original, ask, votes, given, since, wait, .. } = question;
+        let ballot = |Vote { by, at, verdict }: Vote| Ballot { by, at, verdict };
+        let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
+        let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
         Self {
             id,
             session,
@@ -137,11 +166,17 @@ impl From<Question> for Pending {
             call: call.id,
             tool: call.tool.to_string(),
             arguments: call.arguments,
-            rule: call.ruling.map(|ruling| ruling.rule.to_string()),
+            rule: rule.map(|rule| rule.to_string()),
+            policy,
             labels: call.labels,
             original,
-            who: ask.who,
-            votes: votes.into_iter().map(|vote| vote.by).collect(),
+            who: ask.who.clone(),
+            votes: votes.iter().map(|vote| vote.by.clone()).collect(),
+            ballots: votes.into_iter().map(ballot).collect(),
+            ask,
+            reminded: given.reminded,
+            escalated: given.escalated,
+            preview: preview.flatten().map(String::from),
             since,
             expires: wait.deadline,
         }

@@ -2,6 +2,7 @@
 use crate::caller::{Caller, Reads};
 use crate::extract::At;
 use crate::problem::{Answer, Problems};
+use crate::routes::turns::said;
 use crate::shared::Shared;
 use axum::Json;
 use outlast_runtime::why::{self, Blocked, Mover, Standing};
@@ -47,6 +48,10 @@ pub(crate) struct Why {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     failure: Option<Failure>,
+    /// How it ended: `how`, and what that says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    end: Option<Value>,
     /// What it waits for.
     waits: Vec<Wait>,
     /// Inputs that wait behind it.
@@ -93,15 +98,16 @@ impl From<why::Why> for Why {
     fn from(why: why::Why) -> Self {
         let why::Why { session, turn, standing, since, waits, queued } = why;
         let name = standing.name();
-        let (mut behind, mut worker, mut doing, mut failure) = (None, None, None, None);
+        let (mut behind, mut worker, mut doing, mut failure, mut end) = (None, None, None, None, None);
         match standing {
             Standing::Behind(turn) => behind = Some(turn),
             Standing::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
             Standing::Stuck(why) => failure = Some(why),
-            Standing::Rests | Standing::Ended(_) | Standing::Ready | Standing::Waits => {}
+            Standing::Ended(how) => end = Some(said(&how)),
+            Standing::Rests | Standing::Ready | Standing::Waits => {}
         }
         let waits = waits.into_iter().map(Wait::from).collect();
-        Self { session, turn, standing: name, since, behind, worker, doing, failure, waits, queued }
+        Self { session, turn, standing: name, since, behind, worker, doing, failure, end, waits, queued }
     }
 }
 

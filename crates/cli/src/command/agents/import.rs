@@ -2,13 +2,12 @@
 use crate::agent::skills::{self, Skill};
 use crate::agent::staff::{Kept, kept_of};
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::terminal;
 use clap::Args;
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::runtime::system::SystemClock;
-use outlast::store::Store;
-use outlast::{Error, Kind, clock::Clock as _};
-use serde_json::Value;
+use outlast::{Error, Kind};
+use serde_json::{Value, json as object};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +44,11 @@ impl Import {
             return self.write(file, &found);
         }
         let kept = found.kept()?;
-        keep(data.made().await?.as_ref(), kept).await
+        let desk = match data.client()? {
+            Some(client) => Desk::Server(client),
+            None => Desk::File(data.made().await?),
+        };
+        keep(&desk, kept, data.json).await
     }
 
     fn found(&self) -> Result<Found, Error> {
@@ -135,10 +138,15 @@ impl Found {
     }
 }
 
-async fn keep(store: &dyn Store, kept: Vec<Kept>) -> Result<(), Error> {
+async fn keep(desk: &Desk, kept: Vec<Kept>, json: bool) -> Result<(), Error> {
     for Kept { kind, name, body } in kept {
-        let StoredConfig { version, .. } =
-            store.put_config(kind, name.clone(), body, SystemClock.now()).await?;
+        let StoredConfig { version, fingerprint, .. } = desk.put_config(kind, &name, body).await?;
+        if json {
+            terminal::json(&object!({
+                "kind": kind.name(), "name": name, "version": version, "fingerprint": fingerprint,
+            }));
+            continue;
+        }
         terminal::say(&format!("{kind} {name}, version {version}, in the database"));
     }
     Ok(())

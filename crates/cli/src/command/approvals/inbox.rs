@@ -6,33 +6,30 @@ mod editor;
 mod view;
 
 use super::said;
+use crate::desk::Desk;
 use crate::terminal::visible;
-use outlast::clock::Clock;
-use outlast::runtime::approvals::{Approvals, Question};
-use outlast::runtime::costs::{Spent, spent_by_turn};
-use outlast::runtime::system::SystemClock;
-use outlast::store::Store;
+use outlast::runtime::costs::{By, Spent};
 use outlast::vocab::cost::Cost;
 use outlast::vocab::id::ApprovalId;
-use outlast::vocab::policy::{Approval, Verdict};
-use outlast::{Error, Kind, Limits, SessionId, TurnId};
+use outlast::vocab::policy::Verdict;
+use outlast::{Error, Kind, SessionId, TurnId};
+use outlast_client::Pending;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a key is waited for before the questions are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Shows the inbox until somebody leaves it.
-pub(super) async fn run(store: Arc<dyn Store>, by: String) -> Result<(), Error> {
-    let desk = Desk { inbox: Approvals::new(store.clone()), store, by };
+pub(super) async fn run(desk: Desk, by: String) -> Result<(), Error> {
+    let clerk = Clerk { desk, by };
     let mut state = State::default();
-    desk.look(&mut state).await?;
+    clerk.look(&mut state).await?;
     state.go(1);
     let mut terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
-    let left = desk.serve(&mut terminal, &mut state).await;
+    let left = clerk.serve(&mut terminal, &mut state).await;
     ratatui::restore();
     left
 }
@@ -42,16 +39,15 @@ fn no_terminal(cause: &io::Error) -> Error {
 }
 
 /// Where decisions are made, and in whose name.
-struct Desk {
-    inbox: Approvals,
-    store: Arc<dyn Store>,
+struct Clerk {
+    desk: Desk,
     by: String,
 }
 
 /// What is on the screen.
 #[derive(Default)]
 struct State {
-    questions: Vec<Question>,
+    questions: Vec<Pending>,
     /// The question that is shown whole.
     selected: Option<ApprovalId>,
     /// Lines of it that are scrolled away.
@@ -89,7 +85,7 @@ enum Wish {
     Edit,
 }
 
-impl Desk {
+impl Clerk {
     async fn serve(&self, terminal: &mut DefaultTerminal, state: &mut State) -> Result<(), Error> {
         loop {
             terminal.draw(|frame| view::draw(frame, state, &self.by)).map_err(|cause| no_terminal(&cause))?;
@@ -111,14 +107,14 @@ impl Desk {
 
     /// Reads the questions anew.
     async fn look(&self, state: &mut State) -> Result<(), Error> {
-        state.take(self.inbox.pending(Limits::default().page_rows).await?);
+        state.take(self.desk.pending().await?);
         let Some(of) = state.shown().map(|question| (question.session, question.turn)) else {
             state.costs = None;
             return Ok(());
         };
         if state.costs.as_ref().is_none_or(|costs| costs.of != of) {
-            let spent = spent_by_turn(self.store.as_ref(), of.0).await?;
-            let turn = spent.get(&of.1).map(|spent: &Spent| spent.cost).unwrap_or_default();
+            let spent = self.desk.spent(Some(of.0), By::Turn).await?;
+            let turn = spent.get(&of.1.to_string()).map(|spent: &Spent| spent.cost).unwrap_or_default();
             state.costs = Some(Costs { of, turn, session: spent.values().map(|spent| spent.cost).sum() });
         }
         Ok(())
@@ -127,9 +123,8 @@ impl Desk {
     /// Says something to the question that is shown, and what that came to.
     async fn say(&self, state: &State, verdict: Verdict) -> String {
         let Some(question) = state.shown() else { return String::new() };
-        let approval = Approval::new(self.by.clone(), verdict);
-        match self.inbox.decide(question.id, approval, SystemClock.now()).await {
-            Ok(voted) => format!("{}: {}", question.call.tool, said(&voted)),
+        match self.desk.decide(question.id, &self.by, verdict).await {
+            Ok(voted) => format!("{}: {}", question.tool, said(&voted)),
             Err(error) => error.to_string(),
         }
     }
@@ -138,14 +133,14 @@ impl Desk {
     async fn edit(&self, terminal: &mut DefaultTerminal, state: &State) -> Result<String, Error> {
         let Some(question) = state.shown() else { return Ok(String::new()) };
         ratatui::restore();
-        let edited = editor::edit(&question.call.arguments);
+        let edited = editor::edit(&question.arguments);
         *terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
         let arguments = match edited {
             Ok(Some(arguments)) => arguments,
             Ok(None) => return Ok("nothing was changed, so nothing was decided".to_owned()),
             Err(error) => return Ok(error.to_string()),
         };
-        if let Err(error) = self.inbox.takes(question, &arguments).await {
+        if let Err(error) = self.desk.takes(question.id, &arguments).await {
             return Ok(error.to_string());
         }
         Ok(self.say(state, Verdict::Edit { arguments }).await)
@@ -169,7 +164,7 @@ async fn next_key() -> Result<Option<KeyEvent>, Error> {
 
 impl State {
     /// Takes over what waits now. A question that is not there any more is not shown any more.
-    fn take(&mut self, questions: Vec<Question>) {
+    fn take(&mut self, questions: Vec<Pending>) {
         self.questions = questions;
         if self.selected.is_some() && self.shown().is_none() {
             self.selected = None;
@@ -183,7 +178,7 @@ impl State {
         self.questions.iter().position(|question| Some(question.id) == self.selected)
     }
 
-    fn shown(&self) -> Option<&Question> {
+    fn shown(&self) -> Option<&Pending> {
         self.at().map(|at| &self.questions[at])
     }
 

@@ -1,24 +1,26 @@
 //! Questions and what is approved for sessions, as they are printed.
 use crate::words;
-use outlast::runtime::approvals::Question;
+use outlast::store::Resolved;
 use outlast::vocab::approval::Given;
 use outlast::vocab::canon;
+use outlast::vocab::message::RuleId;
 use outlast::vocab::policy::{Ask, Verdict};
-use outlast::votes::{Grant, Vote};
+use outlast::votes::{Vote, Voted};
+use outlast_client::{Granted, Pending};
 use serde_json::{Value, json};
 
 /// A question with everything that somebody needs to decide it.
-pub(super) fn question(question: &Question) -> String {
-    let Question { id, session, turn, call, since, .. } = question;
-    let mut lines = vec![id.to_string(), format!("  {} {}", call.tool, canon::to_string(&call.arguments))];
+pub(super) fn question(question: &Pending) -> String {
+    let Pending { id, session, turn, tool, arguments, since, .. } = question;
+    let mut lines = vec![id.to_string(), format!("  {tool} {}", canon::to_string(arguments))];
     if let Some(original) = &question.original {
         lines.push(format!("  the model asked for {}", canon::to_string(original)));
     }
-    if let (None, Some(preview)) = (&question.original, preview(question)) {
+    if let (None, Some(preview)) = (&question.original, &question.preview) {
         lines.extend(preview.lines().map(|line| format!("  would: {line}")));
     }
-    if !call.labels.is_empty() {
-        lines.push(format!("  untrusted text may have asked for it: {}", call.labels));
+    if !question.labels.is_empty() {
+        lines.push(format!("  untrusted text may have asked for it: {}", question.labels));
     }
     lines.push(format!("  asked {} in {session}, {turn}; {}", words::when(*since), wanted(question)));
     if !question.votes.is_empty() {
@@ -28,16 +30,11 @@ pub(super) fn question(question: &Question) -> String {
     lines.join("\n")
 }
 
-/// What the tool says the call would do.
-pub(super) fn preview(question: &Question) -> Option<&str> {
-    question.call.ruling.as_ref().and_then(|ruling| ruling.preview.as_deref())
-}
-
 /// The rule, whom it wants, and until when.
-pub(super) fn wanted(question: &Question) -> String {
-    let Question { call, ask, wait, .. } = question;
-    let rule = call.ruling.as_ref().map(|ruling| ruling.rule.as_str()).unwrap_or_default();
-    let until = wait.deadline.map(|at| format!(" until {}", words::when(at))).unwrap_or_default();
+pub(super) fn wanted(question: &Pending) -> String {
+    let Pending { rule, ask, until, .. } = question;
+    let rule = rule.as_ref().map(RuleId::as_str).unwrap_or_default();
+    let until = until.map(|at| format!(" until {}", words::when(at))).unwrap_or_default();
     format!("rule `{rule}` wants {}{until}", who(ask, question.given))
 }
 
@@ -51,7 +48,7 @@ fn who(ask: &Ask, given: Given) -> String {
 }
 
 /// What those who may approve were told since it was asked, if they were told anything.
-pub(super) fn notices(question: &Question) -> Option<String> {
+pub(super) fn notices(question: &Pending) -> Option<String> {
     let Given { reminded, escalated } = question.given;
     let reminders = (reminded > 0).then(|| words::count(reminded as usize, "reminder", "reminders"));
     let escalated = escalated.then(|| "escalated".to_owned());
@@ -60,7 +57,7 @@ pub(super) fn notices(question: &Question) -> Option<String> {
 }
 
 /// Who has approved so far.
-pub(super) fn votes(question: &Question) -> String {
+pub(super) fn votes(question: &Pending) -> String {
     let said = |vote: &Vote| match vote.verdict {
         Verdict::Edit { .. } => format!("{} with a change", vote.by),
         Verdict::ApproveForSession => format!("{} for the session", vote.by),
@@ -71,21 +68,32 @@ pub(super) fn votes(question: &Question) -> String {
 }
 
 /// The same as JSON.
-pub(super) fn question_json(question: &Question) -> Value {
-    let Question { id, session, turn, call, original, ask, votes, given, since, wait, .. } = question;
+pub(super) fn question_json(question: &Pending) -> Value {
+    let Pending { id, session, turn, tool, arguments, original, ask, votes, given, since, .. } = question;
+    let Pending { labels, rule, preview, until, .. } = question;
     let Given { reminded, escalated } = given;
     let votes: Vec<Value> =
         votes.iter().map(|vote| json!({ "by": vote.by, "at": vote.at, "verdict": vote.verdict })).collect();
     json!({
-        "id": id, "session": session, "turn": turn, "tool": call.tool, "arguments": call.arguments,
-        "original": original, "labels": call.labels, "preview": preview(question), "rule": call.ruling.as_ref().map(|ruling| &ruling.rule),
-        "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": wait.deadline,
+        "id": id, "session": session, "turn": turn, "tool": tool, "arguments": arguments,
+        "original": original, "labels": labels, "preview": preview, "rule": rule,
+        "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": until,
     })
 }
 
+/// What became of a word, as JSON.
+pub(super) fn voted_json(voted: &Voted) -> Value {
+    match voted {
+        Voted::Counted { votes, of } => json!({ "decided": false, "votes": votes, "of": of }),
+        Voted::Decided(Resolved { first, yours }) => {
+            json!({ "decided": true, "yours": yours, "first": first })
+        }
+    }
+}
+
 /// What is approved for the rest of a session.
-pub(super) fn grant(grant: &Grant) -> String {
-    let Grant { id, session, tool, rule, labels, by, at, .. } = grant;
+pub(super) fn grant(grant: &Granted) -> String {
+    let Granted { id, session, tool, rule, labels, by, at } = grant;
     let labels = if labels.is_empty() {
         String::new()
     } else {
@@ -99,7 +107,7 @@ pub(super) fn grant(grant: &Grant) -> String {
 }
 
 /// The same as JSON.
-pub(super) fn grant_json(grant: &Grant) -> Value {
-    let Grant { id, session, tool, rule, labels, by, at, .. } = grant;
+pub(super) fn grant_json(grant: &Granted) -> Value {
+    let Granted { id, session, tool, rule, labels, by, at } = grant;
     json!({ "id": id, "session": session, "tool": tool, "rule": rule, "labels": labels, "by": by, "at": at })
 }

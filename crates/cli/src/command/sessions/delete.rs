@@ -1,13 +1,11 @@
 //! `outlast sessions delete`.
 use crate::data::Data;
-use crate::find;
 use crate::terminal;
 use crate::words::count;
 use clap::Args;
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
 use outlast::store::SessionView;
 use outlast::{Error, Kind};
+use serde_json::json;
 use std::io::{self, IsTerminal};
 
 /// Deletes a session and everything only it uses.
@@ -23,14 +21,18 @@ pub(crate) struct Delete {
 impl Delete {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), &self.session).await?;
+        let desk = data.desk().await?;
+        let session = desk.find(&self.session).await?;
         if !self.yes && !is_meant(&session)? {
             terminal::note("· nothing was deleted");
             return Ok(());
         }
-        store.delete(session.id, SystemClock.now()).await?;
-        terminal::say(&format!("{} deleted", session.id));
+        desk.delete(session.id).await?;
+        if data.json {
+            terminal::json(&json!({ "deleted": session.id }));
+        } else {
+            terminal::say(&format!("{} deleted", session.id));
+        }
         Ok(())
     }
 }

@@ -1,13 +1,10 @@
 //! `outlast sessions fork`.
 use crate::data::Data;
-use crate::find;
 use crate::terminal;
 use clap::Args;
-use outlast::clock::{Clock, Entropy};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::store::{self, ForkTo};
+use outlast::Error;
 use outlast::vocab::record::Seq;
-use outlast::{Error, SessionId};
+use serde_json::json;
 
 /// Branches a session at a message.
 #[derive(Args)]
@@ -28,14 +25,14 @@ pub(crate) struct Fork {
 impl Fork {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let from = find::session(store.as_ref(), &self.session).await?.id;
-        let now = SystemClock.now();
-        let fresh = SessionId::fresh(now, SystemEntropy.for_id());
-        let to = self.head.map_or(ForkTo::Session { fresh, key: self.key }, ForkTo::Head);
-        let at = self.at.map(Seq);
-        let fork = store.fork(store::Fork { from, at, to, now }).await?;
-        terminal::say(&fork.to_string());
+        let desk = data.desk().await?;
+        let from = desk.find(&self.session).await?.id;
+        let fork = desk.fork(from, self.at.map(Seq), (self.key, self.head)).await?;
+        if data.json {
+            terminal::json(&json!({ "session": fork }));
+        } else {
+            terminal::say(&fork.to_string());
+        }
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! `outlast sessions list`.
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::terminal;
 use crate::words;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::listing::{self, Filter, Listed};
-use outlast::store::{SessionState, Store};
+use outlast::runtime::listing::{Filter, Listed};
+use outlast::store::{SessionState, SessionView};
+use serde_json::{Value, json};
 
 /// Sessions that are listed when nobody says how many.
 pub(super) const MOST: usize = 50;
@@ -49,18 +51,50 @@ impl List {
             State::Parked => SessionState::Parked,
         });
         let filter = Filter { state, text: self.search };
-        found(data.open().await?.as_ref(), &filter, self.limit).await
+        found(&data.desk().await?, &filter, self.limit, data.json).await
     }
 }
 
 /// Prints the newest sessions.
-pub(crate) async fn list(store: &dyn Store, limit: usize) -> Result<(), Error> {
-    found(store, &Filter::default(), limit).await
+pub(super) async fn newest(data: &Data) -> Result<(), Error> {
+    found(&data.desk().await?, &Filter::default(), MOST, data.json).await
 }
 
-async fn found(store: &dyn Store, filter: &Filter, limit: usize) -> Result<(), Error> {
+/// Prints so many of the newest sessions as a table.
+pub(crate) async fn list(desk: &Desk, limit: usize) -> Result<(), Error> {
+    table(desk.sessions(&Filter::default(), limit).await?);
+    Ok(())
+}
+
+async fn found(desk: &Desk, filter: &Filter, limit: usize, json: bool) -> Result<(), Error> {
+    let sessions = desk.sessions(filter, limit).await?;
+    if json {
+        for Listed { session, title } in &sessions {
+            let mut line = session_json(session);
+            line["title"] = json!(title);
+            terminal::json(&line);
+        }
+    } else {
+        table(sessions);
+    }
+    Ok(())
+}
+
+/// A session as JSON.
+pub(crate) fn session_json(session: &SessionView) -> Value {
+    let SessionView { id, org, key, state, created, updated, turns, last, heads, forked_from, .. } = session;
+    let SessionView { active, worker, waits, wake_at, .. } = session;
+    let heads: Vec<Value> = heads.iter().map(|(name, at)| json!({ "name": name, "at": at })).collect();
+    json!({
+        "id": id, "org": org, "key": key, "state": state.name(), "created": created, "updated": updated,
+        "turns": turns, "last": last.seq, "hash": last.hash, "heads": heads, "forked_from": forked_from,
+        "active": active, "worker": worker, "waits": waits, "wake_at": wake_at,
+    })
+}
+
+fn table(sessions: Vec<Listed>) {
     let mut rows = Vec::new();
-    for Listed { session, title } in listing::page(store, filter, None, (limit, usize::MAX)).await?.sessions {
+    for Listed { session, title } in sessions {
         rows.push(vec![
             session.id.to_string(),
             session.key.clone().unwrap_or_default(),
@@ -72,8 +106,7 @@ async fn found(store: &dyn Store, filter: &Filter, limit: usize) -> Result<(), E
     }
     if rows.is_empty() {
         terminal::note("· there are no sessions");
-        return Ok(());
+        return;
     }
     terminal::table(&["SESSION", "KEY", "STATE", "TURNS", "UPDATED", "TITLE"], &rows);
-    Ok(())
 }

@@ -1,13 +1,11 @@
 //! `outlast sessions rewind`.
 use crate::data::Data;
-use crate::find;
 use crate::terminal;
 use clap::Args;
 use outlast::Error;
-use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
 use outlast::store::MAIN;
 use outlast::vocab::record::Seq;
+use serde_json::json;
 
 /// Moves a head back to a message.
 #[derive(Args)]
@@ -25,10 +23,14 @@ pub(crate) struct Rewind {
 impl Rewind {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), &self.session).await?.id;
+        let desk = data.desk().await?;
+        let session = desk.find(&self.session).await?.id;
         let to = (self.to > 0).then_some(Seq(self.to));
-        store.rewind(session, self.head.clone(), to, SystemClock.now()).await?;
+        desk.rewind(session, &self.head, to).await?;
+        if data.json {
+            terminal::json(&json!({ "session": session, "head": self.head, "at": to }));
+            return Ok(());
+        }
         let place = to.map_or_else(|| "the beginning".to_owned(), |seq| format!("#{seq}"));
         terminal::say(&format!("{session}: {} stands at {place}", self.head));
         Ok(())

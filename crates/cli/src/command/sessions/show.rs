@@ -1,16 +1,17 @@
 //! `outlast sessions show`: messages with their numbers, state, waits, heads.
-use super::tree;
+use super::{session_json, tree};
 use crate::data::Data;
-use crate::find;
+use crate::desk::Desk;
 use crate::question;
 use crate::terminal::{self, Ink, Line};
 use crate::words;
 use clap::Args;
-use outlast::store::{HistoryTurn, MAIN, SessionView, Store, TurnState, TurnView};
+use outlast::store::{HistoryTurn, MAIN, SessionView, TurnState, TurnView};
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, End, Fact, Performed, Record, Seq};
 use outlast::{Error, Kind, Limits, SessionId};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Bytes of records that are shown without `--all`.
@@ -38,52 +39,112 @@ pub(crate) struct Show {
 impl Show {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), &self.session).await?;
-        about(store.as_ref(), &session).await?;
-        if self.tree {
-            return tree::draw(store.as_ref(), &session).await;
+        let desk = data.desk().await?;
+        let session = desk.find(&self.session).await?;
+        if data.json {
+            let mut line = session_json(&session);
+            line["forks"] = json!(desk.forks(session.id).await?);
+            terminal::json(&line);
+        } else {
+            about(&desk, &session).await?;
         }
-        self.messages(store.as_ref(), &session).await
+        if self.tree {
+            return if data.json { turns(&desk, &session).await } else { tree::draw(&desk, &session).await };
+        }
+        self.messages(&desk, &session, if data.json { message_json } else { message_line }).await
     }
 
-    async fn messages(&self, store: &dyn Store, session: &SessionView) -> Result<(), Error> {
+    async fn messages(&self, desk: &Desk, session: &SessionView, say: Say) -> Result<(), Error> {
         let head = session.heads.iter().find(|(name, _)| *name == self.head).ok_or_else(|| {
             let detail = format!("session {} has no head `{}`", session.id, self.head);
             Error::new(Kind::NodeNotFound, detail)
         })?;
         let bytes = if self.all { usize::MAX } else { SHOWN_BYTES };
         let mut past = match head.1 {
-            Some(node) => store.history(node, bytes).await?,
+            Some(node) => desk.history(node, bytes).await?,
             None => Vec::new(),
         };
         past.reverse();
         let first = past.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn);
         if let Some(first) = first
-            && store.turn(first).await?.parent.is_some()
+            && desk.turn(first).await?.parent.is_some()
         {
             terminal::note("· earlier messages are left out; `--all` shows them");
         }
         for HistoryTurn { records, cut } in &past {
             if let Some(id) = records.first().and_then(|record| record.turn) {
-                turn(&store.turn(id).await?, session.id);
+                let view = desk.turn(id).await?;
+                say(Said::Turn(&view, session.id));
             }
-            messages(records, *cut);
+            messages(records, *cut, say);
         }
         let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
         let from = session.turns.saturating_sub(newest);
-        for view in store.turns(session.id, from, newest as usize).await? {
+        for view in desk.turns(session.id, from, newest as usize).await? {
             if view.state != TurnState::Ended {
-                turn(&view, session.id);
-                messages(&store.turn_records(view.id).await?, Seq(u64::MAX));
+                say(Said::Turn(&view, session.id));
+                messages(&desk.turn_records(view.id).await?, Seq(u64::MAX), say);
             }
         }
         Ok(())
     }
 }
 
+/// One thing that is shown of a session.
+#[derive(Clone, Copy)]
+enum Said<'a> {
+    /// A turn begins, in the session that is looked at.
+    Turn(&'a TurnView, SessionId),
+    /// Somebody says something, in a record.
+    Message(&'a Record, &'a str, &'a str),
+}
+
+/// How it is printed.
+type Say = fn(Said<'_>);
+
+fn message_line(said: Said<'_>) {
+    match said {
+        Said::Turn(view, session) => turn(view, session),
+        Said::Message(record, who, what) => Line::new()
+            .ink(Ink::Faint, &format!("#{:<4} ", record.seq.0))
+            .ink(Ink::Bold, who)
+            .text(&format!(" {}", what.replace('\n', &format!("\n{INDENT}"))))
+            .say(),
+    }
+}
+
+fn message_json(said: Said<'_>) {
+    match said {
+        Said::Turn(view, _) => terminal::json(&turn_json(view)),
+        Said::Message(record, who, what) => terminal::json(&json!({
+            "turn": record.turn, "seq": record.seq, "at": record.at, "who": who, "text": what,
+        })),
+    }
+}
+
+fn turn_json(turn: &TurnView) -> Value {
+    let TurnView { id, session, index, state, parent, span: (first, last), end } = turn;
+    let state = match state {
+        TurnState::Queued => "queued",
+        TurnState::Active => "active",
+        TurnState::Ended => "ended",
+    };
+    json!({
+        "turn": id, "session": session, "index": index, "state": state, "parent": parent, "first": first,
+        "last": last, "end": end,
+    })
+}
+
+/// Every turn, a line each: the tree for programs.
+async fn turns(desk: &Desk, session: &SessionView) -> Result<(), Error> {
+    for turn in desk.turns(session.id, 0, session.turns as usize).await? {
+        terminal::json(&turn_json(&turn));
+    }
+    Ok(())
+}
+
 /// What is known of a session beside its messages.
-async fn about(store: &dyn Store, session: &SessionView) -> Result<(), Error> {
+async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
     let turns = words::count(session.turns as usize, "turn", "turns");
     Line::new()
@@ -93,14 +154,14 @@ async fn about(store: &dyn Store, session: &SessionView) -> Result<(), Error> {
     if let Some(node) = session.forked_from {
         terminal::say(&format!("forked from {}", words::place(Some(node))));
     }
-    for fork in store.forks(session.id).await? {
+    for fork in desk.forks(session.id).await? {
         terminal::say(&format!("fork {fork}"));
     }
     for (name, node) in &session.heads {
         terminal::say(&format!("head {name} at {}", words::place(*node)));
     }
     if let Some(active) = session.active {
-        for wait in question::waits(store, active, &session.waits).await? {
+        for wait in question::waits(desk, active, &session.waits).await? {
             terminal::say(&format!("{active} {wait}"));
         }
     }
@@ -122,7 +183,7 @@ fn turn(turn: &TurnView, session: SessionId) {
 
 /// Prints the messages of one turn up to `cut`, each with the number that fork and rewind take. Results of calls that were
 /// asked for before the cut belong to the branch, however late they came.
-fn messages(records: &[Record], cut: Seq) {
+fn messages(records: &[Record], cut: Seq, say: Say) {
     let mut tools: BTreeMap<(Seq, u32), String> = BTreeMap::new();
     for record in records {
         match &record.fact {
@@ -134,11 +195,7 @@ fn messages(records: &[Record], cut: Seq) {
             _ => {}
         }
         let Some((who, what)) = message(&record.fact, &tools) else { continue };
-        Line::new()
-            .ink(Ink::Faint, &format!("#{:<4} ", record.seq.0))
-            .ink(Ink::Bold, who)
-            .text(&format!(" {}", what.replace('\n', &format!("\n{INDENT}"))))
-            .say();
+        say(Said::Message(record, who, &what));
     }
 }
 

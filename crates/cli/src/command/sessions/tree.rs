@@ -1,18 +1,19 @@
 //! Draws the turns of a session as a tree, with its heads.
+use crate::desk::Desk;
 use crate::terminal;
 use crate::words;
-use outlast::store::{SessionView, Store, TurnView};
+use outlast::store::{SessionView, TurnView};
 use outlast::vocab::record::Seq;
 use outlast::{Error, TurnId};
 use outlast_kernel::tree::{Branch, Tree};
 use std::collections::BTreeMap;
 
 /// Draws the tree.
-pub(super) async fn draw(store: &dyn Store, session: &SessionView) -> Result<(), Error> {
-    let turns = store.turns(session.id, 0, session.turns as usize).await?;
+pub(super) async fn draw(desk: &Desk, session: &SessionView) -> Result<(), Error> {
+    let turns = desk.turns(session.id, 0, session.turns as usize).await?;
     let mut lines = BTreeMap::new();
     for turn in &turns {
-        lines.insert(turn.id, label(store, session, turn).await?);
+        lines.insert(turn.id, label(desk, session, turn).await?);
     }
     let tree = Tree::new(turns.iter().map(branch).collect());
     let mut drawing = Drawing { tree: &tree, lines: &lines, left: turns.len() };
@@ -25,9 +26,9 @@ fn branch(turn: &TurnView) -> Branch {
     Branch { session: *session, turn: *id, parent: *parent, first: *first, last: *last }
 }
 
-async fn label(store: &dyn Store, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
+async fn label(desk: &Desk, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
     let (Seq(first), Seq(last)) = turn.span;
-    let input = store.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
+    let input = desk.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
     let input = input.map(|record| words::fact(&record.fact)).unwrap_or_default();
     let end = turn.end.as_ref().map_or("unfinished", |end| end.name());
     let holds = |seq: Seq| (turn.span.0..=turn.span.1).contains(&seq);

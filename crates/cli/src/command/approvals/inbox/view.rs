@@ -2,8 +2,8 @@
 use super::super::shown;
 use super::{Costs, Mode, State, plain};
 use crate::words;
-use outlast::runtime::approvals::Question;
 use outlast::vocab::canon;
+use outlast_client::Pending;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -56,10 +56,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
 }
 
 fn list(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let row = |question: &Question| {
-        let Question { call, .. } = question;
-        let mark = if call.labels.is_empty() { " " } else { "!" };
-        format!("{mark}{} {}", plain(call.tool.as_str()), plain(&canon::to_string(&call.arguments)))
+    let row = |question: &Pending| {
+        let Pending { tool, arguments, labels, .. } = question;
+        let mark = if labels.is_empty() { " " } else { "!" };
+        format!("{mark}{} {}", plain(tool.as_str()), plain(&canon::to_string(arguments)))
     };
     let reversed = Style::new().add_modifier(Modifier::REVERSED);
     let rows = List::new(state.questions.iter().map(row)).highlight_style(reversed).highlight_symbol("> ");
@@ -79,29 +79,28 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 /// Everything that somebody needs to decide it, the arguments first.
-fn text_of(question: &Question, costs: Option<&Costs>) -> Text<'static> {
-    let Question { session, turn, call, original, since, wait, .. } = question;
-    let mut lines =
-        vec![entry("tool", call.tool.as_str()), entry("arguments", &canon::to_string(&call.arguments))];
+fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
+    let Pending { session, turn, tool, arguments, original, since, until, .. } = question;
+    let mut lines = vec![entry("tool", tool.as_str()), entry("arguments", &canon::to_string(arguments))];
     if let Some(original) = original {
         lines.push(entry("the model asked for", &canon::to_string(original)));
-    } else if let Some(preview) = shown::preview(question) {
+    } else if let Some(preview) = &question.preview {
         lines.push(entry("the tool says it would", ""));
         lines.extend(preview.lines().map(|line| Line::from(format!("  {}", plain(line)))));
     }
-    if !call.labels.is_empty() {
-        lines.push(entry("untrusted text may have asked", &call.labels.to_string()));
+    if !question.labels.is_empty() {
+        lines.push(entry("untrusted text may have asked", &question.labels.to_string()));
     }
     lines.push(entry("why", &shown::wanted(question)));
-    if let Some(ruling) = &call.ruling {
-        lines.push(entry("policy", &ruling.policy.to_string()[..12]));
+    if let Some(policy) = &question.policy {
+        lines.push(entry("policy", &policy.to_string()[..12]));
     }
     if question.ask.needed() > 1 {
         lines.push(entry("votes", &shown::votes(question)));
     }
     lines.extend(shown::notices(question).map(|told| entry("told", &told)));
     lines.push(entry("asked", &words::when(*since)));
-    lines.push(entry("until", &wait.deadline.map_or_else(|| "for ever".to_owned(), words::when)));
+    lines.push(entry("until", &until.map_or_else(|| "for ever".to_owned(), words::when)));
     if let Some(Costs { turn, session, .. }) = costs {
         lines.push(entry("cost so far", &format!("${turn} in the turn, ${session} in the session")));
     }

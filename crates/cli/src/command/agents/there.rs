@@ -1,0 +1,75 @@
+//! `outlast agents` of a server: those that answer there.
+use super::{What, differ};
+use crate::agent::is_file;
+use crate::data::Data;
+use crate::terminal;
+use outlast::vocab::package::Pinned;
+use outlast::{Error, Kind, TurnId};
+use outlast_client::{Agent, Client};
+use serde_json::json;
+
+/// What the table of a server says of where an agent is.
+const THERE: &str = "the server";
+
+pub(super) async fn run(what: &What, client: &Client, data: &Data) -> Result<(), Error> {
+    match what {
+        What::List => list(&client.agents().await?, data.json),
+        What::Show { agent } => {
+            let pinned = package(client, agent).await?;
+            if data.json {
+                terminal::json(&pinned);
+            } else {
+                show(&pinned);
+            }
+        }
+        What::Diff { a, b } => {
+            differ(&pinned(client, a).await?, &pinned(client, b).await?, data.json)?;
+        }
+        What::Validate | What::History { .. } | What::Import(_) => data.only_on_a_file()?,
+    }
+    Ok(())
+}
+
+fn list(agents: &[Agent], json: bool) {
+    if json {
+        for Agent { name, fingerprint, model, .. } in agents {
+            terminal::json(&json!({
+                "agent": name, "in": THERE, "model": model, "layers": null, "package": fingerprint,
+            }));
+        }
+        return;
+    }
+    let row = |Agent { name, first, fingerprint, model, .. }: &Agent| {
+        let answers = if *first { "answers first" } else { "" };
+        vec![name.clone(), THERE.to_owned(), model.clone(), answers.to_owned(), fingerprint.to_string()]
+    };
+    terminal::table(&["AGENT", "IN", "MODEL", "", "PACKAGE"], &agents.iter().map(row).collect::<Vec<_>>());
+}
+
+fn show(pinned: &Pinned) {
+    terminal::say(&format!("agent {}", pinned.package.agent));
+    terminal::say(&format!("package {}", pinned.fingerprint()));
+    terminal::say(&format!("model {}", pinned.package.model));
+    let tools: Vec<String> = pinned.package.tools.iter().map(ToString::to_string).collect();
+    terminal::say(&format!("tools {}", tools.join(", ")));
+}
+
+/// The package of an agent of the server, or of a turn.
+async fn pinned(client: &Client, which: &str) -> Result<Pinned, Error> {
+    match which.parse::<TurnId>() {
+        Ok(turn) => client.package(turn).await,
+        Err(_) => package(client, which).await,
+    }
+}
+
+async fn package(client: &Client, name: &str) -> Result<Pinned, Error> {
+    if is_file(name) || name.contains('@') {
+        let detail = format!(
+            "`{name}` is made on this machine; of a server, name an agent that answers there, or a turn"
+        );
+        return Err(Error::new(Kind::CommandLocal, detail));
+    }
+    client.agent(name).await?.package.ok_or_else(|| {
+        Error::new(Kind::ServerAnswerInvalid, format!("the server says nothing of what `{name}` is"))
+    })
+}

@@ -1,0 +1,214 @@
+//! Whom a command asks: a database file, or a server. Both give the same views, so a command prints the same of either.
+//!
+//! What a command asks about sessions and turns is here; about what waits for people in [`waits`], about use and access in
+//! [`books`]. Whoever drives turns is a `Host`.
+mod books;
+mod waits;
+
+use crate::find::Named;
+use outlast::clock::{Clock, Entropy};
+use outlast::runtime::listing::{self, Filter, Listed};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::why::{self, Mover, Why};
+use outlast::store::{Cancelled, Fork, ForkTo, HistoryTurn, SessionView, Store, TurnView};
+use outlast::vocab::ReplayKey;
+use outlast::vocab::record::{NodeRef, Record, Seq};
+use outlast::vocab::wait::CompletionKey;
+use outlast::{Error, Kind, SessionId, TurnId};
+use outlast_client::Client;
+use std::sync::Arc;
+
+/// Whom a command asks.
+#[derive(Clone)]
+pub(crate) enum Desk {
+    /// A database that this process has opened.
+    File(Arc<dyn Store>),
+    /// A server.
+    Server(Client),
+}
+
+impl Desk {
+    /// The session that a person names.
+    pub(crate) async fn find(&self, text: &str) -> Result<SessionView, Error> {
+        match Named::parse(text)? {
+            Named::Id(id) => self.session(id).await,
+            Named::Key(key) => self.session_by_key(&key).await,
+        }
+    }
+
+    /// The same, if it is there. A key may be new, an id may not.
+    pub(crate) async fn find_named(&self, named: &Named) -> Result<Option<SessionView>, Error> {
+        match named {
+            Named::Id(id) => self.session(*id).await.map(Some),
+            Named::Key(key) => match self.session_by_key(key).await {
+                Err(error) if error.kind() == Kind::SessionNotFound => Ok(None),
+                found => found.map(Some),
+            },
+        }
+    }
+
+    /// One session.
+    pub(crate) async fn session(&self, id: SessionId) -> Result<SessionView, Error> {
+        match self {
+            Self::File(store) => store.session(id).await,
+            Self::Server(client) => Ok(client.session(id).await?.session),
+        }
+    }
+
+    async fn session_by_key(&self, key: &str) -> Result<SessionView, Error> {
+        match self {
+            Self::File(store) => store.session_by_key(key.to_owned()).await,
+            Self::Server(client) => Ok(client.session_by_key(key).await?.session),
+        }
+    }
+
+    /// The newest sessions that a filter lets through.
+    pub(crate) async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
+        match self {
+            Self::File(store) => {
+                Ok(listing::page(store.as_ref(), filter, None, (most, usize::MAX)).await?.sessions)
+            }
+            Self::Server(client) => client.sessions(filter, most).await,
+        }
+    }
+
+    /// Sessions that were forked from one.
+    pub(crate) async fn forks(&self, session: SessionId) -> Result<Vec<SessionId>, Error> {
+        match self {
+            Self::File(store) => store.forks(session).await,
+            Self::Server(client) => client.forks(session).await,
+        }
+    }
+
+    /// Branches a session at a message: into a head of that name, or into a new session.
+    pub(crate) async fn fork(
+        &self,
+        from: SessionId,
+        at: Option<Seq>,
+        (key, head): (Option<String>, Option<String>),
+    ) -> Result<SessionId, Error> {
+        let now = SystemClock.now();
+        let fresh = SessionId::fresh(now, SystemEntropy.for_id());
+        let to = head.map_or(ForkTo::Session { fresh, key }, ForkTo::Head);
+        match self {
+            Self::File(store) => store.fork(Fork { from, at, to, now }).await,
+            Self::Server(client) => client.fork(from, at, to).await,
+        }
+    }
+
+    /// Moves a head back.
+    pub(crate) async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
+        match self {
+            Self::File(store) => store.rewind(session, head.to_owned(), to, SystemClock.now()).await,
+            Self::Server(client) => client.rewind(session, head, to).await,
+        }
+    }
+
+    /// Deletes a session and everything only it uses.
+    pub(crate) async fn delete(&self, session: SessionId) -> Result<(), Error> {
+        match self {
+            Self::File(store) => store.delete(session, SystemClock.now()).await,
+            Self::Server(client) => client.delete_session(session).await,
+        }
+    }
+
+    /// Turns of a session from one on.
+    pub(crate) async fn turns(
+        &self,
+        session: SessionId,
+        from: u32,
+        most: usize,
+    ) -> Result<Vec<TurnView>, Error> {
+        match self {
+            Self::File(store) => store.turns(session, from, most).await,
+            Self::Server(client) => client.turns(session, from, most).await,
+        }
+    }
+
+    /// One turn.
+    pub(crate) async fn turn(&self, turn: TurnId) -> Result<TurnView, Error> {
+        match self {
+            Self::File(store) => store.turn(turn).await,
+            Self::Server(client) => Ok(client.turn(turn).await?.view),
+        }
+    }
+
+    /// Records of a session after one of them.
+    pub(crate) async fn records(
+        &self,
+        session: SessionId,
+        after: Seq,
+        most: usize,
+    ) -> Result<Vec<Record>, Error> {
+        match self {
+            Self::File(store) => store.records(session, after, most).await,
+            Self::Server(client) => client.records(session, after, most).await,
+        }
+    }
+
+    /// The records of a turn.
+    pub(crate) async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
+        match self {
+            Self::File(store) => store.turn_records(turn).await,
+            Self::Server(client) => client.turn_records(turn).await,
+        }
+    }
+
+    /// The turns of a branch, its end first, until so many bytes were read.
+    pub(crate) async fn history(&self, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
+        match self {
+            Self::File(store) => store.history(node, bytes).await,
+            Self::Server(client) => client.history(node, bytes).await,
+        }
+    }
+
+    /// The key that finishes what a turn waits for at a place. A server shows it only to those who may run turns.
+    pub(crate) async fn key_of(
+        &self,
+        turn: TurnId,
+        wait: &ReplayKey,
+    ) -> Result<Option<CompletionKey>, Error> {
+        match self {
+            Self::File(store) => store.key_of(turn, wait.clone()).await.map(Some),
+            Self::Server(client) => {
+                let blocked = client.why_turn(turn).await?.waits;
+                Ok(blocked.into_iter().find(|blocked| blocked.wait.key == *wait).and_then(|blocked| {
+                    match blocked.mover {
+                        Mover::Completion(key) => key,
+                        _ => None,
+                    }
+                }))
+            }
+        }
+    }
+
+    /// Asks a turn to stop; also to take back what it did, if `undo`.
+    pub(crate) async fn stop(&self, turn: TurnId, reason: &str, undo: Undo) -> Result<Cancelled, Error> {
+        let (now, why) = (SystemClock.now(), reason.to_owned());
+        match (self, undo) {
+            (Self::File(store), Undo::Nothing) => store.cancel(turn, why, now).await,
+            (Self::File(store), Undo::All) => store.abort(turn, why, now).await,
+            (Self::Server(client), Undo::Nothing) => client.cancel(turn, reason).await,
+            (Self::Server(client), Undo::All) => client.abort(turn, reason).await,
+        }
+    }
+
+    /// Why a session or a turn does not move.
+    pub(crate) async fn why(&self, what: &str) -> Result<Why, Error> {
+        match (self, what.parse::<TurnId>()) {
+            (Self::File(store), Ok(turn)) => why::of_turn(store.as_ref(), turn).await,
+            (Self::File(store), Err(_)) => why::of_session(store.as_ref(), self.find(what).await?.id).await,
+            (Self::Server(client), Ok(turn)) => client.why_turn(turn).await,
+            (Self::Server(client), Err(_)) => client.why(self.find(what).await?.id).await,
+        }
+    }
+}
+
+/// What becomes of what a stopped turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// It stays.
+    Nothing,
+    /// It is taken back, where tools can.
+    All,
+}

@@ -1,0 +1,121 @@
+//! What was used and what may be; who may come in, and what they did; attachments.
+use super::Desk;
+use outlast::budget::PurseView;
+use outlast::clock::Clock;
+use outlast::configs::{ConfigKind, StoredConfig};
+use outlast::orgs::{AuditRange, KeyView};
+use outlast::runtime::costs::{self, By, Spent};
+use outlast::runtime::system::SystemClock;
+use outlast::store::AttachmentView;
+use outlast::vocab::budget::{Budget, Purse};
+use outlast::vocab::id::KeyId;
+use outlast::vocab::package::Pinned;
+use outlast::{Error, Kind, Limits, SessionId, TurnId};
+use outlast_ports::rows::AuditRow;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Budgets that are listed.
+const LISTED: usize = 1_000;
+
+/// Versions of a configuration that are listed and looked among.
+const VERSIONS: usize = 1_000;
+
+impl Desk {
+    /// What models and tools cost, added up.
+    pub(crate) async fn spent(
+        &self,
+        session: Option<SessionId>,
+        by: By,
+    ) -> Result<BTreeMap<String, Spent>, Error> {
+        match self {
+            Self::File(store) => costs::spent(store.as_ref(), session, by).await,
+            Self::Server(client) => client.spent(session, by).await,
+        }
+    }
+
+    /// All budgets that were ever counted or set, by name.
+    pub(crate) async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
+        match self {
+            Self::File(store) => store.budgets(LISTED).await,
+            Self::Server(client) => client.budgets().await,
+        }
+    }
+
+    /// Sets a budget, or goes back to what its agent says.
+    pub(crate) async fn set_budget(&self, of: &Purse, budget: Option<Budget>) -> Result<(), Error> {
+        match (self, budget) {
+            (Self::File(store), budget) => store.set_budget(of.clone(), budget, SystemClock.now()).await,
+            (Self::Server(client), Some(budget)) => client.set_budget(of, budget).await,
+            (Self::Server(client), None) => client.clear_budget(of).await,
+        }
+    }
+
+    /// The API keys of the organisation.
+    pub(crate) async fn keys(&self) -> Result<Vec<KeyView>, Error> {
+        match self {
+            Self::File(store) => store.keys().await,
+            Self::Server(client) => client.keys().await,
+        }
+    }
+
+    /// Ends the life of a key.
+    pub(crate) async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
+        match self {
+            Self::File(store) => store.revoke_key(key, SystemClock.now()).await,
+            Self::Server(client) => client.revoke_key(key).await,
+        }
+    }
+
+    /// A page of who did what.
+    pub(crate) async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        match self {
+            Self::File(store) => store.audit(range).await,
+            Self::Server(client) => client.audit(range).await,
+        }
+    }
+
+    /// The attachments that a session itself uses.
+    pub(crate) async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
+        match self {
+            Self::File(store) => store.attachments(session, Limits::default().page_rows).await,
+            Self::Server(client) => client.attachments(session).await,
+        }
+    }
+
+    /// What a turn was accepted for or began under.
+    pub(crate) async fn package(&self, turn: TurnId) -> Result<Pinned, Error> {
+        match self {
+            Self::File(store) => serde_json::from_slice(&store.package(turn).await?).map_err(|cause| {
+                Error::new(Kind::RecordCorrupt, format!("the package of {turn} does not decode"))
+                    .because(cause)
+            }),
+            Self::Server(client) => client.package(turn).await,
+        }
+    }
+
+    /// Every version of a configuration, the newest first.
+    pub(crate) async fn config_versions(
+        &self,
+        kind: ConfigKind,
+        name: &str,
+    ) -> Result<Vec<StoredConfig>, Error> {
+        match self {
+            Self::File(store) => store.config_versions(kind, name.to_owned(), VERSIONS).await,
+            Self::Server(client) => client.config_versions(kind, name).await,
+        }
+    }
+
+    /// Keeps a new version of a configuration.
+    pub(crate) async fn put_config(
+        &self,
+        kind: ConfigKind,
+        name: &str,
+        body: Value,
+    ) -> Result<StoredConfig, Error> {
+        match self {
+            Self::File(store) => store.put_config(kind, name.to_owned(), body, SystemClock.now()).await,
+            Self::Server(client) => client.put_config(kind, name, &body).await,
+        }
+    }
+}

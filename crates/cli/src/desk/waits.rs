@@ -1,0 +1,101 @@
+//! What waits for people.
+use super::Desk;
+use outlast::clock::Clock;
+use outlast::runtime::approvals::Approvals;
+use outlast::runtime::system::SystemClock;
+use outlast::store::Resolved;
+use outlast::vocab::CallId;
+use outlast::vocab::id::{ApprovalId, GrantId};
+use outlast::vocab::policy::{Approval, Verdict};
+use outlast::vocab::record;
+use outlast::vocab::wait::{CompletionKey, Resolution};
+use outlast::votes::Voted;
+use outlast::{Error, Limits, SessionId};
+use outlast_client::{Granted, Pending, Unknown};
+use serde_json::Value;
+
+impl Desk {
+    /// Calls that wait for an approval, the oldest first.
+    pub(crate) async fn pending(&self) -> Result<Vec<Pending>, Error> {
+        let most = Limits::default().page_rows;
+        match self {
+            Self::File(store) => {
+                let questions = Approvals::new(store.clone()).pending(most).await?;
+                Ok(questions.into_iter().map(Pending::from).collect())
+            }
+            Self::Server(client) => client.approvals(most).await,
+        }
+    }
+
+    /// Says something to a question in somebody's name. A server knows by a key who that is.
+    pub(crate) async fn decide(&self, id: ApprovalId, by: &str, verdict: Verdict) -> Result<Voted, Error> {
+        match self {
+            Self::File(store) => {
+                let approval = Approval::new(by.to_owned(), verdict);
+                Approvals::new(store.clone()).decide(id, approval, SystemClock.now()).await
+            }
+            Self::Server(client) => {
+                let by = (!client.has_key()).then_some(by);
+                client.decide(id, by, verdict).await
+            }
+        }
+    }
+
+    /// Whether the call of a question may run with these arguments. A server looks at them when they are approved.
+    pub(crate) async fn takes(&self, id: ApprovalId, arguments: &Value) -> Result<(), Error> {
+        match self {
+            Self::File(store) => {
+                let approvals = Approvals::new(store.clone());
+                approvals.takes(&approvals.find(id).await?, arguments).await
+            }
+            Self::Server(_) => Ok(()),
+        }
+    }
+
+    /// What is approved for the rest of sessions.
+    pub(crate) async fn grants(&self) -> Result<Vec<Granted>, Error> {
+        let most = Limits::default().page_rows;
+        match self {
+            Self::File(store) => {
+                let grants = Approvals::new(store.clone()).grants(most).await?;
+                Ok(grants.into_iter().map(Granted::from).collect())
+            }
+            Self::Server(client) => client.grants(most).await,
+        }
+    }
+
+    /// Ends one of them.
+    pub(crate) async fn revoke_grant(&self, id: GrantId) -> Result<Granted, Error> {
+        match self {
+            Self::File(store) => {
+                Ok(Approvals::new(store.clone()).revoke(id, SystemClock.now()).await?.into())
+            }
+            Self::Server(client) => client.revoke_grant(id).await,
+        }
+    }
+
+    /// Calls whose outcome nobody knows, the oldest first.
+    pub(crate) async fn unknown(&self) -> Result<Vec<Unknown>, Error> {
+        let most = Limits::default().page_rows;
+        match self {
+            Self::File(store) => Ok(store.unknown(most).await?.into_iter().map(Unknown::from).collect()),
+            Self::Server(client) => client.unknown(most).await,
+        }
+    }
+
+    /// Says how one went.
+    pub(crate) async fn settle(&self, call: CallId, verdict: record::Verdict) -> Result<SessionId, Error> {
+        match self {
+            Self::File(store) => store.settle(call, verdict, SystemClock.now()).await,
+            Self::Server(client) => client.settle(call, verdict).await,
+        }
+    }
+
+    /// Finishes what a turn waits for. Of a file, whether the key is a true one was looked at before.
+    pub(crate) async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
+        match self {
+            Self::File(store) => store.resolve(key.turn, key.key.clone(), how, SystemClock.now()).await,
+            Self::Server(client) => client.resolve(key, how).await,
+        }
+    }
+}

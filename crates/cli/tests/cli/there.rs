@@ -1,0 +1,438 @@
+//! `outlast --server`: what a command does on a file, it does over HTTP.
+use crate::place::Place;
+use crate::serve::Server;
+use expect_test::expect;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::sync::Arc;
+
+const AGENT: &str = r#"
+name = "clerk"
+
+[[tools]]
+name = "pay"
+description = "Pays somebody."
+command = ["tee", "-a", "paid"]
+input = { type = "object", properties = { to = { type = "string" }, euros = { type = "integer" } }, required = ["to", "euros"] }
+
+[[rules]]
+name = "large"
+tool = "pay"
+then = "ask"
+who = ["ann", "bob"]
+expires_s = 3600
+"#;
+
+const SCRIPT: &str = "\
+    when slowly\nsay one two three four five six seven eight nine ten\ndelay 1s\nsay eleven twelve
+    when pay\nsay I shall.\ncall pay {\"to\": \"eve\", \"euros\": 7}\n---\nsay Paid.
+    any\nsay Reply to {{input}}.";
+const TEXT: &str = "one two three four five six seven eight nine ten\neleven twelve\n";
+
+const OPTIONS: [&str; 4] = ["--agent", "clerk.toml", "--script", "script.txt"];
+
+/// A place with a server, and commands that ask it.
+fn stage() -> (Place, Server) {
+    let place = Place::with_script(SCRIPT);
+    place.write("clerk.toml", AGENT);
+    place.set("USER", "ann");
+    let server = Server::run(&place, "127.0.0.1:0", &OPTIONS);
+    (place, server)
+}
+
+fn at(server: &Server) -> String {
+    format!("http://{}", server.address)
+}
+
+/// What a command prints, asked of the file and of the server.
+fn both(place: &Place, server: &Server, command: &[&str]) -> [String; 2] {
+    let address = at(server);
+    let there = [&["--server", &address], command].concat();
+    [command, &there[..]].map(|args| place.show(&place.output(args)))
+}
+
+#[test]
+fn every_look_at_a_file_and_at_its_server_prints_the_same() {
+    let (place, server) = stage();
+    let url = at(&server);
+    place.write("note.txt", "a note");
+    for args in [
+        &["run", "hello", "--session", "ann", "--attach", "note.txt"][..],
+        &["run", "again", "--session", "ann"],
+        &["run", "pay", "--session", "bob"],
+        &["run", "pay", "--session", "dan"],
+        &["sessions", "fork", "ann", "--key", "cid"],
+        &["run", "further", "--session", "cid"],
+        &["budgets", "set", "agent:clerk", "--tokens", "1000", "--per", "day"],
+        &["keys", "create", "ci", "--scope", "read"],
+        &["agents", "import", "clerk.toml"],
+    ] {
+        let output = place.output(&[&["--server", &url], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", place.show(&output));
+    }
+    let looks = "sessions
+        sessions list --search hello
+        sessions list --state parked
+        sessions show ann
+        sessions show ann --tree
+        sessions show bob
+        sessions show cid
+        events ann
+        events bob --after 2
+        why ann
+        why bob
+        approvals list
+        approvals grants
+        unknown
+        cost
+        cost --by session
+        cost --by agent
+        cost --by source
+        cost --by tool
+        cost --by day
+        cost --by turn --session ann
+        budgets
+        keys
+        audit
+        audit --since 1h
+        attachments ann
+        agents history clerk
+        sessions show nobody
+        why trn_00000000000000000000000000000000
+        events ses_00000000000000000000000000000000";
+    for look in looks.lines().map(str::trim) {
+        let plain: Vec<&str> = look.split_whitespace().collect();
+        let json = [&plain[..], &["--json"]].concat();
+        for command in [&plain, &json] {
+            let [file, there] = both(&place, &server, command);
+            assert_eq!(file, there, "{command:?}");
+            assert!(!file.is_empty() || *command == json, "{command:?} prints nothing");
+        }
+    }
+    server.kill();
+}
+
+#[test]
+fn everything_that_waits_for_people_is_decided_over_a_server() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.check(
+        "run pay --session bob
+         approvals list
+         approvals deny apr_1 --reason 'not this month'
+         run pay --session bob --key second
+         approvals approve apr_2 --session --json
+         approvals grants
+         approvals revoke grt_1
+         run pay --session ann
+         cancel trn_3 --reason enough --json
+         cancel trn_1
+         resolve cpl_x --ok 1
+         retry trn_1
+         unknown settle cal_00000000000000000000000000000000 --did-not-happen",
+        &expect![[r#"
+            $ run pay --session bob
+            I shall.
+            | · pay {"euros":7,"to":"eve"} (rule `large`)
+            | · trn_1 waits for an approval until TIME
+            |   outlast approvals approve apr_1
+            $ approvals list
+            apr_1
+              pay {"euros":7,"to":"eve"}
+              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+            | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
+            $ approvals deny apr_1 --reason 'not this month'
+            decided: ann denied it: not this month
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ run pay --session bob --key second
+            I shall.
+            | · pay {"euros":7,"to":"eve"} (rule `large`)
+            | · trn_2 waits for an approval until TIME
+            |   outlast approvals approve apr_2
+            $ approvals approve apr_2 --session --json
+            {"decided":true,"first":{"ok":{"by":"ann","verdict":"approve_for_session"}},"yours":true}
+            $ approvals grants
+            grt_1
+              pay in ses_1, where rule `large` would ask
+              given TIME by ann
+            | · then: outlast approvals revoke ID
+            $ approvals revoke grt_1
+            revoked: somebody is asked again about `pay` in ses_1
+            $ run pay --session ann
+            I shall.
+            | · pay {"euros":7,"to":"eve"} (rule `large`)
+            | · trn_3 waits for an approval until TIME
+            |   outlast approvals approve apr_3
+            $ cancel trn_3 --reason enough --json
+            {"end":null,"outcome":"requested","turn":"trn_3"}
+            $ cancel trn_1
+            too late: answered: "Paid."
+            $ resolve cpl_x --ok 1
+            | error[wait.not_found]: no wait has this completion key
+            |   read on with: outlast explain wait.not_found
+            exit 1
+            $ retry trn_1
+            | error[wait.not_found]: trn_1 is not stuck
+            |   read on with: outlast explain wait.not_found
+            exit 1
+            $ unknown settle cal_00000000000000000000000000000000 --did-not-happen
+            | error[claim.not_found]: no call with the id cal_1 has an unknown outcome; `outlast unknown` lists them
+            |   read on with: outlast explain claim.not_found
+            exit 1
+        "#]],
+    );
+    server.kill();
+}
+
+#[test]
+fn everything_that_is_done_to_a_file_is_done_over_a_server() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.write("note.txt", "a note");
+    place.check(
+        "run hello --session ann --attach note.txt
+         attachments ann
+         attachments ann --save att_acd44954084dfcf8b80c10fed8808c95 --to saved.txt
+         sessions fork ann
+         sessions rewind ann --to 0 --json
+         sessions delete ann
+         sessions delete ses_1 --yes
+         budgets set agent:clerk --money 2.50
+         budgets clear agent:clerk
+         keys create ci --json
+         keys revoke key_1
+         agents list
+         agents show clerk
+         agents import clerk.toml
+         agents diff clerk clerk
+         run hello --agent nobody",
+        &expect![[r#"
+            $ run hello --session ann --attach note.txt
+            Reply to hello.
+            $ attachments ann
+            att_acd44954084dfcf8b80c10fed8808c95 text/plain 6 bytes note.txt
+            $ attachments ann --save att_acd44954084dfcf8b80c10fed8808c95 --to saved.txt
+            | · 6 bytes saved
+            $ sessions fork ann
+            ses_1
+            $ sessions rewind ann --to 0 --json
+            {"at":null,"head":"main","session":"ses_2"}
+            $ sessions delete ann
+            | error[input.invalid]: nobody is there to ask whether the session may be deleted; `--yes` says so
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ sessions delete ses_1 --yes
+            ses_1 deleted
+            $ budgets set agent:clerk --money 2.50
+            | ✓ agent:clerk is set; turns that wait for it go on where a worker runs
+            $ budgets clear agent:clerk
+            | ✓ agent:clerk is as its agent says
+            $ keys create ci --json
+            {"id":"key_1","key":"olk_1"}
+            | · key_1 is shown this once and kept nowhere; put it where secrets are
+            $ keys revoke key_1
+            key_1 of service:ci counts no more since TIME
+            $ agents list
+            AGENT  IN          MODEL                                     PACKAGE
+            clerk  the server  rehearsal/script-3412d9c2  answers first  2cb23c305c80cf9b1259be4fe391c55569c46487c85aac05fab6ffcc17faaf9e
+            $ agents show clerk
+            agent clerk
+            package 2cb23c305c80cf9b1259be4fe391c55569c46487c85aac05fab6ffcc17faaf9e
+            model rehearsal/script-3412d9c2
+            tools pay
+            $ agents import clerk.toml
+            agent clerk, version 1, in the database
+            $ agents diff clerk clerk
+            | · they are the same
+            $ run hello --agent nobody
+            | error[agent.not_found]: no agent is called `nobody` here; there are: clerk
+            |   read on with: outlast explain agent.not_found
+            exit 1
+        "#]],
+    );
+    assert_eq!(std::fs::read_to_string(place.path().join("saved.txt")).unwrap(), "a note");
+    server.kill();
+}
+
+#[test]
+fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
+    let place = Place::new();
+    place.set("OUTLAST_SERVER", "http://127.0.0.1:1");
+    for command in [
+        "serve",
+        "work",
+        "verify",
+        "doctor",
+        "sinks",
+        "orgs",
+        "rates",
+        "agents validate",
+        "tools",
+        "attachments --sweep",
+        "run hi --script script.txt",
+        "run hi --model rehearsal/agent",
+        "chat --agent clerk.toml",
+    ] {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let shown = place.show(&place.output(&words));
+        assert!(
+            shown.starts_with("| error[command.local]: ") && shown.ends_with("exit 1\n"),
+            "{command}: {shown}"
+        );
+    }
+    // What asks neither is not held up.
+    assert!(place.output(&["explain", "command.local"]).status.success());
+    assert!(!place.data().exists());
+}
+
+#[test]
+fn a_server_that_does_not_answer_or_is_none_is_told_apart() {
+    let place = Place::new();
+    let shown = place.show(&place.output(&["--server", "http://127.0.0.1:1", "sessions"]));
+    assert!(
+        shown.starts_with("| error[server.unreachable]: http://127.0.0.1:1 does not answer: "),
+        "{shown}"
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        stream
+            .write_all(
+                b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\nconnection: close\r\n\r\nno such\x1b[",
+            )
+            .unwrap();
+    });
+    let output = place.output(&["--server", &address, "sessions"]);
+    other.join().unwrap();
+    place.hide(&address, "ADDRESS");
+    expect![[r#"
+        | error[server.answer_invalid]: expected a problem of an Outlast server, got 404 Not Found `no such\u{1b}[` from ADDRESS
+        |   read on with: outlast explain server.answer_invalid
+        exit 1
+    "#]]
+    .assert_eq(&place.show(&output));
+    place.check(
+        "--server nowhere sessions
+         --server http://127.0.0.1:1 --org acme sessions",
+        &expect![[r#"
+            $ --server nowhere sessions
+            | error[input.invalid]: expected a server like `https://agents.example.com`, got `nowhere`: relative URL without a base
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ --server http://127.0.0.1:1 --org acme sessions
+            | error[input.invalid]: the key of a server says whose sessions are meant; leave `--org acme` (OUTLAST_ORG) away
+            |   read on with: outlast explain input.invalid
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
+    let (place, server) = stage();
+    let address = server.address.clone();
+    let url = at(&server);
+    let args = ["--server", &url, "run", "slowly", "--session", "ann"];
+    let mut run = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = run.stdout.take().unwrap();
+    let mut first = [0; 4];
+    out.read_exact(&mut first).unwrap();
+    server.kill();
+    let server = Server::run(&place, &address, &OPTIONS);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&first) + rest.as_str(), TEXT, "{}", place.show(&output));
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("connected again"));
+    server.kill();
+}
+
+#[test]
+fn a_conversation_over_a_server_works_line_by_line() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    let output = place.fed(&["chat", "ann"], b"hello\n/sessions\n/fork\npay\n/quit\n");
+    expect![[r#"
+        Reply to hello.
+        SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
+        ses_1  ann  idle   1      TIME  hello
+        I shall.
+        | · /help tells what you can do here
+        | · session ses_2
+        | · pay {"euros":7,"to":"eve"} (rule `large`)
+        | · trn_1 waits for an approval until TIME
+        |   outlast approvals approve apr_1
+    "#]]
+    .assert_eq(&place.show(&output));
+    server.kill();
+}
+
+#[test]
+fn the_key_of_a_server_comes_from_the_environment_or_a_file_and_is_shown_nowhere() {
+    let place = Place::with_script(SCRIPT);
+    assert!(place.output(&["run", "hello", "--session", "ann"]).status.success());
+    let key = String::from_utf8(place.output(&["keys", "create", "ci", "--scope", "read"]).stdout).unwrap();
+    let key = key.trim();
+    let server = Server::run(&place, "127.0.0.1:0", &["--require-key", "--script", "script.txt"]);
+    let address = at(&server);
+    let list = ["--server", &address, "sessions", "list", "--json"];
+    let without = place.show(&place.output(&list));
+    assert!(without.starts_with("| error[key.invalid]: this server takes an API key"), "{without}");
+    place.write("key", &format!("{key}\n"));
+    let with_file = place.output(&[&list[..], &["--key-file", "key"]].concat());
+    assert!(with_file.status.success());
+    place.set("OUTLAST_KEY", key);
+    let with_variable = place.output(&list);
+    assert!(with_variable.status.success());
+    assert_eq!(with_file.stdout, with_variable.stdout);
+    let refused = place.show(&place.output(&["--server", &at(&server), "run", "hi"]));
+    assert!(refused.contains("error[access.denied]"), "{refused}");
+    let checked = place.fed(&["--server", &at(&server), "keys", "check"], key.as_bytes());
+    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("service:ci may read in default"));
+    let help = String::from_utf8(place.output(&["--help"]).stdout).unwrap();
+    assert!(!help.contains(key) && !help.contains("--key "), "{help}");
+    server.kill();
+}
+
+#[test]
+fn a_server_over_tls_is_believed_if_its_certificate_is() {
+    let place = Place::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    place.write("cert.pem", &made.cert.pem());
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream);
+            // Whoever does not believe the certificate is gone by now.
+            if stream.read(&mut [0; 4096]).is_err() {
+                continue;
+            }
+            let body = r#"{"items": []}"#;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+            let length = body.len();
+            write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+            stream.flush().unwrap();
+        }
+    });
+    let address = format!("https://localhost:{port}");
+    let args = ["--server", &address, "sessions"];
+    let shown = place.show(&place.output(&args));
+    assert!(shown.starts_with("| error[server.unreachable]: "), "{shown}");
+    place.set("SSL_CERT_FILE", &place.path().join("cert.pem").to_string_lossy());
+    assert_eq!(place.show(&place.output(&args)), "| · there are no sessions\n");
+}

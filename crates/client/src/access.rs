@@ -1,0 +1,106 @@
+//! API keys, the audit, and who asks.
+use crate::Client;
+use crate::page::{MOST, Page};
+use outlast_ports::orgs::{AuditRange, KeyView};
+use outlast_ports::rows::AuditRow;
+use outlast_vocab::access::{Principal, Scopes};
+use outlast_vocab::id::KeyId;
+use outlast_vocab::{Error, Millis, OrgId};
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
+
+/// Who asks.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Whoami {
+    /// The organisation.
+    pub org: OrgId,
+    /// What that is called.
+    pub name: String,
+    /// In whose name things are done.
+    pub by: String,
+    /// What may be done, with commas between.
+    pub scopes: String,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    id: KeyId,
+    org: OrgId,
+    by: String,
+    scopes: String,
+    created: Millis,
+    expires: Option<Millis>,
+    revoked: Option<Millis>,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    id: KeyId,
+    key: String,
+}
+
+#[derive(Deserialize)]
+struct Deed {
+    no: u64,
+    at: Millis,
+    org: OrgId,
+    by: String,
+    act: String,
+    subject: String,
+    detail: String,
+}
+
+impl TryFrom<Key> for KeyView {
+    type Error = Error;
+
+    fn try_from(Key { id, org, by, scopes, created, expires, revoked }: Key) -> Result<Self, Error> {
+        Ok(Self { id, org, by: by.parse()?, scopes: scopes.parse()?, created, expires, revoked })
+    }
+}
+
+impl Client {
+    /// Whose key it is, and what it may do.
+    pub async fn whoami(&self) -> Result<Whoami, Error> {
+        self.get(&["v1", "whoami"], &[]).await
+    }
+
+    /// The API keys of the organisation, by age.
+    pub async fn keys(&self) -> Result<Vec<KeyView>, Error> {
+        let page: Page<Key> = self.get(&["v1", "keys"], &[]).await?;
+        page.items.into_iter().map(KeyView::try_from).collect()
+    }
+
+    /// Makes a key; gives its id and itself.
+    pub async fn create_key(
+        &self,
+        by: &Principal,
+        scopes: Scopes,
+        expires: Option<Duration>,
+    ) -> Result<(KeyId, String), Error> {
+        let mut body = json!({ "by": by.to_string(), "scopes": scopes.to_string() });
+        if let Some(span) = expires {
+            body["expires_in_s"] = json!(span.as_secs());
+        }
+        let Made { id, key } = self.post(&["v1", "keys"], &body).await?;
+        Ok((id, key))
+    }
+
+    /// Ends the life of a key.
+    pub async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
+        let key: Key = self.delete(&["v1", "keys", &key.to_string()]).await?;
+        key.try_into()
+    }
+
+    /// A page of who did what.
+    pub async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        let AuditRange { after, since, limit } = range;
+        let limit = limit.min(MOST).to_string();
+        let query = [("after", after.to_string()), ("since", since.0.to_string()), ("limit", limit)];
+        let page: Page<Deed> = self.get(&["v1", "audit"], &query).await?;
+        let row = |Deed { no, at, org, by, act, subject, detail }: Deed| {
+            Ok(AuditRow { no, at, org, by: by.parse()?, act, subject, detail })
+        };
+        page.items.into_iter().map(row).collect()
+    }
+}

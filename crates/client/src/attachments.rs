@@ -1,0 +1,57 @@
+//! Attachments of a session.
+use crate::Client;
+use crate::page::Page;
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
+use outlast_ports::filed::Lies;
+use outlast_ports::store::AttachmentView;
+use outlast_vocab::id::AttachmentId;
+use outlast_vocab::message::{Attachment, MediaType};
+use outlast_vocab::{Error, Hash, Kind, SessionId};
+use reqwest::Method;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Attached {
+    id: AttachmentId,
+    content: Hash,
+    media_type: String,
+    name: Option<String>,
+    bytes: u64,
+    #[serde(default)]
+    outside: bool,
+}
+
+impl TryFrom<Attached> for AttachmentView {
+    type Error = Error;
+
+    fn try_from(attached: Attached) -> Result<Self, Error> {
+        let Attached { id, content, media_type, name, bytes, outside } = attached;
+        let media_type = MediaType::try_from(media_type)?;
+        let lies = if outside { Lies::Outside } else { Lies::Here };
+        Ok(Self { attachment: Attachment { id, content, media_type, name }, bytes, lies })
+    }
+}
+
+impl Client {
+    /// The attachments that a session itself uses.
+    pub async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
+        let page: Page<Attached> =
+            self.get(&["v1", "sessions", &session.to_string(), "attachments"], &[]).await?;
+        page.items.into_iter().map(AttachmentView::try_from).collect()
+    }
+
+    /// The bytes of one, as they come.
+    pub async fn attachment(
+        &self,
+        session: SessionId,
+        id: AttachmentId,
+    ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
+        let path = ["v1", "sessions", &session.to_string(), "attachments", &id.to_string()];
+        let response = self.answered(self.request(Method::GET, &path, &[])).await?;
+        Ok(response.bytes_stream().map_err(|cause| {
+            let detail = format!("the attachment broke off: {}", crate::http::chain(&cause.without_url()));
+            Error::new(Kind::ServerUnreachable, detail)
+        }))
+    }
+}

@@ -1,0 +1,100 @@
+//! What was used and what may be: cost and budgets.
+use crate::Client;
+use crate::http::{read, with_json};
+use crate::page::Page;
+use outlast_ports::budget::PurseView;
+use outlast_runtime::costs::{By, Spent};
+use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::Usage;
+use outlast_vocab::{Error, OrgId, SessionId};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Deserialize)]
+struct Spending {
+    name: String,
+    replies: u64,
+    usage: Usage,
+    cost: Cost,
+    unpriced: u64,
+}
+
+#[derive(Deserialize)]
+struct Standing {
+    org: OrgId,
+    name: String,
+    set: Option<Bounds>,
+    spent: Amount,
+    held: Amount,
+    lost: Amount,
+}
+
+/// What may be used, as the wire has it.
+#[derive(Deserialize, Serialize)]
+struct Bounds {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    money: Option<Cost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warn_at: Option<Percent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_at: Option<Percent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per: Option<Period>,
+}
+
+impl From<Budget> for Bounds {
+    fn from(Budget { tokens, money, calls, time, warn_at, pause_at, per }: Budget) -> Self {
+        Self { tokens, money, calls, time_s: time.map(|time| time.as_secs()), warn_at, pause_at, per }
+    }
+}
+
+impl From<Bounds> for Budget {
+    fn from(Bounds { tokens, money, calls, time_s, warn_at, pause_at, per }: Bounds) -> Self {
+        Self { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per }
+    }
+}
+
+impl From<Standing> for PurseView {
+    fn from(Standing { org, name, set, spent, held, lost }: Standing) -> Self {
+        Self { org, name, set: set.map(Budget::from), spent, held, lost }
+    }
+}
+
+impl Client {
+    /// What models and tools cost, added up.
+    pub async fn spent(&self, session: Option<SessionId>, by: By) -> Result<BTreeMap<String, Spent>, Error> {
+        let mut query = vec![("by", by.name().to_owned())];
+        query.extend(session.map(|session| ("session", session.to_string())));
+        let page: Page<Spending> = self.get(&["v1", "cost"], &query).await?;
+        let spent = |Spending { name, replies, usage, cost, unpriced }: Spending| {
+            (name, Spent { replies, usage, cost, unpriced })
+        };
+        Ok(page.items.into_iter().map(spent).collect())
+    }
+
+    /// All budgets that were ever counted or set, by name.
+    pub async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
+        let page: Page<Standing> = self.get(&["v1", "budgets"], &[]).await?;
+        Ok(page.items.into_iter().map(PurseView::from).collect())
+    }
+
+    /// Sets a budget.
+    pub async fn set_budget(&self, of: &Purse, budget: Budget) -> Result<(), Error> {
+        let request = self.request(Method::PUT, &["v1", "budgets", &of.to_string()], &[]);
+        read(self.send(with_json(request, &Bounds::from(budget))?).await?).await
+    }
+
+    /// Goes back to what its agent says.
+    pub async fn clear_budget(&self, of: &Purse) -> Result<(), Error> {
+        self.delete(&["v1", "budgets", &of.to_string()]).await
+    }
+}

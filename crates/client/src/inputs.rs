@@ -1,0 +1,141 @@
+//! Inputs: sent as JSON, or as a form with their files.
+use crate::Client;
+use crate::http::{read, with_json};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use reqwest::{Body, Method};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::pin::Pin;
+
+/// For which session an input is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// The one with this id.
+    Session(SessionId),
+    /// The one with this key, which is opened if it is not there.
+    Key(String),
+    /// A new one.
+    New,
+}
+
+/// An input.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NewInput {
+    /// What it says.
+    pub text: String,
+    /// The agent that is to answer; the server's first one without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The head it is for; the main one without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// A JSON Schema that the answer must fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// The same key in the same session is the same turn.
+    #[serde(skip)]
+    pub key: Option<String>,
+    /// The span that causes it, as W3C Trace Context writes it.
+    #[serde(skip)]
+    pub traceparent: Option<String>,
+}
+
+/// A file that is sent with an input.
+pub struct File {
+    /// What kind of bytes they are.
+    pub media_type: String,
+    /// What it is called.
+    pub name: String,
+    /// Its bytes, as they come.
+    pub bytes: Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>,
+}
+
+/// What the server says of an input that is durable.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Receipt {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// Where the input stands in the journal; its events begin there.
+    pub seq: Seq,
+}
+
+/// An input with the key of the session it is for.
+#[derive(Serialize)]
+struct Addressed {
+    #[serde(flatten)]
+    input: NewInput,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_key: Option<String>,
+}
+
+/// What parts a form's fields: long enough that no file has it by chance.
+const BOUNDARY: &str = "outlast-7d1f0c5b2e9a4c63-b1946ac92492d234";
+
+impl NewInput {
+    /// An input that says this.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+impl Client {
+    /// Sends an input. It is durable when the receipt is there.
+    pub async fn send_input(&self, to: To, input: NewInput, files: Vec<File>) -> Result<Receipt, Error> {
+        let (session, session_key) = match to {
+            To::Session(session) => (Some(session.to_string()), None),
+            To::Key(key) => (None, Some(key)),
+            To::New => (None, None),
+        };
+        let path = match &session {
+            Some(session) => vec!["v1", "sessions", session, "turns"],
+            None => vec!["v1", "turns"],
+        };
+        let mut request = self.request(Method::POST, &path, &[]);
+        if let Some(key) = &input.key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(parent) = &input.traceparent {
+            request = request.header("traceparent", parent);
+        }
+        let input = Addressed { input, session_key };
+        if files.is_empty() {
+            return read(self.send(with_json(request, &input)?).await?).await;
+        }
+        let form = request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
+        // Files take as long as they take.
+        read(self.answered(form.body(Body::wrap_stream(form_of(&input, files)?))).await?).await
+    }
+}
+
+/// The input and its files as a form (RFC 7578).
+fn form_of(
+    input: &Addressed,
+    files: Vec<File>,
+) -> Result<impl Stream<Item = std::io::Result<Bytes>> + Send + use<>, Error> {
+    let json = serde_json::to_string(input)
+        .map_err(|cause| Error::new(Kind::InputInvalid, format!("the input is no JSON: {cause}")))?;
+    let field = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{json}\r\n");
+    let files = files.into_iter().map(|File { media_type, name, bytes }| {
+        let head = format!(
+            "--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{}\"\r\n\
+             content-type: {media_type}\r\n\r\n",
+            quoted(&name)
+        );
+        piece(head).chain(bytes).chain(piece("\r\n".to_owned()))
+    });
+    Ok(piece(field).chain(stream::iter(files).flatten()).chain(piece(format!("--{BOUNDARY}--\r\n"))))
+}
+
+fn piece(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+    stream::once(async move { Ok(Bytes::from(text)) })
+}
+
+/// A file's name as browsers write it: what would end it is written out.
+fn quoted(name: &str) -> String {
+    name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}

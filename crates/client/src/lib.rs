@@ -1,0 +1,25 @@
+//! A client of the HTTP API. Its answers are the library's own views, so whoever prints those prints the same of a server.
+//!
+//! [`Client`] is the server and who asks it; one file for each group of calls: sessions, turns, waits, books, access, agents,
+//! attachments. [`Following`] is a session's events, across lost connections and servers that are started anew. Knows no rule:
+//! what a call means, the server says. The other end: `outlast-server`.
+
+mod access;
+mod agents;
+mod attachments;
+mod books;
+mod following;
+mod http;
+mod inputs;
+mod page;
+mod sessions;
+mod turns;
+mod waits;
+
+pub use access::Whoami;
+pub use agents::Agent;
+pub use following::{Following, Heard};
+pub use http::{Client, Key};
+pub use inputs::{File, NewInput, Receipt, To};
+pub use turns::Turn;
+pub use waits::{Granted, Pending, Unknown};

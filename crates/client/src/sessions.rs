@@ -1,0 +1,260 @@
+//! Sessions: found, shown, forked, rewound, deleted; their turns and records.
+use crate::Client;
+use crate::http::Query;
+use crate::page::{MOST, Page};
+use outlast_ports::store::{ForkTo, HistoryTurn, SessionState, SessionView, TurnState, TurnView};
+use outlast_runtime::listing::{Filter, Listed};
+use outlast_vocab::effect::Place;
+use outlast_vocab::event::Event;
+use outlast_vocab::record::{End, NodeRef, Record, Seq};
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+pub(crate) struct Session {
+    id: SessionId,
+    org: OrgId,
+    key: Option<String>,
+    state: String,
+    title: String,
+    created: Millis,
+    updated: Millis,
+    turns: u32,
+    last: Seq,
+    hash: Hash,
+    heads: Vec<Head>,
+    forked_from: Option<NodeRef>,
+    active: Option<TurnId>,
+    worker: Option<WorkerId>,
+    waits: Vec<Wait>,
+    wake_at: Option<Millis>,
+    #[serde(default)]
+    forks: Vec<SessionId>,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    name: String,
+    at: Option<NodeRef>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Turn {
+    id: TurnId,
+    session: SessionId,
+    index: u32,
+    state: String,
+    parent: Option<NodeRef>,
+    first: Seq,
+    last: Seq,
+    end: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Vec<Value>,
+    next: u64,
+}
+
+/// A value that this version does not know: the server is newer.
+pub(crate) fn unknown(what: &str, found: &str) -> Error {
+    let detail = format!("the server says `{found}`, which this version does not know as a {what}");
+    Error::new(Kind::ServerAnswerInvalid, detail)
+}
+
+impl TryFrom<Session> for Listed {
+    type Error = Error;
+
+    fn try_from(session: Session) -> Result<Self, Error> {
+        let all = [SessionState::Idle, SessionState::Ready, SessionState::Leased, SessionState::Parked];
+        let state = all.into_iter().find(|state| state.name() == session.state);
+        let view = SessionView {
+            id: session.id,
+            org: session.org,
+            key: session.key,
+            state: state.ok_or_else(|| unknown("state", &session.state))?,
+            created: session.created,
+            updated: session.updated,
+            turns: session.turns,
+            last: Place { seq: session.last, hash: session.hash },
+            heads: session.heads.into_iter().map(|head| (head.name, head.at)).collect(),
+            forked_from: session.forked_from,
+            active: session.active,
+            worker: session.worker,
+            waits: session.waits,
+            wake_at: session.wake_at,
+        };
+        Ok(Self { session: view, title: session.title })
+    }
+}
+
+impl TryFrom<Turn> for TurnView {
+    type Error = Error;
+
+    fn try_from(turn: Turn) -> Result<Self, Error> {
+        let state = match turn.state.as_str() {
+            "queued" => TurnState::Queued,
+            "active" => TurnState::Active,
+            "ended" => TurnState::Ended,
+            other => return Err(unknown("state", other)),
+        };
+        Ok(Self {
+            id: turn.id,
+            session: turn.session,
+            index: turn.index,
+            state,
+            parent: turn.parent,
+            span: (turn.first, turn.last),
+            end: turn.end.map(end).transpose()?,
+        })
+    }
+}
+
+/// How a turn ended, from its flat form.
+pub(crate) fn end(flat: Value) -> Result<End, Error> {
+    let mut content = flat;
+    let how = content.as_object_mut().and_then(|members| members.remove("how"));
+    let how = how.as_ref().and_then(Value::as_str).unwrap_or_default();
+    serde_json::from_value(json!({ how: content })).map_err(|_| unknown("turn's end", how))
+}
+
+impl Client {
+    /// The newest sessions that a filter lets through, up to a number.
+    pub async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
+        let mut query = Vec::new();
+        query.extend(filter.state.map(|state| ("state", state.name().to_owned())));
+        query.extend(filter.text.clone().map(|text| ("search", text)));
+        let found: Vec<Session> = self.list(&["v1", "sessions"], &query, most).await?;
+        found.into_iter().map(Listed::try_from).collect()
+    }
+
+    /// One session, with what was said first in it.
+    pub async fn session(&self, id: SessionId) -> Result<Listed, Error> {
+        self.whole(id).await?.try_into()
+    }
+
+    /// The session with this key.
+    pub async fn session_by_key(&self, key: &str) -> Result<Listed, Error> {
+        let page: Page<Session> = self.get(&["v1", "sessions"], &[("key", key.to_owned())]).await?;
+        let found =
+            page.items.into_iter().next().ok_or_else(|| {
+                Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`"))
+            })?;
+        found.try_into()
+    }
+
+    /// Sessions that were forked from this one.
+    pub async fn forks(&self, id: SessionId) -> Result<Vec<SessionId>, Error> {
+        Ok(self.whole(id).await?.forks)
+    }
+
+    async fn whole(&self, id: SessionId) -> Result<Session, Error> {
+        self.get(&["v1", "sessions", &id.to_string()], &[]).await
+    }
+
+    /// Branches a session. The id in a new session's place is the server's to give.
+    pub async fn fork(&self, from: SessionId, at: Option<Seq>, to: ForkTo) -> Result<SessionId, Error> {
+        let (key, head) = match to {
+            ForkTo::Session { key, .. } => (key, None),
+            ForkTo::Head(head) => (None, Some(head)),
+        };
+        let body = json!({ "at": at, "key": key, "head": head });
+        let session: Session = self.post(&["v1", "sessions", &from.to_string(), "fork"], &body).await?;
+        Ok(session.id)
+    }
+
+    /// Moves a head back.
+    pub async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
+        let body = json!({ "to": to.unwrap_or(Seq(0)), "head": head });
+        let moved: Session = self.post(&["v1", "sessions", &session.to_string(), "rewind"], &body).await?;
+        drop(moved);
+        Ok(())
+    }
+
+    /// Deletes a session.
+    pub async fn delete_session(&self, session: SessionId) -> Result<(), Error> {
+        self.delete(&["v1", "sessions", &session.to_string()]).await
+    }
+
+    /// Turns of a session from one on, up to a number.
+    pub async fn turns(&self, session: SessionId, from: u32, most: usize) -> Result<Vec<TurnView>, Error> {
+        let (session, mut from, mut turns) = (session.to_string(), from, Vec::new());
+        while turns.len() < most {
+            let limit = (most - turns.len()).min(MOST);
+            let query = [("from", from.to_string()), ("limit", limit.to_string())];
+            let page: Page<Turn> = self.get(&["v1", "sessions", &session, "turns"], &query).await?;
+            let last = page.items.len() < limit;
+            from = from.saturating_add(u32::try_from(page.items.len()).unwrap_or(u32::MAX));
+            for turn in page.items {
+                turns.push(turn.try_into()?);
+            }
+            if last {
+                break;
+            }
+        }
+        Ok(turns)
+    }
+
+    /// Records of a session after one of them. Their hashes are not told.
+    pub async fn records(&self, session: SessionId, after: Seq, most: usize) -> Result<Vec<Record>, Error> {
+        self.told(session, after, most, &[]).await
+    }
+
+    /// The records of a turn.
+    pub async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
+        let view = self.turn(turn).await?.view;
+        let after = Seq(view.span.0.0.saturating_sub(1));
+        self.told(view.session, after, usize::MAX, &[("turn", turn.to_string())]).await
+    }
+
+    async fn told(
+        &self,
+        session: SessionId,
+        after: Seq,
+        most: usize,
+        of: &Query<'_>,
+    ) -> Result<Vec<Record>, Error> {
+        let (session, mut after, mut records) = (session.to_string(), after.0, Vec::new());
+        while records.len() < most {
+            let limit = (most - records.len()).min(MOST);
+            let mut query = of.to_vec();
+            query.extend([("after", after.to_string()), ("limit", limit.to_string())]);
+            let page: EventPage = self.get(&["v1", "sessions", &session, "events"], &query).await?;
+            let last = page.items.len() < limit;
+            after = page.next;
+            for frame in page.items {
+                if let (_, Some(Event::Durable(record))) = Event::of_frame(frame)? {
+                    records.push(*record);
+                }
+            }
+            if last {
+                break;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The turns that make a branch, from its end back to the beginning, until so many bytes were read.
+    pub async fn history(&self, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
+        let (mut turns, mut read, mut next) = (Vec::new(), 0, Some(node));
+        while let Some(NodeRef { session, seq }) = next {
+            let before = Seq(seq.0.saturating_sub(1));
+            let turn = self.records(session, before, 1).await?.first().and_then(|record| record.turn);
+            let turn = turn.ok_or_else(|| {
+                Error::new(Kind::NodeNotFound, format!("#{seq} of {session} is no message of a turn"))
+            })?;
+            let view = self.turn(turn).await?.view;
+            let mut records = self.turn_records(turn).await?;
+            records.retain(|record| record.seq <= view.span.1 && record.fact.is_node());
+            read += records.iter().map(|record| record.fact.encode().len()).sum::<usize>();
+            if read > bytes && !turns.is_empty() {
+                break;
+            }
+            turns.push(HistoryTurn { records, cut: seq });
+            next = view.parent;
+        }
+        Ok(turns)
+    }
+}

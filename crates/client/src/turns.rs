@@ -1,0 +1,168 @@
+//! Turns: looked at, stopped, tried again; and why they do not move.
+use crate::Client;
+use crate::sessions::{self, end, unknown};
+use outlast_ports::store::{Cancelled, TurnView};
+use outlast_runtime::why::{Blocked, Mover, Standing, Why};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::Usage;
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::package::Pinned;
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A turn, with who answers it and what it took.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// How it stands.
+    pub view: TurnView,
+    /// The agent that answers it; none before it has begun.
+    pub agent: Option<String>,
+    /// Tokens of its models.
+    pub usage: Usage,
+    /// What they cost, as far as prices are known.
+    pub cost: Cost,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    #[serde(flatten)]
+    turn: sessions::Turn,
+    agent: Option<String>,
+    usage: Usage,
+    cost: Cost,
+}
+
+#[derive(Deserialize)]
+struct Stopped {
+    outcome: String,
+    end: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    session: SessionId,
+    turn: Option<TurnId>,
+    standing: String,
+    since: Millis,
+    behind: Option<TurnId>,
+    worker: Option<WorkerId>,
+    doing: Option<String>,
+    failure: Option<Failure>,
+    end: Option<Value>,
+    waits: Vec<Held>,
+    queued: usize,
+}
+
+#[derive(Deserialize)]
+struct Held {
+    key: ReplayKey,
+    kind: WaitKind,
+    since: Millis,
+    deadline: Option<Millis>,
+    tool: Option<String>,
+    arguments: Option<Value>,
+    moved_by: String,
+    approval: Option<ApprovalId>,
+    #[serde(default)]
+    who: Vec<String>,
+    completion: Option<String>,
+}
+
+impl TryFrom<Answer> for Why {
+    type Error = Error;
+
+    fn try_from(answer: Answer) -> Result<Self, Error> {
+        let lacks = |what: &str| {
+            let detail = format!("the server says `{}` without {what}", answer.standing);
+            Error::new(Kind::ServerAnswerInvalid, detail)
+        };
+        let standing = match answer.standing.as_str() {
+            "rests" => Standing::Rests,
+            "ended" => Standing::Ended(end(answer.end.ok_or_else(|| lacks("how it ended"))?)?),
+            "queued" => Standing::Behind(answer.behind.ok_or_else(|| lacks("the turn before it"))?),
+            "ready" => Standing::Ready,
+            "running" => Standing::Driven { worker: answer.worker, doing: answer.doing.unwrap_or_default() },
+            "waits" => Standing::Waits,
+            "stuck" => Standing::Stuck(answer.failure.ok_or_else(|| lacks("why"))?),
+            other => return Err(unknown("standing", other)),
+        };
+        Ok(Self {
+            session: answer.session,
+            turn: answer.turn,
+            standing,
+            since: answer.since,
+            waits: answer.waits.into_iter().map(Blocked::try_from).collect::<Result<_, _>>()?,
+            queued: answer.queued,
+        })
+    }
+}
+
+impl TryFrom<Held> for Blocked {
+    type Error = Error;
+
+    fn try_from(held: Held) -> Result<Self, Error> {
+        let Held { key, kind, since, deadline, tool, arguments, moved_by, approval, who, completion } = held;
+        let mover = match (moved_by.as_str(), approval) {
+            ("approval", Some(id)) => Mover::Approval { id, who },
+            ("completion", _) => Mover::Completion(completion.map(|key| key.parse()).transpose()?),
+            ("time", _) => Mover::Time,
+            ("budget", _) => Mover::Budget,
+            ("retry", _) => Mover::Retry,
+            (other, _) => return Err(unknown("mover of turns", other)),
+        };
+        let call = tool.map(|tool| (tool, arguments.unwrap_or_default()));
+        Ok(Self { wait: Wait { key, kind, deadline }, since, call, mover })
+    }
+}
+
+impl Client {
+    /// One turn.
+    pub async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
+        let Whole { turn, agent, usage, cost } = self.get(&["v1", "turns", &turn.to_string()], &[]).await?;
+        Ok(Turn { view: turn.try_into()?, agent, usage, cost })
+    }
+
+    /// What a turn was accepted for or began under.
+    pub async fn package(&self, turn: TurnId) -> Result<Pinned, Error> {
+        self.get(&["v1", "turns", &turn.to_string(), "package"], &[]).await
+    }
+
+    /// Asks a turn to stop.
+    pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+        self.stop(turn, json!({ "reason": reason })).await
+    }
+
+    /// Asks a turn to stop and what it did to be taken back.
+    pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+        self.stop(turn, json!({ "reason": reason, "undo": true })).await
+    }
+
+    async fn stop(&self, turn: TurnId, body: Value) -> Result<Cancelled, Error> {
+        let stopped: Stopped = self.post(&["v1", "turns", &turn.to_string(), "cancel"], &body).await?;
+        match (stopped.outcome.as_str(), stopped.end) {
+            ("requested", _) => Ok(Cancelled::Requested),
+            ("never_began", _) => Ok(Cancelled::NeverBegan),
+            ("too_late", Some(ended)) => Ok(Cancelled::TooLate(end(ended)?)),
+            (other, _) => Err(unknown("way to stop", other)),
+        }
+    }
+
+    /// Lets a stuck turn try again.
+    pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
+        self.post(&["v1", "turns", &turn.to_string(), "retry"], &json!({})).await
+    }
+
+    /// Why a session does not move.
+    pub async fn why(&self, session: SessionId) -> Result<Why, Error> {
+        let answer: Answer = self.get(&["v1", "sessions", &session.to_string(), "why"], &[]).await?;
+        answer.try_into()
+    }
+
+    /// Why a turn does not move.
+    pub async fn why_turn(&self, turn: TurnId) -> Result<Why, Error> {
+        let answer: Answer = self.get(&["v1", "turns", &turn.to_string(), "why"], &[]).await?;
+        answer.try_into()
+    }
+}

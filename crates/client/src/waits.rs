@@ -1,0 +1,270 @@
+//! What turns wait for from outside: completions, approvals, calls of unknown outcome; what is approved for sessions.
+use crate::Client;
+use crate::page::Page;
+use outlast_ports::store::{Resolved, UnknownCall};
+use outlast_ports::votes::{Grant, Vote, Voted};
+use outlast_runtime::approvals::Question;
+use outlast_vocab::approval::Given;
+use outlast_vocab::id::{ApprovalId, CallId, GrantId};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{RuleId, ToolName, ToolResult};
+use outlast_vocab::policy::{Ask, Verdict};
+use outlast_vocab::record;
+use outlast_vocab::wait::{CompletionKey, Resolution};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, SessionId, TurnId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A call that waits for somebody's word, with all that somebody needs to decide it.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// What the question is called.
+    pub id: ApprovalId,
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The tool.
+    pub tool: ToolName,
+    /// The arguments, exactly as it will run.
+    pub arguments: Value,
+    /// The rule that wants to be asked.
+    pub rule: Option<RuleId>,
+    /// The version of the policy it is of.
+    pub policy: Option<Hash>,
+    /// What the tool says the call would do.
+    pub preview: Option<String>,
+    /// The untrusted sources that may have asked for it.
+    pub labels: Labels,
+    /// What the model asked for, where somebody has changed the arguments since.
+    pub original: Option<Value>,
+    /// Who may approve, and until when.
+    pub ask: Ask,
+    /// Who has approved it so far.
+    pub votes: Vec<Vote>,
+    /// What those who may approve were told since.
+    pub given: Given,
+    /// When the model asked for it.
+    pub since: Millis,
+    /// When silence becomes a no.
+    pub until: Option<Millis>,
+}
+
+impl From<Question> for Pending {
+    fn from(question: Question) -> Self {
+        let Question { id, session, turn, call, original, ask, votes, given, since, wait, .. } = question;
+        let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
+        let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
+        Self {
+            id,
+            session,
+            turn,
+            tool: call.tool,
+            arguments: call.arguments,
+            rule,
+            policy,
+            preview: preview.flatten().map(String::from),
+            labels: call.labels,
+            original,
+            ask,
+            votes,
+            given,
+            since,
+            until: wait.deadline,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    id: ApprovalId,
+    session: SessionId,
+    turn: TurnId,
+    tool: ToolName,
+    arguments: Value,
+    rule: Option<RuleId>,
+    policy: Option<Hash>,
+    preview: Option<String>,
+    #[serde(default)]
+    labels: Labels,
+    original: Option<Value>,
+    ask: Ask,
+    ballots: Vec<Ballot>,
+    reminded: u32,
+    escalated: bool,
+    since: Millis,
+    expires: Option<Millis>,
+}
+
+#[derive(Deserialize)]
+struct Ballot {
+    by: String,
+    at: Millis,
+    verdict: Verdict,
+}
+
+impl From<Asked> for Pending {
+    fn from(asked: Asked) -> Self {
+        let vote = |Ballot { by, at, verdict }| Vote { by, at, verdict };
+        Self {
+            id: asked.id,
+            session: asked.session,
+            turn: asked.turn,
+            tool: asked.tool,
+            arguments: asked.arguments,
+            rule: asked.rule,
+            policy: asked.policy,
+            preview: asked.preview,
+            labels: asked.labels,
+            original: asked.original,
+            ask: asked.ask,
+            votes: asked.ballots.into_iter().map(vote).collect(),
+            given: Given { reminded: asked.reminded, escalated: asked.escalated },
+            since: asked.since,
+            until: asked.expires,
+        }
+    }
+}
+
+/// A call whose outcome nobody knows.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Unknown {
+    /// Our id of it, and its idempotency key towards the outside.
+    pub call: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// What was passed.
+    pub arguments: Value,
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// When it was begun.
+    pub since: Millis,
+}
+
+impl From<UnknownCall> for Unknown {
+    fn from(UnknownCall { call, tool, arguments, session, turn, since, .. }: UnknownCall) -> Self {
+        Self { call, tool, arguments, session, turn, since }
+    }
+}
+
+/// What is approved for the rest of a session.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Granted {
+    /// What it is called.
+    pub id: GrantId,
+    /// The session.
+    pub session: SessionId,
+    /// The tool.
+    pub tool: ToolName,
+    /// The rule that asked.
+    pub rule: RuleId,
+    /// The untrusted sources of the call it was given for.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Who gave it.
+    pub by: Vec<String>,
+    /// When.
+    pub at: Millis,
+}
+
+impl From<Grant> for Granted {
+    fn from(Grant { id, session, tool, rule, labels, by, at, .. }: Grant) -> Self {
+        Self { id, session, tool, rule, labels, by, at }
+    }
+}
+
+#[derive(Deserialize)]
+struct First {
+    yours: bool,
+    first: Resolution,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    decided: bool,
+    yours: bool,
+    votes: Option<usize>,
+    of: Option<usize>,
+    first: Option<Resolution>,
+}
+
+#[derive(Deserialize)]
+struct SettledIn {
+    session: SessionId,
+}
+
+impl Client {
+    /// Finishes what a turn waits for, or will wait for.
+    pub async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
+        let body = match how {
+            Resolution::Ok(value) => json!({ "ok": value }),
+            Resolution::Err(Failure { detail, .. }) => json!({ "error": detail }),
+            Resolution::Timeout => json!("timeout"),
+            Resolution::Cancelled => json!("cancelled"),
+        };
+        let First { yours, first } = self.post(&["v1", "completions", &key.to_string()], &body).await?;
+        Ok(Resolved { first, yours })
+    }
+
+    /// Calls that wait for an approval, the oldest first.
+    pub async fn approvals(&self, most: usize) -> Result<Vec<Pending>, Error> {
+        let asked: Vec<Asked> = self.list(&["v1", "approvals"], &[], most).await?;
+        Ok(asked.into_iter().map(Pending::from).collect())
+    }
+
+    /// Says something to a question, in somebody's name; in the caller's own without one.
+    pub async fn decide(&self, id: ApprovalId, by: Option<&str>, verdict: Verdict) -> Result<Voted, Error> {
+        let mut body = match verdict {
+            Verdict::Approve => json!({ "verdict": "approve" }),
+            Verdict::ApproveForSession => json!({ "verdict": "approve_for_session" }),
+            Verdict::Edit { arguments } => json!({ "verdict": "edit", "arguments": arguments }),
+            Verdict::Deny { reason } => json!({ "verdict": "deny", "reason": reason }),
+        };
+        if let Some(by) = by {
+            body["by"] = json!(by);
+        }
+        let counted: Counted = self.post(&["v1", "approvals", &id.to_string()], &body).await?;
+        match counted {
+            Counted { decided: true, yours, first: Some(first), .. } => {
+                Ok(Voted::Decided(Resolved { first, yours }))
+            }
+            Counted { decided: false, votes: Some(votes), of: Some(of), .. } => {
+                Ok(Voted::Counted { votes, of })
+            }
+            _ => {
+                let detail = "the server does not say what became of the word";
+                Err(Error::new(Kind::ServerAnswerInvalid, detail))
+            }
+        }
+    }
+
+    /// What is approved for the rest of sessions.
+    pub async fn grants(&self, most: usize) -> Result<Vec<Granted>, Error> {
+        self.list(&["v1", "grants"], &[], most).await
+    }
+
+    /// Ends one of them.
+    pub async fn revoke_grant(&self, id: GrantId) -> Result<Granted, Error> {
+        self.delete(&["v1", "grants", &id.to_string()]).await
+    }
+
+    /// Calls whose outcome nobody knows, the oldest first.
+    pub async fn unknown(&self, most: usize) -> Result<Vec<Unknown>, Error> {
+        let most = most.min(crate::page::MOST).to_string();
+        let page: Page<Unknown> = self.get(&["v1", "unknown"], &[("limit", most)]).await?;
+        Ok(page.items)
+    }
+
+    /// Says how one went.
+    pub async fn settle(&self, call: CallId, verdict: record::Verdict) -> Result<SessionId, Error> {
+        let body = match verdict {
+            record::Verdict::Happened(ToolResult::Ok(value)) => json!({ "happened": value }),
+            record::Verdict::Happened(other) => json!({ "happened": other.text() }),
+            record::Verdict::DidNotHappen => json!("did_not_happen"),
+        };
+        let SettledIn { session } = self.post(&["v1", "unknown", &call.to_string()], &body).await?;
+        Ok(session)
+    }
+}
