@@ -34,6 +34,7 @@ mod tools;
 mod torture;
 mod unknown;
 mod verify;
+mod watch;
 mod why;
 mod work;
 
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     /// Say why a session or a turn does not move: what it waits for, since when, and what moves it
     Why(why::Why),
+    /// Show running sessions live
+    Watch(watch::Watch),
     /// List calls whose outcome nobody knows, and say how they went
     Unknown(unknown::Unknown),
     /// List where outputs go, what waits and what was given up, and try that again
@@ -143,6 +146,7 @@ impl Command {
             Self::Work(work) => done(work.run(data)),
             Self::Serve(serve) => done(serve.run(data)),
             Self::Why(why) => done(why.run(data)),
+            Self::Watch(watch) => done(watch.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
             Self::Sinks(sinks) => done(sinks.run(data)),
             Self::Orgs(orgs) => done(orgs.run(data)),

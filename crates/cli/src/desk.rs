@@ -7,15 +7,18 @@ mod waits;
 
 use crate::find::Named;
 use outlast::clock::{Clock, Entropy};
+use outlast::runtime::feed;
 use outlast::runtime::listing::{self, Filter, Listed};
+use outlast::runtime::outfits;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::why::{self, Mover, Why};
-use outlast::store::{Cancelled, Fork, ForkTo, HistoryTurn, SessionView, Store, TurnView};
+use outlast::store::{Cancelled, FeedCursor, Fork, ForkTo, HistoryTurn, SessionView, Store, TurnView};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::record::{NodeRef, Record, Seq};
 use outlast::vocab::wait::CompletionKey;
-use outlast::{Error, Kind, SessionId, TurnId};
+use outlast::{Error, Kind, Limits, SessionId, TurnId};
 use outlast_client::Client;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Whom a command asks.
@@ -151,6 +154,37 @@ impl Desk {
         match self {
             Self::File(store) => store.turn_records(turn).await,
             Self::Server(client) => client.turn_records(turn).await,
+        }
+    }
+
+    /// The agent that answers a turn; none before it has begun.
+    pub(crate) async fn agent_of(&self, turn: TurnId) -> Result<Option<String>, Error> {
+        match self {
+            Self::File(store) => {
+                let pinned = outfits::of_turn(store.as_ref(), turn).await?;
+                Ok(pinned.map(|pinned| pinned.package.agent))
+            }
+            Self::Server(client) => Ok(client.turn(turn).await?.agent),
+        }
+    }
+
+    /// Where the feed of all sessions ends now.
+    pub(crate) async fn feed_end(&self) -> Result<u64, Error> {
+        match self {
+            Self::File(store) => Ok(feed::newest(store.as_ref()).await?.0),
+            Self::Server(client) => client.feed_end().await,
+        }
+    }
+
+    /// The sessions in which something happened after a place of the feed, and how far it was read.
+    pub(crate) async fn changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
+        match self {
+            Self::File(store) => {
+                let page = store.feed(FeedCursor(after), Limits::default().page_rows).await?;
+                let end = page.last().map_or(after, |fed| fed.cursor.0);
+                Ok((end, page.into_iter().map(|fed| fed.session).collect()))
+            }
+            Self::Server(client) => client.changed(after).await,
         }
     }
 

@@ -34,8 +34,9 @@ enum Voice {
     Answer,
 }
 
+/// A reply while it is said.
 #[derive(Debug)]
-struct Spoken {
+pub(crate) struct Spoken {
     key: ReplayKey,
     attempt: u32,
     /// What was said in this attempt.
@@ -57,13 +58,14 @@ enum News {
 }
 
 impl Spoken {
-    fn of(key: ReplayKey, attempt: u32) -> Self {
+    /// One of which nothing was heard yet.
+    pub(crate) fn of(key: ReplayKey, attempt: u32) -> Self {
         Self { key, attempt, said: String::new(), shown: String::new() }
     }
 
     /// Takes a piece in where it belongs. Pieces may overlap what was said: who comes back is told it from the beginning.
     /// After a gap nothing fits until the record of the reply fills it.
-    fn hear(&mut self, attempt: u32, offset: usize, text: &str) -> bool {
+    pub(crate) fn hear(&mut self, attempt: u32, offset: usize, text: &str) -> bool {
         if attempt > self.attempt && offset == 0 {
             self.attempt = attempt;
             self.said.clear();
@@ -72,6 +74,16 @@ impl Spoken {
         let Some(new) = new.filter(|_| attempt == self.attempt) else { return false };
         self.said.push_str(new);
         !new.is_empty()
+    }
+
+    /// What was said so far.
+    pub(crate) fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// Whether it is the reply of this call.
+    pub(crate) fn is_of(&self, key: &ReplayKey) -> bool {
+        self.key == *key
     }
 
     fn news(&mut self) -> News {

@@ -11,6 +11,7 @@ use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 #[derive(Deserialize)]
 pub(crate) struct Session {
@@ -234,6 +235,20 @@ impl Client {
             }
         }
         Ok(records)
+    }
+
+    /// Where the feed of all sessions ends now.
+    pub async fn feed_end(&self) -> Result<u64, Error> {
+        let page: EventPage = self.get(&["v1", "events"], &[]).await?;
+        Ok(page.next)
+    }
+
+    /// The sessions in which something happened after a place of the feed, and how far it was read.
+    pub async fn changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
+        let query = [("after", after.to_string()), ("limit", MOST.to_string())];
+        let page: EventPage = self.get(&["v1", "events"], &query).await?;
+        let sessions = page.items.into_iter().map(|frame| Ok(Event::of_frame(frame)?.0));
+        Ok((page.next, sessions.collect::<Result<_, Error>>()?))
     }
 
     /// The turns that make a branch, from its end back to the beginning, until so many bytes were read.

@@ -26,7 +26,7 @@ expires_s = 3600
 "#;
 
 /// The binary on a terminal of its own.
-struct Screen {
+pub(crate) struct Screen {
     parser: vt100::Parser,
     bytes: Receiver<Vec<u8>>,
     keys: Box<dyn Write + Send>,
@@ -35,7 +35,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn open(place: &Place, args: &[&str]) -> Self {
+    pub(crate) fn open(place: &Place, args: &[&str]) -> Self {
         let size = PtySize { rows: 30, cols: 120, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         let command = place.command(args);
@@ -65,14 +65,14 @@ impl Screen {
         Self { parser, bytes, keys, child, _master: pair.master }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
 
     /// Waits until this is on the screen; gives all of it.
     #[track_caller]
-    fn until(&mut self, what: &str) -> String {
+    pub(crate) fn until(&mut self, what: &str) -> String {
         loop {
             let shown = self.parser.screen().contents();
             if flat(&shown).contains(what) {
@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.press("q");
         assert!(self.child.wait().unwrap().success());
     }

@@ -41,3 +41,4 @@ mod trial;
 mod unknown;
 mod verify;
 mod waits;
+mod watch;

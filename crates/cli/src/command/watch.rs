@@ -1,0 +1,276 @@
+//! `outlast watch`: running sessions, live on the terminal; lines where there is none.
+//!
+//! What is known of each session is a [`rows::Row`], read anew when the feed of all sessions tells of it. [`live`] is one session
+//! with its text as it is said. [`view`] draws; what keys do is decided here, without a terminal.
+mod live;
+mod rows;
+mod view;
+
+use crate::data::Data;
+use crate::desk::Desk;
+use crate::follow::interrupt;
+use crate::terminal::{self, one_line};
+use crate::words;
+use clap::Args;
+use live::{Feed, Live};
+use outlast::{Error, Kind, SessionId};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rows::{Row, Rows};
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, timeout};
+
+/// How often the feed of all sessions is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long one look may take before keys count again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a key is waited for before the reader of keys looks whether somebody still wants them.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+
+/// Letters of the last words in a line.
+const LETTERS: usize = 60;
+
+/// Shows sessions that run, wait or have just ended, until `q` or Ctrl-C.
+#[derive(Args)]
+pub(crate) struct Watch {
+    /// Print how they stand now, a line each, and leave
+    #[arg(long)]
+    once: bool,
+}
+
+impl Watch {
+    /// Does it.
+    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+        let desk = data.desk().await?;
+        let mut rows = Rows::of(&desk).await?;
+        if self.once {
+            rows.all().for_each(|row| print(row, data.json));
+            return Ok(());
+        }
+        if data.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return lines(&desk, &mut rows, data.json).await;
+        }
+        let mut terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
+        let watched = on_screen(&desk, rows, &mut terminal).await;
+        ratatui::restore();
+        watched
+    }
+}
+
+fn no_terminal(cause: &io::Error) -> Error {
+    Error::new(Kind::IoFailed, format!("the terminal cannot be used: {cause}; try `outlast watch --once`"))
+}
+
+/// Prints how sessions stand, and every change of that.
+async fn lines(desk: &Desk, rows: &mut Rows, json: bool) -> Result<(), Error> {
+    rows.all().for_each(|row| print(row, json));
+    let mut stop = Box::pin(interrupt());
+    loop {
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+        for session in rows.look(desk).await? {
+            if let Some(row) = rows.find(session) {
+                print(row, json);
+            }
+        }
+    }
+}
+
+fn print(row: &Row, json: bool) {
+    if json {
+        terminal::json(row);
+        return;
+    }
+    let Row { session, state, agent, doing, tokens, cost, words, .. } = row;
+    let agent = agent.as_deref().unwrap_or("-");
+    let doing = if doing.is_empty() { String::new() } else { format!(" ({doing})") };
+    let words = one_line(words, LETTERS);
+    terminal::say(&format!(
+        "{} {session} {state}{doing} {agent}, {tokens} tokens, ${cost}: {words}",
+        words::when(row.updated)
+    ));
+}
+
+/// What is on the screen.
+#[derive(Default)]
+struct Screen {
+    rows: Vec<Row>,
+    selected: usize,
+    open: Option<Live>,
+    /// Lines of the open session that are scrolled away from its end.
+    back: u16,
+    /// What went wrong last.
+    told: String,
+}
+
+/// What a key asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    Nothing,
+    Leave,
+    Open(SessionId),
+    Close,
+}
+
+impl Screen {
+    fn press(&mut self, key: KeyEvent) -> Wish {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Wish::Leave;
+        }
+        match (key.code, &self.open) {
+            (KeyCode::Char('q'), _) | (KeyCode::Esc, None) => return Wish::Leave,
+            (KeyCode::Esc | KeyCode::Backspace | KeyCode::Left, Some(_)) => return Wish::Close,
+            (KeyCode::Char('k') | KeyCode::Up | KeyCode::PageUp, Some(_)) => {
+                self.back = self.back.saturating_add(5);
+            }
+            (KeyCode::Char('j') | KeyCode::Down | KeyCode::PageDown, Some(_)) => {
+                self.back = self.back.saturating_sub(5);
+            }
+            (KeyCode::Char('j') | KeyCode::Down, None) => self.go(1),
+            (KeyCode::Char('k') | KeyCode::Up, None) => self.go(-1),
+            (KeyCode::Enter | KeyCode::Right, None) => {
+                return self.rows.get(self.selected).map_or(Wish::Nothing, |row| Wish::Open(row.session));
+            }
+            _ => {}
+        }
+        Wish::Nothing
+    }
+
+    fn go(&mut self, by: isize) {
+        let last = self.rows.len().saturating_sub(1);
+        self.selected = self.selected.saturating_add_signed(by).min(last);
+    }
+
+    /// Takes over how sessions stand now. The one that is selected stays so, wherever it moves.
+    fn take(&mut self, rows: Vec<Row>) {
+        let selected = self.rows.get(self.selected).map(|row| row.session);
+        self.rows = rows;
+        let at = selected.and_then(|session| self.rows.iter().position(|row| row.session == session));
+        self.selected = at.unwrap_or(self.selected);
+        self.go(0);
+    }
+}
+
+async fn on_screen(desk: &Desk, mut rows: Rows, terminal: &mut DefaultTerminal) -> Result<(), Error> {
+    let mut keys = keys();
+    let mut screen = Screen::default();
+    screen.take(rows.all().cloned().collect());
+    let mut feed: Option<Feed> = None;
+    let mut clock = tokio::time::interval(LOOK_AGAIN);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        terminal.draw(|frame| view::draw(frame, &screen)).map_err(|cause| no_terminal(&cause))?;
+        tokio::select! {
+            key = keys.recv() => {
+                let Some(key) = key else { return Ok(()) };
+                match screen.press(key.map_err(|cause| no_terminal(&cause))?) {
+                    Wish::Nothing => {}
+                    Wish::Leave => return Ok(()),
+                    Wish::Open(session) => {
+                        (screen.open, screen.back) = (Some(Live::of(session)), 0);
+                        feed = Some(Feed::of(desk, session));
+                    }
+                    Wish::Close => (screen.open, feed) = (None, None),
+                }
+            }
+            heard = next(feed.as_mut()) => match (heard, &mut screen.open) {
+                (Ok(events), Some(live)) => events.iter().for_each(|event| live.take(event)),
+                (Ok(_), None) => {}
+                (Err(error), _) => (screen.told, feed) = (error.to_string(), None),
+            },
+            _ = clock.tick() => match timeout(PATIENCE, rows.look(desk)).await.unwrap_or_else(|_| late()) {
+                Ok(_) => {
+                    screen.told.clear();
+                    screen.take(rows.all().cloned().collect());
+                }
+                // A server that is started anew comes back; what was known stays on the screen.
+                Err(error) => screen.told = error.to_string(),
+            },
+        }
+    }
+}
+
+/// The server is there, and does not answer.
+fn late<T>() -> Result<T, Error> {
+    let detail = format!("nothing was heard for {} s; trying again", PATIENCE.as_secs());
+    Err(Error::new(Kind::ServerUnreachable, detail))
+}
+
+/// What happens next in the session that is open; for ever if none is.
+async fn next(feed: Option<&mut Feed>) -> Result<Vec<outlast::vocab::event::Event>, Error> {
+    match feed {
+        Some(feed) => feed.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The keys that are pressed. A thread of its own reads them, so none is lost while something else is waited for.
+fn keys() -> mpsc::UnboundedReceiver<io::Result<KeyEvent>> {
+    let (to_us, keys) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        while !to_us.is_closed() {
+            let key = match event::poll(KEY_WAIT) {
+                Ok(false) => continue,
+                Ok(true) => event::read(),
+                Err(cause) => Err(cause),
+            };
+            let sent = match key {
+                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => to_us.send(Ok(key)),
+                Ok(_) => continue,
+                Err(cause) => {
+                    drop(to_us.send(Err(cause)));
+                    return;
+                }
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn screen(sessions: &[u128]) -> Screen {
+        let rows = sessions.iter().map(|session| Row::known(SessionId::from_u128(*session))).collect();
+        Screen { rows, ..Screen::default() }
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) -> Wish {
+        screen.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_session_that_is_selected_stays_so_wherever_it_moves() {
+        let mut watched = screen(&[1, 2, 3]);
+        press(&mut watched, KeyCode::Char('j'));
+        watched.take(screen(&[3, 9, 1, 2]).rows);
+        assert_eq!(press(&mut watched, KeyCode::Enter), Wish::Open(SessionId::from_u128(2)));
+        watched.take(screen(&[3]).rows);
+        assert_eq!(press(&mut watched, KeyCode::Enter), Wish::Open(SessionId::from_u128(3)));
+    }
+
+    #[test]
+    fn q_leaves_from_everywhere_and_escape_goes_one_step_back() {
+        let mut watched = screen(&[1]);
+        assert_eq!(press(&mut watched, KeyCode::Char('q')), Wish::Leave);
+        assert_eq!(press(&mut watched, KeyCode::Esc), Wish::Leave);
+        watched.open = Some(Live::of(SessionId::from_u128(1)));
+        assert_eq!(press(&mut watched, KeyCode::Esc), Wish::Close);
+        assert_eq!(press(&mut watched, KeyCode::Char('q')), Wish::Leave);
+    }
+
+    #[test]
+    fn nothing_is_opened_where_nothing_is() {
+        assert_eq!(press(&mut screen(&[]), KeyCode::Enter), Wish::Nothing);
+    }
+}

@@ -1,0 +1,158 @@
+//! One session with its text as it is said, and what its tools do.
+use crate::desk::Desk;
+use crate::prose::Spoken;
+use crate::words;
+use outlast::store::Store;
+use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
+use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::message::text_of;
+use outlast::vocab::record::{Asked, Fact, Performed, Record, Seq};
+use outlast::{Error, Limits, SessionId};
+use outlast_client::{Following, Heard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a file is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Lines that are kept; what is older can be read with `outlast sessions show`.
+const KEPT: usize = 2_000;
+
+/// Who says a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    Person,
+    Model,
+    /// What tools do, and what becomes of the turn.
+    Work,
+}
+
+/// What is shown of a session.
+pub(super) struct Live {
+    pub(super) session: SessionId,
+    pub(super) lines: Vec<(Voice, String)>,
+    spoken: Option<Spoken>,
+    tools: BTreeMap<(Seq, u32), String>,
+}
+
+impl Live {
+    /// Nothing yet.
+    pub(super) fn of(session: SessionId) -> Self {
+        Self { session, lines: Vec::new(), spoken: None, tools: BTreeMap::new() }
+    }
+
+    /// The reply that is being given.
+    pub(super) fn spoken(&self) -> Option<&str> {
+        self.spoken.as_ref().map(Spoken::said).filter(|said| !said.is_empty())
+    }
+
+    /// Takes an event in.
+    pub(super) fn take(&mut self, event: &Event) {
+        match event {
+            Event::Durable(record) => self.became_true(record),
+            Event::Live(live) => self.happens(&live.what),
+            Event::Missed { .. } => {}
+        }
+        let over = self.lines.len().saturating_sub(KEPT);
+        self.lines.drain(..over);
+    }
+
+    fn happens(&mut self, what: &LiveKind) {
+        match what {
+            LiveKind::Text { key, attempt, offset, text } => {
+                if self.spoken.as_ref().is_none_or(|spoken| !spoken.is_of(key)) && *offset == 0 {
+                    self.spoken = Some(Spoken::of(key.clone(), *attempt));
+                }
+                if let Some(spoken) = self.spoken.as_mut().filter(|spoken| spoken.is_of(key)) {
+                    spoken.hear(*attempt, *offset, text);
+                }
+            }
+            LiveKind::Retracted { .. } => self.spoken = None,
+            LiveKind::Progress { note, .. } => self.work(&format!("· {note}")),
+            LiveKind::Held { failure } => self.work(&format!("! {failure}")),
+            _ => {}
+        }
+    }
+
+    fn work(&mut self, line: &str) {
+        self.lines.push((Voice::Work, line.to_owned()));
+    }
+
+    fn became_true(&mut self, record: &Record) {
+        match &record.fact {
+            Fact::Accepted(accepted) => {
+                self.lines.push((Voice::Person, text_of(&accepted.parts).into_owned()));
+            }
+            Fact::Performed(Performed { outcome: Outcome::ModelCall(outcome), .. }) => {
+                self.spoken = None;
+                match outcome {
+                    ModelOutcome::Reply(reply) => {
+                        let text = text_of(&reply.parts);
+                        if !text.is_empty() {
+                            self.lines.push((Voice::Model, text.into_owned()));
+                        }
+                    }
+                    ModelOutcome::Failed(failed) => self.work(&format!("! {}", failed.failure)),
+                }
+            }
+            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+                for (child, call) in (0..).zip(&batch.calls) {
+                    self.work(&format!("· {}", words::claimed(call)));
+                    self.tools.insert((record.seq, child), call.tool().to_string());
+                }
+            }
+            Fact::Answered(answered) => {
+                if let Outcome::ToolCall(outcome) = &answered.outcome {
+                    let tool = self.tools.get(&(answered.claim.asked, answered.claim.child));
+                    let tool = tool.map_or("a call", String::as_str);
+                    let line = format!("· {tool} → {}", words::outcome(outcome));
+                    self.work(&line);
+                }
+            }
+            fact @ (Fact::Parked { .. }
+            | Fact::Stuck { .. }
+            | Fact::Ended { .. }
+            | Fact::CancelRequested { .. }) => {
+                self.work(&format!("· {} {}", fact.name(), words::fact(fact)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the events of a session come from. A file tells only what is durable: what is said right now is known to the
+/// process that drives the turn.
+pub(super) enum Feed {
+    File { store: Arc<dyn Store>, session: SessionId, after: Seq },
+    Server(Box<Following>),
+}
+
+impl Feed {
+    /// The events of a session from its beginning.
+    pub(super) fn of(desk: &Desk, session: SessionId) -> Self {
+        match desk {
+            Desk::File(store) => Self::File { store: store.clone(), session, after: Seq(0) },
+            Desk::Server(client) => Self::Server(Box::new(client.follow(session, Seq(0)))),
+        }
+    }
+
+    /// What happens next; waits for it. Giving up on it loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Vec<Event>, Error> {
+        match self {
+            Self::File { store, session, after } => loop {
+                let page = store.records(*session, *after, Limits::default().page_rows).await?;
+                if let Some(last) = page.last() {
+                    *after = last.seq;
+                    return Ok(page.into_iter().map(|record| Event::Durable(Box::new(record))).collect());
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            },
+            Self::Server(following) => loop {
+                if let Heard::Event(event) = following.next().await? {
+                    return Ok(vec![event]);
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How sessions stand: those that run or wait, and those that ended while somebody watched.
+use crate::desk::Desk;
+use crate::words;
+use outlast::runtime::costs;
+use outlast::runtime::listing::{Filter, Listed};
+use outlast::runtime::why::{Standing, Why};
+use outlast::store::{SessionState, SessionView};
+use outlast::vocab::Millis;
+use outlast::vocab::cost::Cost;
+use outlast::vocab::effect::{ModelOutcome, Outcome};
+use outlast::vocab::message::text_of;
+use outlast::vocab::record::{Fact, Performed, Record};
+use outlast::{Error, Kind, SessionId, TurnId};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Sessions of each state that are shown.
+const SHOWN: usize = 50;
+
+/// What is known of one session.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) session: SessionId,
+    pub(super) key: Option<String>,
+    /// `idle`, `ready`, `running` or `parked`.
+    pub(super) state: &'static str,
+    /// The turn that is driven or parked, or else the last one.
+    pub(super) turn: Option<TurnId>,
+    /// Who answers it.
+    pub(super) agent: Option<String>,
+    /// What it does or waits for.
+    pub(super) doing: String,
+    /// Tokens that the turn took.
+    pub(super) tokens: u64,
+    /// What it cost.
+    pub(super) cost: Cost,
+    /// What was said last.
+    pub(super) words: String,
+    /// When it last changed.
+    pub(super) updated: Millis,
+}
+
+impl Row {
+    /// One of which nothing is known but its name.
+    #[cfg(test)]
+    pub(super) fn known(session: SessionId) -> Self {
+        Self {
+            session,
+            key: None,
+            state: "idle",
+            turn: None,
+            agent: None,
+            doing: String::new(),
+            tokens: 0,
+            cost: Cost::ZERO,
+            words: String::new(),
+            updated: Millis(0),
+        }
+    }
+
+    async fn of(desk: &Desk, session: SessionView) -> Result<Self, Error> {
+        let turn = match session.active {
+            Some(turn) => Some(turn),
+            None => {
+                desk.turns(session.id, session.turns.saturating_sub(1), 1).await?.pop().map(|turn| turn.id)
+            }
+        };
+        let (agent, records) = match turn {
+            Some(turn) => (desk.agent_of(turn).await?, desk.turn_records(turn).await?),
+            None => (None, Vec::new()),
+        };
+        let doing = match session.active {
+            Some(turn) => doing(&desk.why(&turn.to_string()).await?),
+            None => String::new(),
+        };
+        let (usage, cost) = costs::of_turn(&records);
+        Ok(Self {
+            session: session.id,
+            key: session.key,
+            state: session.state.name(),
+            turn,
+            agent,
+            doing,
+            tokens: usage.input + usage.cache_read + usage.cache_write + usage.output + usage.reasoning,
+            cost,
+            words: last_words(&records),
+            updated: session.updated,
+        })
+    }
+}
+
+/// What a turn does or waits for, in a few words.
+fn doing(why: &Why) -> String {
+    match &why.standing {
+        Standing::Driven { doing, .. } => doing.clone(),
+        Standing::Waits => {
+            let waits = why.waits.iter().map(|blocked| match &blocked.call {
+                Some((tool, _)) => format!("{} of {tool}", blocked.wait.kind.name()),
+                None => blocked.wait.kind.name().to_owned(),
+            });
+            waits.collect::<Vec<_>>().join(", ")
+        }
+        Standing::Stuck(failure) => format!("stuck: {failure}"),
+        Standing::Behind(turn) => format!("behind {turn}"),
+        Standing::Ready => "no worker has taken it".to_owned(),
+        Standing::Ended(end) => words::end(end),
+        Standing::Rests => String::new(),
+    }
+}
+
+/// What was said last in a turn, by the model or to it.
+fn last_words(records: &[Record]) -> String {
+    let said = records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
+            Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty())
+        }
+        Fact::Accepted(accepted) => Some(text_of(&accepted.parts).into_owned()),
+        _ => None,
+    });
+    said.unwrap_or_default()
+}
+
+/// The sessions that are watched, those that changed last first.
+pub(super) struct Rows {
+    rows: Vec<Row>,
+    /// How far the feed of all sessions was read.
+    after: u64,
+}
+
+impl Rows {
+    /// Those that run or wait now.
+    pub(super) async fn of(desk: &Desk) -> Result<Self, Error> {
+        let mut rows = Self { rows: Vec::new(), after: desk.feed_end().await? };
+        for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked] {
+            let filter = Filter { state: Some(state), text: None };
+            for Listed { session, .. } in desk.sessions(&filter, SHOWN).await? {
+                rows.put(Row::of(desk, session).await?);
+            }
+        }
+        rows.sort();
+        Ok(rows)
+    }
+
+    /// Looks at what changed since; gives the sessions of which something did.
+    pub(super) async fn look(&mut self, desk: &Desk) -> Result<BTreeSet<SessionId>, Error> {
+        let (after, changed) = desk.changed(self.after).await?;
+        for session in &changed {
+            match desk.session(*session).await {
+                Ok(view) => self.put(Row::of(desk, view).await?),
+                Err(error) if error.kind() == Kind::SessionNotFound => {
+                    self.rows.retain(|row| row.session != *session);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.after = after;
+        self.sort();
+        Ok(changed)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    /// One of them.
+    pub(super) fn find(&self, session: SessionId) -> Option<&Row> {
+        self.rows.iter().find(|row| row.session == session)
+    }
+
+    fn put(&mut self, row: Row) {
+        self.rows.retain(|known| known.session != row.session);
+        self.rows.push(row);
+    }
+
+    fn sort(&mut self) {
+        self.rows.sort_by_key(|row| (row.state == SessionState::Idle.name(), std::cmp::Reverse(row.updated)));
+        self.rows.truncate(4 * SHOWN);
+    }
+}
