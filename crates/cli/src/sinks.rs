@@ -1,6 +1,6 @@
 //! Sinks of `outlast.toml`: `[[sinks]]`, one table each, with the line of every mistake.
 use crate::agent::program::Words;
-use outlast::sink::Outlet;
+use outlast::sink::{Outlet, Topic};
 use outlast::sinks::{Lines, Process, Secrets, Webhook};
 use outlast::tools::egress::Network;
 use outlast::{Error, Kind};
@@ -39,7 +39,9 @@ pub(crate) struct SinkTable {
     /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
-    /// Which ends of turns it gets; those that a user waits for without it.
+    /// What it is told of, like `approval.requested`; of the ends of turns without it.
+    on: Option<Vec<String>>,
+    /// Which ends of turns it gets; all without it.
     ends: Option<Vec<String>>,
     /// Whether a new sink begins with what ends from now on, or with the first turn there is.
     from: Option<From>,
@@ -119,7 +121,7 @@ impl Written {
     }
 
     fn made(&self) -> Result<Outlet, Error> {
-        let SinkTable { name, webhook, secret, private, file, command, env, ends, from } = &self.table;
+        let SinkTable { name, webhook, secret, private, file, command, env, on, ends, from } = &self.table;
         let of_webhook = secret.is_some() || *private;
         let outlet = match (webhook, file, command) {
             (Some(place), None, None) if env.is_empty() => {
@@ -143,7 +145,14 @@ impl Written {
                 "expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)",
             )),
         }?;
+        let outlet = match on {
+            Some(on) => outlet.on(on)?,
+            None => outlet,
+        };
         let outlet = match ends {
+            Some(_) if !outlet.subscription.on.contains(&Topic::TurnEnded) => {
+                return Err(invalid("`ends` means nothing without `turn.ended` in `on`"));
+            }
             Some(ends) => outlet.ends(ends)?,
             None => outlet,
         };

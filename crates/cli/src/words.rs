@@ -1,8 +1,8 @@
 //! How things are said to a person: times, facts, waits, ends.
 use crate::terminal::one_line;
 use outlast::TurnId;
-use outlast::runtime::approvals;
 use outlast::vocab::Millis;
+use outlast::vocab::approval::question_id;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
 use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Order, Payment, PaymentState};
@@ -129,7 +129,7 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
         return format!("sleeps{until}");
     }
     if wait.kind == WaitKind::Approval {
-        let id = approvals::id_of(turn, wait);
+        let id = question_id(turn, &wait.key);
         return format!("waits for an approval{until}\n  outlast approvals approve {id}");
     }
     if wait.kind == WaitKind::Budget {

@@ -275,6 +275,7 @@ suite! { $
             there_are_no_more_reminders_than_the_limit,
             others_may_approve_once_it_is_escalated_and_not_before,
             nobody_is_told_while_nobody_waits_and_what_fell_due_comes_after,
+            a_sink_is_told_of_a_question_once_and_of_every_notice,
             a_turn_that_was_stopped_leaves_no_question_behind,
         }
         votes {

@@ -11,6 +11,7 @@ mod lookup;
 mod notices;
 mod orgs;
 mod outbox;
+mod outputs;
 mod outside;
 mod rate;
 mod tree;

@@ -12,6 +12,7 @@ use crate::rows::{
     NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
     Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow, taken,
 };
+use crate::sink::Moment;
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::access::Reach;
 use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
@@ -128,7 +129,7 @@ struct Tables {
     grants: BTreeMap<GrantId, GrantRow>,
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
-    deliveries: BTreeMap<(String, TurnNo), DeliveryRow>,
+    deliveries: BTreeMap<DeliveryAt, DeliveryRow>,
     orgs: Organisations,
     keys: BTreeMap<KeyId, KeyRow>,
     audit: BTreeMap<u64, AuditRow>,
@@ -175,6 +176,9 @@ impl Default for Secret {
 /// Where a version of an agent, a harness or a capability stands.
 type ConfigAt = (OrgId, ConfigKind, String, u32);
 
+/// Where a delivery is.
+type DeliveryAt = (String, TurnNo, Moment);
+
 /// Where a vote stands.
 type VoteAt = (TurnNo, ReplayKey, String);
 
@@ -205,7 +209,7 @@ enum Undo {
     Grant(GrantId, Option<GrantRow>),
     Sink(String, Option<SinkRow>),
     Config(ConfigAt, Option<ConfigRow>),
-    Delivery((String, TurnNo), Option<DeliveryRow>),
+    Delivery(DeliveryAt, Option<DeliveryRow>),
     Org(OrgId, Option<Org>),
     Key(KeyId, Option<KeyRow>),
     Audit(u64, Option<AuditRow>),
@@ -384,7 +388,7 @@ impl Tables {
         self.undo.push(Undo::Config(at, old));
     }
 
-    fn set_delivery(&mut self, key: (String, TurnNo), row: Option<DeliveryRow>) {
+    fn set_delivery(&mut self, key: DeliveryAt, row: Option<DeliveryRow>) {
         let old = swap(&mut self.deliveries, &key, row);
         self.undo.push(Undo::Delivery(key, old));
     }
@@ -698,8 +702,8 @@ impl ReadRows for Tables {
         Ok(self.sinks.values().cloned().collect())
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
-        Ok(self.deliveries.get(&(sink.to_owned(), turn)).cloned())
+    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
+        Ok(self.deliveries.get(&(sink.to_owned(), turn, moment)).cloned())
     }
 
     fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
@@ -799,9 +803,10 @@ impl Rows for Tables {
                 self.set_notice((turn, row.key), None);
             }
             self.delete_partials(turn)?;
-            let sinks: Vec<String> = self.sinks.keys().cloned().collect();
-            for sink in sinks {
-                self.set_delivery((sink, turn), None);
+            let told: Vec<DeliveryAt> =
+                self.deliveries.keys().filter(|(_, of, _)| *of == turn).cloned().collect();
+            for at in told {
+                self.set_delivery(at, None);
             }
             self.set_turn(turn, None);
         }
@@ -1010,12 +1015,12 @@ impl Rows for Tables {
     }
 
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
-        self.set_delivery((row.sink.clone(), row.turn), Some(row.clone()));
+        self.set_delivery((row.sink.clone(), row.turn, row.moment), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
-        self.set_delivery((sink.to_owned(), turn), None);
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
+        self.set_delivery((sink.to_owned(), turn, moment), None);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The books on outputs that are to be delivered: what is due, who hands it over, what was given up.
 //!
-//! Rows, not memory. Each sink has a cursor into the feed; **collect** makes a row of every wanted end behind the cursor,
+//! Rows, not memory. Each sink has a cursor into the feed; **collect** makes a row of everything behind the cursor that it wants,
 //! moves the cursor, and takes what is due for a worker, in one transaction. Whoever takes a delivery has it for a time;
 //! when that is over, or the worker is known to be dead, it is due again. **Delivered** removes the row and
 //! **undelivered** says when it is due again, or that it is dead.
@@ -9,15 +9,18 @@
 //! there until somebody says that it was delivered. A process that dies between handing over and saying so hands over
 //! twice, under the same id.
 use crate::Answer;
-use crate::sink::Output;
+use crate::sink::{Moment, Output, Topic};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::{Failure, Millis};
+use std::collections::BTreeSet;
 
 /// Which outputs a sink wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// The sink's name.
     pub name: String,
+    /// What it is told of.
+    pub on: BTreeSet<Topic>,
     /// How turns must have ended; in any way if it says nothing.
     pub ends: Option<Vec<String>>,
     /// Where it begins when it is new.
@@ -66,6 +69,8 @@ pub struct Attempt {
     pub sink: String,
     /// The turn.
     pub turn: TurnId,
+    /// What of it was told.
+    pub moment: Moment,
     /// Which attempt.
     pub attempt: u32,
 }
@@ -105,6 +110,8 @@ pub struct DeliveryView {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
+    /// What is told of it.
+    pub topic: Topic,
     /// How often it was tried.
     pub attempts: u32,
     /// When it is due; a dead one never is.
@@ -121,7 +128,7 @@ pub trait Outbox: Send + Sync {
     /// What there is to deliver to a sink. Cheap.
     fn outlook(&self, sink: String, now: Millis) -> Answer<'_, Outlook>;
 
-    /// Looks at what ended since, and takes what is due.
+    /// Looks at what happened since, and takes what is due.
     fn collect(&self, collect: Collect) -> Answer<'_, Vec<Due>>;
 
     /// Says that an output was taken, whoever has it by now.

@@ -7,6 +7,7 @@ use crate::configs::ConfigKind;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
 use crate::rate::RateView;
+use crate::sink::Moment;
 use crate::store::{Fence, SessionState, TurnState};
 use crate::votes::Vote;
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
@@ -298,6 +299,8 @@ pub struct DeliveryRow {
     pub sink: String,
     /// The turn.
     pub turn: TurnNo,
+    /// What of it is told.
+    pub moment: Moment,
     /// How often it was begun.
     pub attempts: u32,
     /// How many of these do not count any more, because somebody gave it all attempts anew.
@@ -533,9 +536,9 @@ pub trait ReadRows {
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error>;
     /// All sinks by rising name.
     fn sinks(&self) -> Result<Vec<SinkRow>, Error>;
-    /// The delivery of a turn's output to a sink.
-    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error>;
-    /// The deliveries to a sink by rising turn.
+    /// The delivery of one output of a turn to a sink.
+    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error>;
+    /// The deliveries to a sink by rising turn and moment.
     fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
     /// Those that are due, those that were due first before the others.
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
@@ -654,7 +657,7 @@ pub trait Rows: ReadRows {
     /// Adds or replaces a delivery.
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error>;
     /// Removes a delivery.
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error>;
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error>;
     /// Adds or replaces a purse.
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
     /// Removes a purse, if it is there.

@@ -1,22 +1,135 @@
-//! Where finished outputs go: [`Sink`] is what others implement, [`Outlet`] a sink with its name and what it wants.
+//! Where outputs go, that is, what turns came to and whom they ask: [`Sink`] is what others implement, [`Outlet`] a sink with its
+//! name and what it wants.
 //!
 //! An output is handed over until it is taken, under an id that never changes, so whoever remembers ids takes each once.
 //! What is due and who hands it over is [`crate::outbox`].
 use crate::Answer;
 use crate::outbox::{Begins, Subscription};
-use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
+use outlast_vocab::id::{ApprovalId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::limits;
-use outlast_vocab::record::End;
-use outlast_vocab::{Error, Kind, Millis};
+use outlast_vocab::message::shown;
+use outlast_vocab::policy::Ask;
+use outlast_vocab::record::{End, Seq};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Error, Hash, Kind, Millis};
+use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The longest name of a sink in bytes.
 const NAME_BYTES: usize = 64;
 
-/// The finished output of a turn on its way to a sink.
+/// What a sink can be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// A turn ended.
+    TurnEnded,
+    /// Somebody is asked for an approval.
+    ApprovalRequested,
+    /// They are reminded of it.
+    ApprovalReminded,
+    /// Others may approve it, too.
+    ApprovalEscalated,
+}
+
+impl Topic {
+    /// Every topic.
+    pub const ALL: [Self; 4] =
+        [Self::TurnEnded, Self::ApprovalRequested, Self::ApprovalReminded, Self::ApprovalEscalated];
+
+    /// How it is written: the `type` of a message.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TurnEnded => "turn.ended",
+            Self::ApprovalRequested => "approval.requested",
+            Self::ApprovalReminded => "approval.reminded",
+            Self::ApprovalEscalated => "approval.escalated",
+        }
+    }
+}
+
+impl FromStr for Topic {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|topic| topic.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            let detail = format!("expected what a sink is told of ({names}), got `{}`", shown(text));
+            Error::new(Kind::ConfigInvalid, detail)
+        })
+    }
+}
+
+/// Which of the things that a turn's records say is told: a record may say several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// The record.
+    pub seq: Seq,
+    /// Which of the things it says.
+    pub nth: u32,
+}
+
+/// What an output tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// How a turn ended.
+    Ended(End),
+    /// That somebody's approval is wanted.
+    Approval(Notice, Box<Asking>),
+}
+
+impl About {
+    /// What it is about, in a word.
+    pub const fn topic(&self) -> Topic {
+        match self {
+            Self::Ended(_) => Topic::TurnEnded,
+            Self::Approval(Notice::Requested, _) => Topic::ApprovalRequested,
+            Self::Approval(Notice::Reminded { .. }, _) => Topic::ApprovalReminded,
+            Self::Approval(Notice::Escalated { .. }, _) => Topic::ApprovalEscalated,
+        }
+    }
+}
+
+/// Why people are told of a question for approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It was asked.
+    Requested,
+    /// It still waits.
+    Reminded {
+        /// How many reminders fell due by now.
+        number: u32,
+    },
+    /// Others may approve, too.
+    Escalated {
+        /// Who.
+        to: Vec<String>,
+    },
+}
+
+/// A question for approval, as the model's call asked it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// What it is called.
+    pub id: ApprovalId,
+    /// The fingerprint of what is approved: the tool as it is defined, the arguments, their labels, the policy.
+    pub form: Hash,
+    /// The call, exactly as it will run.
+    pub call: PreparedCall,
+    /// What the rule says of who is asked.
+    pub ask: Ask,
+    /// Who may approve by now; nobody named is everybody.
+    pub who: Vec<String>,
+    /// When the model asked for it.
+    pub since: Millis,
+    /// When silence becomes a no.
+    pub expires: Option<Millis>,
+}
+
+/// Something that happened in a turn, on its way to a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Made of the sink and the turn: the same on every attempt, in every process.
+    /// Made of the sink, the turn and the moment: the same on every attempt, in every process.
     pub id: DeliveryId,
     /// Whose it is.
     pub org: OrgId,
@@ -26,10 +139,12 @@ pub struct Output {
     pub key: Option<String>,
     /// The turn.
     pub turn: TurnId,
-    /// When it ended.
+    /// Which of the things that happened in it.
+    pub moment: Moment,
+    /// When it happened.
     pub at: Millis,
-    /// How it ended.
-    pub end: End,
+    /// What happened.
+    pub about: About,
     /// Which attempt this is, counted from 1. An earlier one may have been taken without anybody here knowing.
     pub attempt: u32,
     /// When this attempt began.
@@ -66,8 +181,21 @@ impl Outlet {
             let detail = format!("expected a sink's name of letters, digits, `-`, `_` and `.`, got `{name}`");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        let subscription = Subscription { name, ends: None, begins: Begins::Now };
+        let subscription = Subscription::to_ends(name, Begins::Now);
         Ok(Self { subscription, sink: Arc::new(sink) })
+    }
+
+    /// Wants to be told of these, and of nothing else: `turn.ended`, `approval.requested`, … ([`Topic::ALL`]).
+    pub fn on<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+        let on: Result<BTreeSet<Topic>, Error> =
+            names.into_iter().map(|name| name.as_ref().parse()).collect();
+        self.subscription.on = on?;
+        if self.subscription.on.is_empty() {
+            let names = Topic::ALL.map(Topic::name).join(", ");
+            let detail = format!("expected at least one thing that a sink is told of: {names}");
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        Ok(self)
     }
 
     /// Wants only turns that ended in these ways: `answered`, `failed`, … ([`End::NAMES`]).
@@ -103,9 +231,16 @@ impl Outlet {
 const JOINED: &str = "joined";
 
 impl Subscription {
+    /// Wants every end of a turn.
+    pub fn to_ends(name: impl Into<String>, begins: Begins) -> Self {
+        Self { name: name.into(), on: BTreeSet::from([Topic::TurnEnded]), ends: None, begins }
+    }
+
     /// Whether a turn that ended like this is delivered.
-    pub(crate) fn wants(&self, end: &End) -> bool {
+    pub(crate) fn wants_end(&self, end: &End) -> bool {
         let name = end.name();
-        name != JOINED && self.ends.as_ref().is_none_or(|ends| ends.iter().any(|wanted| wanted == name))
+        self.on.contains(&Topic::TurnEnded)
+            && name != JOINED
+            && self.ends.as_ref().is_none_or(|ends| ends.iter().any(|wanted| wanted == name))
     }
 }

@@ -3,7 +3,7 @@
 //! Only people and programs outside reach this; a tool cannot, so an agent never approves what it asks for.
 use outlast_ports::store::{Store, WaitingTurn};
 use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
-use outlast_vocab::approval::Given;
+use outlast_vocab::approval::{Given, question_id};
 use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
@@ -82,7 +82,7 @@ impl Approvals {
     /// One of them.
     pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
         for waiting in self.store.waiting(WaitKind::Approval, usize::MAX).await? {
-            let first = id_of(waiting.turn, &waiting.wait);
+            let first = question_id(waiting.turn, &waiting.wait.key);
             match self.question(waiting).await? {
                 Some(question) if question.id == id => return Ok(question),
                 Some(question) if first == id => {
@@ -146,15 +146,10 @@ impl Approvals {
             _ => None,
         });
         let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
-        let first = id_of(turn, &wait);
+        let first = question_id(turn, &wait.key);
         let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
         Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, decided }))
     }
-}
-
-/// What the question behind a wait is called, as it was asked.
-pub fn id_of(turn: TurnId, wait: &Wait) -> ApprovalId {
-    ApprovalId::derived(&[&turn.to_u128().to_be_bytes(), wait.key.as_str().as_bytes()])
 }
 
 /// What a question is called once somebody has changed its arguments to these.

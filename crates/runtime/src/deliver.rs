@@ -1,4 +1,4 @@
-//! Delivers the outputs of turns that ended to sinks (R14.5).
+//! Delivers outputs to sinks: what turns came to, and whose approval they want (R14.5).
 //!
 //! One task for each sink, so that one that hangs holds up no other. It sleeps until a turn ends here, another process has
 //! changed something, or a delivery is due. What is due and who has it is kept in the store: [`outlast_ports::outbox`].
@@ -169,7 +169,10 @@ impl Carrier {
     /// One attempt, and what is written of it.
     async fn attempt(&self, Due { output, tries }: Due) {
         let store = &self.sinks.store;
-        let attempt = || Attempt { sink: self.name().to_owned(), turn: output.turn, attempt: output.attempt };
+        let attempt = || {
+            let (turn, moment, attempt) = (output.turn, output.moment, output.attempt);
+            Attempt { sink: self.name().to_owned(), turn, moment, attempt }
+        };
         let handed = self.hand_over(&output).await;
         let written = match &handed {
             Ok(()) => self.write(|| store.delivered(attempt())).await,

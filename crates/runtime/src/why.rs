@@ -1,7 +1,7 @@
 //! Why a session is not moving: what its turn waits for, since when, and who or what can move it (R14.6).
-use crate::approvals;
 use crate::timeline::{self, EffectState, EffectView};
 use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView};
+use outlast_vocab::approval::question_id;
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::policy::Decision;
@@ -186,7 +186,7 @@ async fn blocked(
         holds && effect.kind == EffectKind::ToolCall
     });
     let mover = match wait.kind {
-        WaitKind::Approval => Mover::Approval { id: approvals::id_of(turn, wait), who: approvers(call) },
+        WaitKind::Approval => Mover::Approval { id: question_id(turn, &wait.key), who: approvers(call) },
         WaitKind::Sleep => Mover::Time,
         WaitKind::Budget => Mover::Budget,
         WaitKind::Event if wait.key.is_stuck() => Mover::Retry,

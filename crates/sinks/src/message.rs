@@ -1,12 +1,14 @@
 //! The message that every sink sends: JSON whose bytes are the same on every attempt.
-use outlast_ports::sink::Output;
-use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
+use outlast_ports::sink::{About, Asking, Notice, Output};
+use outlast_vocab::id::{ApprovalId, CallId, DeliveryId, OrgId, SessionId, TurnId};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{RuleId, ToolName};
+use outlast_vocab::policy::Ruling;
 use outlast_vocab::record::End;
-use outlast_vocab::{Error, Kind, Millis};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::Serialize;
-
-/// What happened. Others may follow; readers ignore what they do not know.
-const TURN_ENDED: &str = "turn.ended";
+use serde_json::Value;
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -27,6 +29,20 @@ struct Data<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session_key: Option<&'a str>,
     turn: TurnId,
+    #[serde(flatten)]
+    said: Said<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Said<'a> {
+    Ended(Ended<'a>),
+    Asked(Box<Asked<'a>>),
+}
+
+/// How a turn ended.
+#[derive(Serialize)]
+struct Ended<'a> {
     end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
@@ -34,26 +50,91 @@ struct Data<'a> {
     code: Option<Kind>,
 }
 
+impl<'a> From<&'a End> for Ended<'a> {
+    fn from(end: &'a End) -> Self {
+        let text = match end {
+            End::Answered { text } | End::Refused { text } => Some(text.as_str()),
+            _ => None,
+        };
+        let code = match end {
+            End::Failed { failure } => Some(failure.code),
+            _ => None,
+        };
+        Self { end: end.name(), text, code }
+    }
+}
+
+/// Whose approval is wanted, and for what exactly.
+#[derive(Serialize)]
+struct Asked<'a> {
+    approval: ApprovalId,
+    call: CallId,
+    tool: &'a ToolName,
+    arguments: &'a Value,
+    fingerprint: Hash,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a RuleId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Hash>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<&'a str>,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
+    who: &'a [String],
+    approvals: usize,
+    since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reminder: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    escalated_to: Option<&'a [String]>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(notice: &'a Notice, asking: &'a Asking) -> Self {
+        let Asking { id, form, call, ask, who, since, expires } = asking;
+        let PreparedCall { id: call, tool, arguments, ruling, labels, .. } = call;
+        let (reminder, escalated_to) = match notice {
+            Notice::Requested => (None, None),
+            Notice::Reminded { number } => (Some(*number), None),
+            Notice::Escalated { to } => (None, Some(to.as_slice())),
+        };
+        Self {
+            approval: *id,
+            call: *call,
+            tool,
+            arguments,
+            fingerprint: *form,
+            rule: ruling.as_ref().map(|ruling| &ruling.rule),
+            policy: ruling.as_ref().map(|ruling: &Ruling| ruling.policy),
+            preview: ruling.as_ref().and_then(|ruling| ruling.preview.as_deref()),
+            labels,
+            who,
+            approvals: ask.needed(),
+            since: written(*since),
+            expires: expires.map(written),
+            reminder,
+            escalated_to,
+        }
+    }
+}
+
 /// The message of an output.
 pub(crate) fn of(output: &Output) -> Result<Vec<u8>, Error> {
-    let text = match &output.end {
-        End::Answered { text } | End::Refused { text } => Some(text.as_str()),
-        _ => None,
-    };
-    let code = match &output.end {
-        End::Failed { failure } => Some(failure.code),
-        _ => None,
+    let said = match &output.about {
+        About::Ended(end) => Said::Ended(end.into()),
+        About::Approval(notice, asking) => Said::Asked(Box::new(Asked::of(notice, asking))),
     };
     let data = Data {
         org: Some(output.org).filter(|org| *org != OrgId::DEFAULT),
         session: output.session,
         session_key: output.key.as_deref(),
         turn: output.turn,
-        end: output.end.name(),
-        text,
-        code,
+        said,
     };
-    let message = Message { id: output.id, kind: TURN_ENDED, timestamp: written(output.at), data };
+    let kind = output.about.topic().name();
+    let message = Message { id: output.id, kind, timestamp: written(output.at), data };
     serde_json::to_vec(&message)
         .map_err(|cause| Error::new(Kind::Internal, "an output cannot be written as JSON").because(cause))
 }
@@ -73,18 +154,29 @@ fn written(at: Millis) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use outlast_vocab::Failure;
+    use outlast_ports::sink::Moment;
+    use outlast_vocab::message::ModelCallId;
+    use outlast_vocab::policy::{Ask, Decision};
+    use outlast_vocab::record::Seq;
+    use outlast_vocab::tool::EffectClass;
+    use outlast_vocab::{Failure, canon};
+    use serde_json::json;
 
-    /// An output that ended in this way.
+    /// The output of a turn that ended in this way.
     pub(crate) fn output(end: End) -> Output {
+        telling(About::Ended(end))
+    }
+
+    fn telling(about: About) -> Output {
         Output {
             id: DeliveryId::from_u128(1),
             org: OrgId::DEFAULT,
             session: SessionId::from_u128(2),
             key: Some("ann".to_owned()),
             turn: TurnId::from_u128(3),
+            moment: Moment { seq: Seq(4), nth: 0 },
             at: Millis(1_700_000_000_123),
-            end,
+            about,
             attempt: 1,
             sent: Millis(1_700_000_001_999),
         }
@@ -112,5 +204,73 @@ pub(crate) mod tests {
         let theirs = String::from_utf8(of(&theirs).unwrap()).unwrap();
         assert!(theirs.contains("\"data\":{\"org\":\"org_00000000000000000000000000000004\",\"session\":"));
         assert!(head.starts_with(&beginning(DeliveryId::from_u128(1))));
+    }
+
+    /// A question of `pay` that ann or bob may approve until a minute later.
+    fn asking() -> Box<Asking> {
+        let ask = Ask { who: vec!["ann".to_owned(), "bob".to_owned()], ..Ask::default() };
+        let ruling = Ruling {
+            rule: "money".parse().unwrap(),
+            policy: canon::fingerprint(&json!("policy")),
+            decision: Decision::Ask(ask.clone()),
+            failed: false,
+            grant: None,
+            preview: Some("pays 5 to ann".into()),
+        };
+        let call = PreparedCall {
+            id: CallId::from_u128(5),
+            model_id: ModelCallId::undo(0, 0),
+            tool: "pay".parse().unwrap(),
+            class: EffectClass::AtMostOnce,
+            arguments: json!({ "to": "ann", "amount": 5 }),
+            payload: None,
+            ruling: Some(ruling),
+            labels: Labels::default(),
+        };
+        let (since, who) = (Millis(1_700_000_000_000), ask.who.clone());
+        let (form, expires) = (canon::fingerprint(&json!("form")), Some(Millis(1_700_000_060_000)));
+        Box::new(Asking { id: ApprovalId::from_u128(6), form, call, ask, who, since, expires })
+    }
+
+    #[test]
+    fn a_message_about_an_approval_has_what_is_approved_exactly_and_who_may_do_so_until_when() {
+        let told = |notice| -> Value {
+            let output = telling(About::Approval(notice, asking()));
+            serde_json::from_slice(&of(&output).unwrap()).unwrap()
+        };
+        let requested = told(Notice::Requested);
+        assert_eq!(
+            requested,
+            json!({
+                "id": "dlv_00000000000000000000000000000001",
+                "type": "approval.requested",
+                "timestamp": "2023-11-14T22:13:20.123Z",
+                "data": {
+                    "session": "ses_00000000000000000000000000000002",
+                    "session_key": "ann",
+                    "turn": "trn_00000000000000000000000000000003",
+                    "approval": "apr_00000000000000000000000000000006",
+                    "call": "cal_00000000000000000000000000000005",
+                    "tool": "pay",
+                    "arguments": { "to": "ann", "amount": 5 },
+                    "fingerprint": asking().form,
+                    "rule": "money",
+                    "policy": canon::fingerprint(&json!("policy")),
+                    "preview": "pays 5 to ann",
+                    "who": ["ann", "bob"],
+                    "approvals": 1,
+                    "since": "2023-11-14T22:13:20.000Z",
+                    "expires": "2023-11-14T22:14:20.000Z",
+                }
+            })
+        );
+        let reminded = told(Notice::Reminded { number: 2 });
+        assert_eq!(
+            (&reminded["type"], &reminded["data"]["reminder"]),
+            (&json!("approval.reminded"), &json!(2))
+        );
+        let escalated = told(Notice::Escalated { to: vec!["eve".to_owned()] });
+        assert_eq!(escalated["type"], "approval.escalated");
+        assert_eq!(escalated["data"]["escalated_to"], json!(["eve"]));
     }
 }

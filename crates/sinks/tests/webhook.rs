@@ -1,10 +1,10 @@
 //! Webhooks over real sockets.
 use outlast_playback::{Playback, Script};
-use outlast_ports::sink::{Output, Sink};
+use outlast_ports::sink::{About, Moment, Output, Sink};
 use outlast_sinks::{Secrets, Webhook};
 use outlast_tools::egress::Network;
 use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
-use outlast_vocab::record::End;
+use outlast_vocab::record::{End, Seq};
 use outlast_vocab::{Kind, Millis};
 use ring::hmac;
 use std::time::Duration;
@@ -18,8 +18,9 @@ fn output() -> Output {
         session: SessionId::from_u128(2),
         key: None,
         turn: TurnId::from_u128(3),
+        moment: Moment { seq: Seq(4), nth: 0 },
         at: Millis(1_700_000_000_000),
-        end: End::Answered { text: "hello".to_owned() },
+        about: About::Ended(End::Answered { text: "hello".to_owned() }),
         attempt: 1,
         sent: Millis(1_700_000_007_999),
     }

@@ -4,6 +4,7 @@
 //! session with one of these keys.
 use outlast_ports::orgs::{NewKey, Org, Orgs};
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
+use outlast_ports::sink::Output;
 use outlast_ports::store::{
     Accept, Backend, Commit, Content, Inbox, Lease, MAIN, Store, Taker, Target, Then, Turns, ValueWrite,
 };
@@ -46,14 +47,14 @@ async fn main() -> Result<(), Error> {
     let lease = begin(&store, "in flight", 3).await?;
     store.commit(commit(lease, vec![started(), reply("I send it"), asked()], Then::GoOn)).await?;
 
-    let subscription = Subscription { name: "audit".to_owned(), ends: None, begins: Begins::Beginning };
+    let subscription = Subscription::to_ends("audit", Begins::Beginning);
     store.subscribe(vec![subscription.clone()], NOW).await?;
     let (worker, until) = (WorkerId::from_u128(1), Millis(NOW.0 + 60_000));
     for due in
         store.collect(Collect { subscription, worker, now: NOW, until, limit: 10, attempts: 3 }).await?
     {
-        let attempt =
-            Attempt { sink: "audit".to_owned(), turn: due.output.turn, attempt: due.output.attempt };
+        let Output { turn, moment, attempt, .. } = due.output;
+        let attempt = Attempt { sink: "audit".to_owned(), turn, moment, attempt };
         let failure = Failure::new(Kind::DeliveryFailed, "it answered 500");
         store.undelivered(attempt, failure, Some(Millis(NOW.0 + 5_000))).await?;
     }

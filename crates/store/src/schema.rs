@@ -216,6 +216,8 @@ CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NUL
 //
 // Votes on questions that are not decided, one of each person; whom to tell again of a question, which is due only while its
 // turn waits; what is approved for the rest of a session.
+//
+// A turn has several outputs: a delivery says which record it tells of, and which of the things that record says.
 const VERSION_5: &str = "
 CREATE TABLE orgs (
     id BLOB NOT NULL PRIMARY KEY,
@@ -317,6 +319,27 @@ CREATE TABLE grants (
     at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX grants_session ON grants (session, id);
+
+CREATE TABLE outputs (
+    sink TEXT NOT NULL REFERENCES sinks (name),
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    seq INTEGER NOT NULL,
+    nth INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    forgiven INTEGER NOT NULL,
+    due_at INTEGER,
+    worker BLOB,
+    failure TEXT,
+    PRIMARY KEY (sink, turn, seq, nth)
+) STRICT, WITHOUT ROWID;
+INSERT INTO outputs (sink, turn, seq, nth, attempts, forgiven, due_at, worker, failure)
+SELECT d.sink, d.turn, t.ended, 0, d.attempts, d.forgiven, d.due_at, d.worker, d.failure
+FROM deliveries AS d JOIN turns AS t ON t.no = d.turn;
+DROP TABLE deliveries;
+ALTER TABLE outputs RENAME TO deliveries;
+CREATE INDEX deliveries_turn ON deliveries (turn);
+CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn, seq, nth) WHERE due_at IS NOT NULL;
+CREATE INDEX deliveries_taken ON deliveries (sink, turn, seq, nth) WHERE worker IS NOT NULL;
 
 ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 UPDATE waits SET kind = json_extract(wait, '$.kind');

@@ -30,7 +30,7 @@ const IS_REMOTE: u32 = 1 << 9;
 
 /// The spans of a turn that ended, the turn's own first.
 pub(crate) fn of_turn(
-    output: &Output,
+    (output, end): (&Output, &End),
     agent: Option<&str>,
     records: &[Record],
     content: Content,
@@ -39,7 +39,7 @@ pub(crate) fn of_turn(
     for record in records {
         tracing.record(record);
     }
-    tracing.end(output, agent)
+    tracing.end((output, end), agent)
 }
 
 /// What is said of an effect while its turn is read.
@@ -408,7 +408,7 @@ impl Tracing {
         }
     }
 
-    fn end(mut self, output: &Output, agent: Option<&str>) -> Vec<Span> {
+    fn end(mut self, (output, end): (&Output, &End), agent: Option<&str>) -> Vec<Span> {
         let mut root = std::mem::take(&mut self.root);
         root.name = agent.map_or_else(|| "invoke_agent".to_owned(), |agent| format!("invoke_agent {agent}"));
         root.attributes.extend([
@@ -416,10 +416,10 @@ impl Tracing {
             text("gen_ai.conversation.id", output.session.to_string()),
             text("outlast.turn.id", output.turn.to_string()),
             text("outlast.org.id", output.org.to_string()),
-            text("outlast.turn.outcome", output.end.name()),
+            text("outlast.turn.outcome", end.name()),
         ]);
         root.attributes.extend(agent.map(|agent| text("gen_ai.agent.name", agent)));
-        match &output.end {
+        match end {
             End::Failed { failure } => self.failed(&mut root, failure),
             End::Sealed { claims } => {
                 let detail = format!("it was claimed {claims} times without progress");

@@ -5,7 +5,7 @@ use crate::wire::Wire;
 use crate::{otlp, spans};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use outlast_ports::Answer;
-use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::sink::{About, Outlet, Output, Sink};
 use outlast_ports::store::Store;
 use outlast_vocab::limits::TELEMETRY_SPANS;
 use outlast_vocab::record::{Fact, Record};
@@ -49,6 +49,7 @@ impl Traces {
 
     /// What is sent of a turn: nothing where its trace is not kept, or its session is gone.
     pub async fn requests(&self, output: &Output) -> Result<Vec<Vec<u8>>, Error> {
+        let About::Ended(end) = &output.about else { return Ok(Vec::new()) };
         let records = match self.store.turn_records(output.turn).await {
             Err(error) if error.kind() == Kind::TurnNotFound => return Ok(Vec::new()),
             records => records?,
@@ -57,7 +58,7 @@ impl Traces {
             return Ok(Vec::new());
         }
         let agent = self.agent(output.turn).await;
-        let spans = spans::of_turn(output, agent.as_deref(), &records, self.settings.content);
+        let spans = spans::of_turn((output, end), agent.as_deref(), &records, self.settings.content);
         let request = |spans: &[Span]| otlp::of_spans(&self.settings.about, spans.to_vec());
         Ok(spans.chunks(TELEMETRY_SPANS).map(request).collect())
     }

@@ -1,5 +1,6 @@
 //! Whose approval a call needs, and what an approval for the rest of a session covers (R11.2).
-use crate::id::{GrantId, SessionId};
+use crate::id::{ApprovalId, GrantId, SessionId, TurnId};
+use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{RuleId, ToolName};
 use crate::policy::Ask;
@@ -83,6 +84,12 @@ impl Ask {
             _ => Ok(()),
         }
     }
+}
+
+/// What the question behind a wait is called, as it was asked. The wait names the form that is approved, so another form is another
+/// question.
+pub fn question_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
+    ApprovalId::derived(&[&turn.to_u128().to_be_bytes(), wait.as_str().as_bytes()])
 }
 
 /// Who may approve too after a while.

@@ -104,6 +104,11 @@ impl ReplayKey {
         self.last().starts_with("approval:")
     }
 
+    /// The form in which somebody is asked to approve what waits here.
+    pub fn approved_form(&self) -> Option<crate::Hash> {
+        self.last().strip_prefix("approval:")?.parse().ok()
+    }
+
     /// The wait of a call until its time has come.
     #[must_use]
     pub fn deferred(&self) -> Self {

@@ -96,10 +96,10 @@ async fn show(data: &Data, name: &str) -> Result<(), Error> {
     if deliveries.is_empty() {
         terminal::note("· everything that was looked at is delivered");
     }
-    for DeliveryView { id, session, turn, attempts, due_at, failure } in deliveries {
+    for DeliveryView { id, session, turn, topic, attempts, due_at, failure } in deliveries {
         let due = due_at.map_or("dead".to_owned(), |at| format!("due {}", words::when(at)));
         let attempts = words::count(attempts as usize, "attempt", "attempts");
-        terminal::say(&format!("{id} {due} after {attempts}\n  {turn} of {session}"));
+        terminal::say(&format!("{id} {due} after {attempts}\n  {} of {turn} of {session}", topic.name()));
         if let Some(failure) = failure {
             terminal::say(&format!("  {failure}"));
         }

@@ -104,7 +104,7 @@ fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_whe
             | · nothing is left that could be driven now
             $ sinks show crm
             dlv_1 dead after 1 attempt
-              trn_1 of ses_1
+              turn.ended of trn_1 of ses_1
               delivery.gone: it answered 410 and said: gone
             $ sinks retry crm
             1 output to deliver again; `outlast work` does so
@@ -192,6 +192,9 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         "name = \"a\"\nfile = \"no/such/out\"",
         "name = \"a\"\nfile = \"out\"\nends = [\"joined\"]",
         "name = \"a\"\nfile = \"out\"\nends = []",
+        "name = \"a\"\nfile = \"out\"\non = [\"joined\"]",
+        "name = \"a\"\nfile = \"out\"\non = []",
+        "name = \"a\"\nfile = \"out\"\non = [\"approval.requested\"]\nends = [\"answered\"]",
         "name = \"a\"\nfile = \"out\"\nfrom = \"yesterday\"",
         "name = \"a\"\nfile = \"out\"\ncolour = 1",
         "name = \"a\"\ncommand = [\"./nothing\"]",
@@ -230,10 +233,19 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one way in which a turn ends: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed
         |   read on with: outlast explain config.invalid
         exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected what a sink is told of (turn.ended, approval.requested, approval.reminded, approval.escalated), got `joined`
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one thing that a sink is told of: turn.ended, approval.requested, approval.reminded, approval.escalated
+        |   read on with: outlast explain config.invalid
+        exit 1
+        | error[config.invalid]: outlast.toml:2: sink `a`: `ends` means nothing without `turn.ended` in `on`
+        |   read on with: outlast explain config.invalid
+        exit 1
         | error[config.invalid]: outlast.toml:5: unknown variant `yesterday`, expected `now` or `beginning`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, name, private, secret, webhook
+        | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, name, on, private, secret, webhook
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:2: sink `a`: expected a program that can be run, but `./nothing` is none or not executable

@@ -2,13 +2,17 @@
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, answer, reclaimed, refused, session_id, settled};
 use super::votes::{asking, input_of_clerk, place_of};
-use crate::store::{Accept, Lease, Target, Then};
+use crate::outbox::{Attempt, Begins, Collect, Subscription};
+use crate::sink::{About, Notice, Output, Topic};
+use crate::store::{Accept, Lease, Taker, Target, Then};
 use crate::votes::{Ballot, Noticed, Standing, Voted};
-use outlast_vocab::approval::{Escalation, Given};
+use outlast_vocab::approval::{Escalation, Given, question_id};
+use outlast_vocab::id::DeliveryId;
 use outlast_vocab::policy::{Approval, Ask, Verdict};
 use outlast_vocab::record::{ClaimRef, Fact};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Kind, Millis, ReplayKey};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -138,6 +142,60 @@ pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_af
     assert_eq!(question.told(21).await?, ["reminder 2"]);
     assert_eq!(question.told(22).await?, nothing());
     Ok(())
+}
+
+pub(super) async fn a_sink_is_told_of_a_question_once_and_of_every_notice(s: &Scene<'_>) -> Rule {
+    let all = Subscription { on: Topic::ALL.into(), ..Subscription::to_ends("all", Begins::Now) };
+    let reminders = BTreeSet::from([Topic::ApprovalReminded]);
+    let reminders = Subscription { on: reminders, ..Subscription::to_ends("reminders", Begins::Now) };
+    s.subscribe(vec![all.clone(), reminders.clone()], NOW).await?;
+    let question = wait_for(s, ask()).await?;
+    question.told(10).await?;
+    // The turn is driven for a moment and waits for the same answer again.
+    let lease = s.take(s.taker(), DEADLINE).await?.lease;
+    question.park(&lease).await?;
+    question.told(26).await?;
+    let Taker { worker, until } = s.taker();
+    let collect =
+        |subscription, limit| Collect { subscription, worker, now: DEADLINE, until, limit, attempts: 3 };
+    let due = s.collect(collect(all, ALL)).await?;
+    let id = question_id(question.lease.turn, &question.key);
+    let said = due.iter().map(|due| match &due.output.about {
+        About::Approval(notice, asking) => {
+            assert_eq!(
+                (asking.id, asking.expires, asking.form),
+                (id, Some(DEADLINE), form_of(&question.key))
+            );
+            (notice.clone(), asking.who.join(" "))
+        }
+        About::Ended(end) => panic!("nothing ended: {end:?}"),
+    });
+    let (ann, both) = ("ann".to_owned(), "ann bob".to_owned());
+    let to = vec!["bob".to_owned()];
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            (Notice::Requested, ann.clone()),
+            (Notice::Reminded { number: 1 }, ann),
+            (Notice::Escalated { to }, both.clone()),
+            (Notice::Reminded { number: 2 }, both),
+        ]
+    );
+    let ids: BTreeSet<DeliveryId> = due.iter().map(|due| due.output.id).collect();
+    assert_eq!(ids.len(), due.len());
+    let views = s.deliveries("all".to_owned(), ALL).await?;
+    assert_eq!(views.iter().map(|view| view.id).collect::<BTreeSet<_>>(), ids);
+    for due in due {
+        let Output { turn, moment, attempt, .. } = due.output;
+        s.delivered(Attempt { sink: "all".to_owned(), turn, moment, attempt }).await?;
+    }
+    assert_eq!(s.deliveries("all".to_owned(), ALL).await?, []);
+    assert_eq!(s.collect(collect(reminders, ALL)).await?.len(), 2);
+    Ok(())
+}
+
+fn form_of(key: &ReplayKey) -> Hash {
+    key.approved_form().expect("the key of a question names what is approved")
 }
 
 pub(super) async fn a_turn_that_was_stopped_leaves_no_question_behind(s: &Scene<'_>) -> Rule {

@@ -119,8 +119,7 @@ impl Houses<'_> {
         let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown)];
         self.write(&lost, facts, Then::End(answer("nobody knows"))).await?;
 
-        let begins = Begins::Beginning;
-        let subscription = Subscription { name: "crm".to_owned(), ends: None, begins };
+        let subscription = Subscription::to_ends("crm", Begins::Beginning);
         self.subscribe(vec![subscription.clone()], NOW).await?;
         let (worker, until) = (self.taker().worker, self.taker().until);
         let due =
@@ -139,6 +138,7 @@ impl Houses<'_> {
             message,
             lease: parked,
             delivery: due[0].output.id,
+            moment: due[0].output.moment,
             org,
             org_name: self.within(org).org(org).await?.name.to_string(),
             api_key: key,
@@ -544,6 +544,7 @@ impl Ids {
             message: NodeRef { session, seq: Seq(2) },
             lease: Lease { session, turn, worker, fence: crate::store::Fence(1) },
             delivery: outlast_vocab::id::DeliveryId::from_u128(fresh()),
+            moment: crate::sink::Moment { seq: Seq(2), nth: 0 },
             org: OrgId::from_u128(fresh()),
             org_name: format!("org {}", fresh()),
             api_key: KeyId::from_u128(fresh()),

@@ -2,7 +2,7 @@
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, answer, joined, refused};
 use crate::outbox::{Attempt, Begins, Collect, Due, Subscription};
-use crate::sink::Output;
+use crate::sink::{About, Moment, Output};
 use crate::store::{Cancelled, Taker, Then};
 use outlast_vocab::id::{DeliveryId, OrgId, TurnId};
 use outlast_vocab::record::End;
@@ -11,7 +11,7 @@ use outlast_vocab::{Error, Failure, Kind, Millis};
 const ATTEMPTS: u32 = 3;
 
 fn wants(name: &str, begins: Begins) -> Subscription {
-    Subscription { name: name.to_owned(), ends: None, begins }
+    Subscription::to_ends(name, begins)
 }
 
 /// A sink that begins now.
@@ -36,7 +36,8 @@ fn turns(due: &[Due]) -> Vec<TurnId> {
 }
 
 fn attempt(of: &Subscription, due: &Due) -> Attempt {
-    Attempt { sink: of.name.clone(), turn: due.output.turn, attempt: due.output.attempt }
+    let Output { turn, moment, attempt, .. } = due.output;
+    Attempt { sink: of.name.clone(), turn, moment, attempt }
 }
 
 fn failure() -> Failure {
@@ -72,9 +73,10 @@ pub(super) async fn an_output_says_how_its_turn_ended(s: &Scene<'_>) -> Rule {
     s.end(&work.lease).await?;
     let due = collect(s, &of, Millis(1_500)).await?;
     let id = DeliveryId::derived(&[b"a", &turn.to_u128().to_be_bytes()]);
-    let (end, sent) = (answer("bye"), Millis(1_500));
-    let org = OrgId::DEFAULT;
-    let output = Output { id, org, session, key: None, turn, at: NOW, end, attempt: 1, sent };
+    let (about, sent) = (About::Ended(answer("bye")), Millis(1_500));
+    let seq = s.session(session).await?.last.seq;
+    let (org, moment) = (OrgId::DEFAULT, Moment { seq, nth: 0 });
+    let output = Output { id, org, session, key: None, turn, moment, at: NOW, about, attempt: 1, sent };
     assert_eq!(due, [Due { output, tries: 1 }]);
     Ok(())
 }

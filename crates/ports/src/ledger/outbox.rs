@@ -1,11 +1,12 @@
 //! Outputs that are to be delivered. Why none is lost: [`crate::outbox`].
 use super::orgs::{Deed, note};
+use super::outputs::{about, moments};
 use super::{lookup, referred, turn_by_no};
 use crate::outbox::{Attempt, Begins, Collect, DeliveryView, Due, Outlook, SinkView, Subscription};
 use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
-use crate::sink::Output;
+use crate::sink::{Moment, Output, Topic};
 use outlast_vocab::access::{Act, Reach};
-use outlast_vocab::id::{DeliveryId, TurnId};
+use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
 /// Records that are looked at in one transaction.
@@ -59,7 +60,7 @@ pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error
     Ok(due)
 }
 
-/// Makes a delivery of every wanted end behind the cursor of a sink, and moves the cursor.
+/// Makes a delivery of everything behind the cursor of a sink that it wants, and moves the cursor.
 fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result<(), Error> {
     let sink = find(rows, &subscription.name)?;
     let page = rows.feed(Reach::Everything, sink.cursor, SCANNED)?;
@@ -67,15 +68,16 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
     let cursor = *cursor;
     for (_, record) in page {
         let Some(no) = record.turn else { continue };
-        let turn = turn_by_no(rows, no)?;
+        let session = referred("session", rows.session(record.session)?)?;
         // What came from a file was delivered where it happened.
-        if record.seq <= referred("session", rows.session(record.session)?)?.imported {
+        if record.seq <= session.imported {
             continue;
         }
-        if turn.ended == Some(record.seq) && subscription.wants(&lookup::end_of(rows, &turn)?) {
+        for moment in moments(rows, subscription, (&session, &turn_by_no(rows, no)?), record)? {
             rows.put_delivery(&DeliveryRow {
                 sink: sink.name.clone(),
                 turn: no,
+                moment,
                 attempts: 0,
                 forgiven: 0,
                 due_at: Some(now.min(LATEST)),
@@ -107,31 +109,45 @@ fn take(rows: &mut dyn Rows, collect: &Collect, row: DeliveryRow) -> Result<Opti
 fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<Output, Error> {
     let turn = turn_by_no(rows, row.turn)?;
     let session = referred("session", rows.session(turn.session)?)?;
-    let ended = referred("record", turn.ended)?;
-    let at = referred("record", lookup::one(rows, turn.session, ended)?)?.at;
+    let at = referred("record", lookup::one(rows, turn.session, row.moment.seq)?)?.at;
+    let about = about(rows, (&session, &turn), row.moment)?;
     Ok(Output {
-        id: id(&row.sink, turn.id),
+        id: id(&row.sink, turn.id, row.moment, about.topic()),
         org: session.org,
         session: session.id,
         key: session.key,
         turn: turn.id,
+        moment: row.moment,
         at,
-        end: lookup::end_of(rows, &turn)?,
+        about,
         attempt: row.attempts,
         sent,
     })
 }
 
-/// The id of the output of a turn for a sink, the same for ever.
-fn id(sink: &str, turn: TurnId) -> DeliveryId {
-    DeliveryId::derived(&[sink.as_bytes(), &turn.to_u128().to_be_bytes()])
+/// The id of an output for a sink, the same for ever. A turn ends once, so its end needs no place.
+fn id(sink: &str, turn: TurnId, moment: Moment, topic: Topic) -> DeliveryId {
+    let Moment { seq, nth } = moment;
+    let turn = turn.to_u128().to_be_bytes();
+    match topic {
+        Topic::TurnEnded => DeliveryId::derived(&[sink.as_bytes(), &turn]),
+        _ => DeliveryId::derived(&[sink.as_bytes(), &turn, &seq.0.to_be_bytes(), &nth.to_be_bytes()]),
+    }
+}
+
+/// What a delivery tells of, and what it is called.
+fn named(rows: &dyn ReadRows, row: &DeliveryRow) -> Result<(DeliveryId, SessionId, TurnId, Topic), Error> {
+    let turn = turn_by_no(rows, row.turn)?;
+    let session = referred("session", rows.session(turn.session)?)?;
+    let topic = about(rows, (&session, &turn), row.moment)?.topic();
+    Ok((id(&row.sink, turn.id, row.moment, topic), session.id, turn.id, topic))
 }
 
 /// Says that an output was taken. Who says so is right, even if it took longer than it might.
 pub fn delivered(rows: &mut dyn Rows, attempt: &Attempt) -> Result<(), Error> {
     let Some(row) = tried(rows, attempt)? else { return Ok(()) };
     let sink = find(rows, &attempt.sink)?;
-    rows.delete_delivery(&row.sink, row.turn)?;
+    rows.delete_delivery(&row.sink, row.turn, row.moment)?;
     rows.put_sink(&SinkRow { delivered: sink.delivered + 1, ..sink })
 }
 
@@ -155,7 +171,7 @@ pub fn undelivered(
 fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, Error> {
     rows.access().need_everything()?;
     match rows.turn_by_id(attempt.turn)? {
-        Some(turn) => rows.delivery(&attempt.sink, turn.no),
+        Some(turn) => rows.delivery(&attempt.sink, turn.no, attempt.moment),
         None => Ok(None),
     }
 }
@@ -174,10 +190,9 @@ pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
 pub fn deliveries(rows: &dyn ReadRows, sink: &str, limit: usize) -> Result<Vec<DeliveryView>, Error> {
     find(rows, sink)?;
     let view = |row: DeliveryRow| {
-        let turn = turn_by_no(rows, row.turn)?;
-        let session = referred("session", rows.session(turn.session)?)?.id;
+        let (id, session, turn, topic) = named(rows, &row)?;
         let DeliveryRow { attempts, due_at, failure, .. } = row;
-        Ok(DeliveryView { id: id(sink, turn.id), session, turn: turn.id, attempts, due_at, failure })
+        Ok(DeliveryView { id, session, turn, topic, attempts, due_at, failure })
     };
     rows.deliveries(sink, limit)?.into_iter().map(view).collect()
 }
@@ -193,7 +208,7 @@ pub fn redeliver(
     let mut revived = 0;
     for row in rows.deliveries(sink, usize::MAX)? {
         let wanted = match only {
-            Some(only) => id(sink, turn_by_no(rows, row.turn)?.id) == only,
+            Some(only) => named(rows, &row)?.0 == only,
             None => row.due_at.is_none(),
         };
         // Whoever has it now goes on; it is not given to two.

@@ -13,6 +13,7 @@ use crate::rows::{
     NoticeRow, OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows,
     SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
+use crate::sink::Moment;
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
@@ -410,8 +411,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.for_operators(|| self.rows.sinks())
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.delivery(sink, turn))
+    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.delivery(sink, turn, moment))
     }
 
     fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
@@ -587,9 +588,9 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
         self.rows.put_delivery(row)
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
         self.access.need_everything()?;
-        self.rows.delete_delivery(sink, turn)
+        self.rows.delete_delivery(sink, turn, moment)
     }
 
     fn insert_org(&mut self, org: &Org) -> Result<(), Error> {

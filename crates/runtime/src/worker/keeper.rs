@@ -132,6 +132,7 @@ async fn notify(inner: &Inner, now: Millis) -> Result<(), Error> {
     for Noticed { session, last } in inner.store.notify(now, most, AT_ONCE).await? {
         tracing::info!(%session, "somebody was told again that a call waits for an approval");
         inner.world.hub.committed(session, last);
+        inner.deliveries.ring();
     }
     Ok(())
 }

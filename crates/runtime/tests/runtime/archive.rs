@@ -305,7 +305,7 @@ async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
 async fn outputs_of_an_imported_session_are_not_delivered_again() {
     let text = exported(&recorded().await, SESSION).await;
     let store: Arc<dyn Store> = Arc::new(Memory::new());
-    let subscription = Subscription { name: "log".into(), begins: Begins::Beginning, ends: None };
+    let subscription = Subscription::to_ends("log", Begins::Beginning);
     store.subscribe(vec![subscription.clone()], Millis(1)).await.unwrap();
     taken_in(&text, &store).await.unwrap();
     let worker = outlast_vocab::WorkerId::from_u128(3);

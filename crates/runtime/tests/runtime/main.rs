@@ -12,6 +12,7 @@ mod full;
 mod hooks;
 mod inline;
 mod metrics;
+mod notices;
 mod outside;
 mod ownership;
 mod payments;

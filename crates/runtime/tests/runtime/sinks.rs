@@ -3,12 +3,11 @@ use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::outbox::SinkView;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::sink::{About, Outlet, Output, Sink};
 use outlast_ports::store::{Backend, Status, Store};
 use outlast_ports::{Answer, BoxFuture};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::id::DeliveryId;
-use outlast_vocab::record::End;
 use outlast_vocab::{Error, Kind, Limits, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +30,7 @@ enum Habit {
 #[derive(Default)]
 struct Seen {
     attempts: Mutex<Vec<(DeliveryId, u32, Millis)>>,
-    took: Mutex<BTreeMap<DeliveryId, Vec<End>>>,
+    took: Mutex<BTreeMap<DeliveryId, Vec<About>>>,
 }
 
 impl Seen {
@@ -71,7 +70,7 @@ impl Sink for Other {
                 Habit::Panics => panic!("a sink that panics"),
                 Habit::Takes | Habit::Fails(..) | Habit::AsksFor(_) => {}
             }
-            self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.end.clone());
+            self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.about.clone());
             Ok(())
         })
     }

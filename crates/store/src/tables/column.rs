@@ -7,6 +7,7 @@ use outlast_ports::rows::{
     Node, NoticeRow, OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo,
     TurnRow, VoteRow,
 };
+use outlast_ports::sink::Moment;
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_ports::votes::Vote;
 use outlast_vocab::approval::Given;
@@ -129,7 +130,10 @@ macro_rules! config {
 /// The columns of a delivery of an output, in the order that [`read_outgoing`] takes them.
 macro_rules! outgoing {
     ($rest:literal) => {
-        concat!("SELECT sink, turn, attempts, forgiven, due_at, worker, failure FROM deliveries ", $rest)
+        concat!(
+            "SELECT sink, turn, attempts, forgiven, due_at, worker, failure, seq, nth FROM deliveries ",
+            $rest
+        )
     };
 }
 
@@ -285,6 +289,7 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
     Ok(DeliveryRow {
         sink: row.get(0)?,
         turn: TurnNo(row.get(1)?),
+        moment: Moment { seq: Seq(read_whole(row, 7)?), nth: row.get(8)? },
         attempts: row.get(2)?,
         forgiven: row.get(3)?,
         due_at: read_perhaps(row, 4)?.map(Millis),

@@ -11,6 +11,7 @@ use outlast_ports::rows::{
     OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow,
     TurnNo, TurnRow, VoteRow,
 };
+use outlast_ports::sink::Moment;
 use outlast_ports::store::SessionState;
 use outlast_vocab::access::Reach;
 use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
@@ -33,9 +34,9 @@ pub(super) const NEXT_WAKE: &str =
     "SELECT wake_at FROM sessions WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
 pub(super) const QUEUED: &str = column::turn!("WHERE session = ?1 AND state = 0 ORDER BY place LIMIT ?2");
 pub(super) const DELIVERIES_DUE: &str =
-    column::outgoing!("WHERE sink = ?1 AND due_at <= ?2 ORDER BY due_at, turn LIMIT ?3");
+    column::outgoing!("WHERE sink = ?1 AND due_at <= ?2 ORDER BY due_at, turn, seq, nth LIMIT ?3");
 pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
-    "INDEXED BY deliveries_taken WHERE sink = ?1 AND worker IS NOT NULL ORDER BY turn LIMIT ?2"
+    "INDEXED BY deliveries_taken WHERE sink = ?1 AND worker IS NOT NULL ORDER BY turn, seq, nth LIMIT ?2"
 );
 pub(super) const NEXT_DELIVERY: &str =
     "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
@@ -411,13 +412,14 @@ impl ReadRows for Tables<'_> {
         self.all(column::sink!("ORDER BY name"), [], column::read_sink)
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo) -> Result<Option<DeliveryRow>, Error> {
-        let sql = column::outgoing!("WHERE sink = ?1 AND turn = ?2");
-        self.one(sql, params![sink, turn.0], column::read_outgoing)
+    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
+        let sql = column::outgoing!("WHERE sink = ?1 AND turn = ?2 AND seq = ?3 AND nth = ?4");
+        let Moment { seq, nth } = moment;
+        self.one(sql, params![sink, turn.0, whole(seq.0), nth], column::read_outgoing)
     }
 
     fn deliveries(&self, sink: &str, most: usize) -> Result<Vec<DeliveryRow>, Error> {
-        let sql = column::outgoing!("WHERE sink = ?1 ORDER BY turn LIMIT ?2");
+        let sql = column::outgoing!("WHERE sink = ?1 ORDER BY turn, seq, nth LIMIT ?2");
         self.all(sql, params![sink, limit(most)], column::read_outgoing)
     }
 

@@ -9,6 +9,7 @@ use outlast_ports::rows::{
     NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo,
     SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
+use outlast_ports::sink::Moment;
 use outlast_ports::store::Fence;
 use outlast_ports::votes::Vote;
 use outlast_vocab::approval::Given;
@@ -472,11 +473,11 @@ impl Rows for Tables<'_> {
     }
 
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
-        let DeliveryRow { sink, turn, attempts, forgiven, due_at, worker, failure } = row;
+        let DeliveryRow { sink, turn, moment, attempts, forgiven, due_at, worker, failure } = row;
         self.run(
-            "INSERT INTO deliveries (sink, turn, attempts, forgiven, due_at, worker, failure)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT (sink, turn)
+            "INSERT INTO deliveries (sink, turn, attempts, forgiven, due_at, worker, failure, seq, nth)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (sink, turn, seq, nth)
              DO UPDATE SET attempts = ?3, forgiven = ?4, due_at = ?5, worker = ?6, failure = ?7",
             params![
                 sink,
@@ -486,13 +487,18 @@ impl Rows for Tables<'_> {
                 due_at.map(|at| whole(at.0)),
                 worker.map(|worker| id(worker.to_u128())),
                 failure.as_ref().map(json).transpose()?,
+                whole(moment.seq.0),
+                moment.nth,
             ],
         )?;
         Ok(())
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo) -> Result<(), Error> {
-        self.run("DELETE FROM deliveries WHERE sink = ?1 AND turn = ?2", params![sink, turn.0])?;
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
+        self.run(
+            "DELETE FROM deliveries WHERE sink = ?1 AND turn = ?2 AND seq = ?3 AND nth = ?4",
+            params![sink, turn.0, whole(moment.seq.0), moment.nth],
+        )?;
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 use crate::place::Place;
 use outlast_ports::orgs::Orgs;
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
+use outlast_ports::sink::{About, Output};
 use outlast_ports::store::{
     After, Commit, Content, Inbox, Journal, Queries, SessionState, Store, Taker, Then, TurnState, Turns,
 };
@@ -95,13 +96,14 @@ async fn visit(store: &Arc<Sqlite>) {
 async fn deliver(store: &Sqlite) {
     for sink in store.sinks().await.unwrap() {
         assert_eq!((sink.name.as_str(), sink.due, sink.dead), ("audit", 1, 0));
-        let subscription = Subscription { name: sink.name.clone(), ends: None, begins: Begins::Now };
+        let subscription = Subscription::to_ends(&sink.name, Begins::Now);
         let (worker, now) = (WorkerId::from_u128(2), Millis(WRITTEN + 5_000));
         let until = Millis(now.0 + 1_000);
         let due = store.collect(Collect { subscription, worker, now, until, limit: 9, attempts: 3 });
         let output = due.await.unwrap().remove(0).output;
-        assert_eq!((output.end, output.attempt), (End::Answered { text: "hello".to_owned() }, 2));
-        store.delivered(Attempt { sink: sink.name, turn: output.turn, attempt: 2 }).await.unwrap();
+        let Output { turn, moment, attempt, about, .. } = output;
+        assert_eq!((about, attempt), (About::Ended(End::Answered { text: "hello".to_owned() }), 2));
+        store.delivered(Attempt { sink: sink.name, turn, moment, attempt }).await.unwrap();
         assert_eq!(store.sinks().await.unwrap().remove(0).delivered, 1);
     }
 }

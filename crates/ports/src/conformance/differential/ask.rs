@@ -2,6 +2,7 @@
 use crate::conformance::Fixture;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Collect, Subscription};
+use crate::sink::Moment;
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -90,11 +91,13 @@ pub(super) struct Answer {
     pub(super) written: Option<(SessionId, Vec<Place>)>,
     /// Whether the turn goes on under the lease of the write.
     pub(super) goes_on: bool,
+    /// Outputs that were taken.
+    pub(super) told: Vec<(TurnId, Moment)>,
 }
 
 impl Answer {
     fn new(name: &'static str, how: &'static str, said: String) -> Self {
-        Self { name, how, said, leases: Vec::new(), written: None, goes_on: false }
+        Self { name, how, said, leases: Vec::new(), written: None, goes_on: false, told: Vec::new() }
     }
 
     fn of<T: Debug>(name: &'static str, answer: Result<T, Error>) -> Self {
@@ -191,7 +194,9 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
         Ask::Subscribe(subscription, now) => {
             Answer::of("subscribe", store.subscribe(vec![subscription], now).await)
         }
-        Ask::Collect(collect) => Answer::of("collect", store.collect(collect).await),
+        Ask::Collect(collect) => Answer::learning("collect", store.collect(collect).await, |due, learnt| {
+            learnt.told = due.iter().map(|due| (due.output.turn, due.output.moment)).collect();
+        }),
         Ask::Delivered(attempt) => Answer::of("delivered", store.delivered(attempt).await),
         Ask::Undelivered(attempt, again) => {
             let failure = Failure::new(Kind::DeliveryFailed, "no");

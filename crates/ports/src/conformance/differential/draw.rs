@@ -12,14 +12,16 @@ use crate::budget::FirstCall;
 use crate::conformance::scene::ALL;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
+use crate::sink::{Moment, Topic};
 use crate::store::{Accept, Fork, ForkTo, Taker, Target};
 use outlast_vocab::budget::Purse;
 use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Delivery, NodeRef};
+use outlast_vocab::record::{Delivery, NodeRef, Seq};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Hash, Millis};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The next operation: one ask, or several writes at the same moment.
@@ -136,11 +138,16 @@ fn deliver(known: &mut Known, dice: &mut Dice) -> Ask {
 
 fn subscription(name: String, dice: &mut Dice) -> Subscription {
     let ends = dice.percent(20).then(|| vec!["answered".to_owned(), "cancelled".to_owned()]);
-    Subscription { name, ends, begins: dice.one_of(&[Begins::Now, Begins::Beginning]) }
+    let on = if dice.percent(30) { Topic::ALL.into() } else { BTreeSet::from([Topic::TurnEnded]) };
+    Subscription { name, on, ends, begins: dice.one_of(&[Begins::Now, Begins::Beginning]) }
 }
 
 fn attempt(sink: String, known: &Known, dice: &mut Dice) -> Attempt {
-    Attempt { sink, turn: turn(known, dice), attempt: dice.one_of(&[1, 1, 1, 2, 3]) }
+    let (turn, moment) = match dice.recent(&known.told).filter(|_| dice.percent(80)) {
+        Some(told) => told,
+        None => (turn(known, dice), Moment { seq: Seq(2), nth: 0 }),
+    };
+    Attempt { sink, turn, moment, attempt: dice.one_of(&[1, 1, 1, 2, 3]) }
 }
 
 fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {

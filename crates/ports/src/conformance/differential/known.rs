@@ -1,6 +1,7 @@
 //! What is known by now: the ids that were used, and what the stores gave out.
 use super::ask::{Answer, Ask, OK};
 use super::mood::Mood;
+use crate::sink::Moment;
 use crate::store::{Accept, Commit, Fork, ForkTo, Lease, Target};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
@@ -24,6 +25,8 @@ pub(super) struct Known {
     pub(super) settled_claims: Vec<Claim>,
     /// Calls whose outcome nobody knew at some time.
     pub(super) unknown: Vec<CallId>,
+    /// Outputs that somebody took.
+    pub(super) told: Vec<(TurnId, Moment)>,
     last: u128,
 }
 
@@ -50,7 +53,8 @@ impl Known {
 
     /// Takes in what an ask brought up, and what the store said to it.
     pub(super) fn learn(&mut self, ask: &Ask, answer: Answer) {
-        let Answer { how, leases, written, goes_on, .. } = answer;
+        let Answer { how, leases, written, goes_on, told, .. } = answer;
+        self.told.extend(told);
         if let Ask::Commit(Commit { lease, .. }) | Ask::HandBack(lease, _) = ask
             && ((how == OK && !goes_on) || how == Kind::LeaseLost.code())
         {

@@ -6,6 +6,7 @@ use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
 use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
+use crate::sink::Moment;
 use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Store, Taker, Target, Then};
 use crate::votes::Ballot;
 use outlast_vocab::access::{ApiKey, Principal, Scopes};
@@ -34,6 +35,7 @@ pub(super) struct Ids {
     pub message: NodeRef,
     pub lease: Lease,
     pub delivery: DeliveryId,
+    pub moment: Moment,
     pub org: OrgId,
     pub org_name: String,
     pub api_key: KeyId,
@@ -70,7 +72,7 @@ impl Ids {
     }
 
     fn attempt(&self) -> Attempt {
-        Attempt { sink: "crm".to_owned(), turn: self.turn, attempt: 1 }
+        Attempt { sink: "crm".to_owned(), turn: self.turn, moment: self.moment, attempt: 1 }
     }
 
     fn condemn(&self) -> Condemn {
@@ -80,7 +82,7 @@ impl Ids {
 }
 
 fn subscription() -> Subscription {
-    Subscription { name: "crm".to_owned(), ends: None, begins: Begins::Beginning }
+    Subscription::to_ends("crm", Begins::Beginning)
 }
 
 type Asking = fn(Arc<dyn Store>, Ids) -> BoxFuture<'static, Result<String, Error>>;

@@ -1,0 +1,119 @@
+//! What is told of a turn, read from its records: how it ended, and whose approval it wants.
+//!
+//! A question is asked once, though its turn may park on it again and again: the first record that names the wait is the one that
+//! is told.
+use super::{lookup, referred};
+use crate::outbox::Subscription;
+use crate::rows::{ReadRows, RecordRow, SessionRow, TurnRow};
+use crate::sink::{About, Asking, Moment, Notice, Topic};
+use crate::votes::held_up;
+use outlast_vocab::approval::question_id;
+use outlast_vocab::policy::Decision;
+use outlast_vocab::record::{Fact, Record, Seq};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Kind, ReplayKey};
+
+/// What a record says that a sink wants to be told.
+pub(super) fn moments(
+    rows: &dyn ReadRows,
+    wanted: &Subscription,
+    (session, turn): (&SessionRow, &TurnRow),
+    record: RecordRow,
+) -> Result<Vec<Moment>, Error> {
+    let seq = record.seq;
+    if turn.ended == Some(seq) {
+        let wants = wanted.wants_end(&lookup::end_of(rows, turn)?);
+        return Ok(wants.then_some(Moment { seq, nth: 0 }).into_iter().collect());
+    }
+    // Only who wants to hear of approvals pays for reading every record.
+    if wanted.on.iter().all(|topic| *topic == Topic::TurnEnded) {
+        return Ok(Vec::new());
+    }
+    let told = match lookup::decode(rows, record, Some(turn.id))?.fact {
+        Fact::Parked { waits } => asked(rows, (session, turn), seq, &waits)?,
+        Fact::Reminded { .. } | Fact::Escalated { .. } => vec![0],
+        _ => Vec::new(),
+    };
+    let mut moments = Vec::new();
+    for nth in told {
+        let moment = Moment { seq, nth };
+        if wanted.on.contains(&about(rows, (session, turn), moment)?.topic()) {
+            moments.push(moment);
+        }
+    }
+    Ok(moments)
+}
+
+/// Which of the waits that a turn parks on are questions that nobody was asked before.
+fn asked(
+    rows: &dyn ReadRows,
+    (session, turn): (&SessionRow, &TurnRow),
+    seq: Seq,
+    waits: &[Wait],
+) -> Result<Vec<u32>, Error> {
+    let questions = || (0..).zip(waits).filter(|(_, wait)| wait.kind == WaitKind::Approval);
+    if questions().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let records = lookup::of_turn(rows, session, turn)?;
+    let is_new = |wait: &Wait| {
+        first_wait(&records, &wait.key).is_some_and(|(first, _)| first == seq)
+            && records.iter().any(|record| held_up(record.clone(), &wait.key).is_some())
+    };
+    Ok(questions().filter(|(_, wait)| is_new(wait)).map(|(nth, _)| nth).collect())
+}
+
+/// The wait of this key, and the record that first names it.
+fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(Seq, &'a Wait)> {
+    records.iter().find_map(|record| match &record.fact {
+        Fact::Parked { waits } => waits.iter().find(|wait| wait.key == *key).map(|wait| (record.seq, wait)),
+        _ => None,
+    })
+}
+
+/// What is told of a turn at a moment.
+pub(super) fn about(
+    rows: &dyn ReadRows,
+    (session, turn): (&SessionRow, &TurnRow),
+    moment: Moment,
+) -> Result<About, Error> {
+    if turn.ended == Some(moment.seq) {
+        return lookup::end_of(rows, turn).map(About::Ended);
+    }
+    let records = lookup::of_turn(rows, session, turn)?;
+    let record = referred("record", records.iter().find(|record| record.seq == moment.seq))?;
+    let (notice, key) = match &record.fact {
+        Fact::Parked { waits } => {
+            (Notice::Requested, referred("wait", waits.get(moment.nth as usize))?.key.clone())
+        }
+        Fact::Reminded { key, number } => (Notice::Reminded { number: *number }, key.clone()),
+        Fact::Escalated { key, to } => (Notice::Escalated { to: to.clone() }, key.clone()),
+        other => {
+            let detail = format!(
+                "the record {} of {} is `{}`, of which nobody is told",
+                moment.seq,
+                turn.id,
+                other.name()
+            );
+            return Err(Error::new(Kind::RecordCorrupt, detail));
+        }
+    };
+    let asking = referred("question", asking(&records, turn, &key, moment.seq))?;
+    Ok(About::Approval(notice, Box::new(asking)))
+}
+
+/// The question behind a wait, as it stood when this record was written.
+fn asking(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Option<Asking> {
+    let (since, call) = records.iter().find_map(|record| held_up(record.clone(), key))?;
+    let Decision::Ask(ask) = call.ruling.as_ref()?.decision.clone() else { return None };
+    let expires = first_wait(records, key).and_then(|(_, wait)| wait.deadline);
+    let mut who = ask.who.clone();
+    for record in records.iter().take_while(|record| record.seq <= by) {
+        if let Fact::Escalated { key: escalated, to } = &record.fact
+            && escalated == key
+        {
+            who.extend(to.iter().filter(|name| !ask.who.contains(name)).cloned());
+        }
+    }
+    Some(Asking { id: question_id(turn.id, key), form: key.approved_form()?, call, ask, who, since, expires })
+}

@@ -1,0 +1,136 @@
+//! Sinks are told whose approval a turn wants: each time once, wherever a process dies (R11.2, R14.5).
+use crate::common::*;
+use crate::policy::{approvals, rule, ruled, say};
+use outlast_ports::Answer;
+use outlast_ports::memory::Memory;
+use outlast_ports::sink::{About, Notice, Outlet, Output, Sink, Topic};
+use outlast_runtime::{Config, Input};
+use outlast_vocab::TurnId;
+use outlast_vocab::approval::Escalation;
+use outlast_vocab::id::DeliveryId;
+use outlast_vocab::policy::{Ask, Decision, Verdict};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the other side was told, by the id of the delivery.
+#[derive(Default)]
+struct Told(Mutex<BTreeMap<DeliveryId, Vec<About>>>);
+
+impl Told {
+    /// What somebody knows who takes each id once, in words.
+    fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = self.0.lock().unwrap().values().map(|told| word(&told[0])).collect();
+        words.sort();
+        words
+    }
+}
+
+fn word(about: &About) -> String {
+    match about {
+        About::Ended(end) => end.name().to_owned(),
+        About::Approval(Notice::Requested, asking) => format!("asked {}", asking.who.join(" ")),
+        About::Approval(Notice::Reminded { number }, _) => format!("reminder {number}"),
+        About::Approval(Notice::Escalated { to }, _) => format!("escalated to {}", to.join(" ")),
+    }
+}
+
+struct Ear(Arc<Told>);
+
+impl Sink for Ear {
+    fn place(&self) -> String {
+        "the test".to_owned()
+    }
+
+    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.0.0.lock().unwrap().entry(output.id).or_default().push(output.about.clone());
+            Ok(())
+        })
+    }
+}
+
+/// Ann is reminded after 20 seconds; bob may approve too after ten.
+fn reminding() -> Decision {
+    let escalate = Escalation { after: Duration::from_secs(10), to: vec!["bob".to_owned()] };
+    let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_secs(20)));
+    Decision::Ask(Ask { who, remind, escalate: Some(Box::new(escalate)), ..Ask::default() })
+}
+
+/// A turn until bob approves its call, after the first reminder.
+async fn until_bob_approves(life: &Life, turn: TurnId) {
+    let agreed = async {
+        loop {
+            for asked in approvals(life).pending(10).await.unwrap() {
+                if asked.given.reminded == 1 {
+                    // A death may come in between.
+                    let _ = say(life, &asked, "bob", Verdict::Approve).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    };
+    tokio::select! {
+        _ = life.end(turn) => {}
+        never = agreed => never,
+    }
+}
+
+async fn delivered(life: &Life) {
+    loop {
+        life.runtime.idle().await.unwrap();
+        let sink = life.runtime.store().sinks().await.unwrap().remove(0);
+        if (sink.due, sink.behind) == (0, 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_question_reminder_and_escalation_is_told_under_one_id_wherever_the_process_dies() {
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let lines = || vec![call("book", "7"), Line::Say("done")];
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let (witness, clock, told) = (Arc::default(), PausedClock::new(), Arc::<Told>::default());
+        let on = |config: &mut Config| {
+            config.clock = clock.clone();
+            ruled(vec![rule("money", "book", reminding())])(config);
+            let outlet = Outlet::new("a", Ear(told.clone())).unwrap();
+            config.sinks = vec![outlet.on(Topic::ALL.map(Topic::name)).unwrap().from_the_beginning()];
+        };
+        let act = async |life: &Life| {
+            let turn = life.runtime.submit(keyed()).await.unwrap().turn;
+            until_bob_approves(life, turn).await;
+            delivered(life).await;
+        };
+        let first = async {
+            let life = live_with(Arc::new(mortal), lines(), Arc::clone(&witness), 1, on).await.unwrap();
+            act(&life).await;
+        };
+        let finished = tokio::select! {
+            () = first => true,
+            () = pulse.stopped() => false,
+        };
+        if !finished {
+            deaths += 1;
+            memory.bury(outlast_vocab::WorkerId::from_u128(1));
+            let second = live_with(Arc::new(memory), lines(), witness, 2, on).await.unwrap();
+            act(&second).await;
+        }
+        let words = ["answered", "asked ann", "escalated to bob", "reminder 1"];
+        assert_eq!(told.words(), words, "{death:?}");
+        for said in told.0.lock().unwrap().values() {
+            assert!(said.iter().all(|about| *about == said[0]), "one id says one thing: {said:?}");
+            assert!(said.len() == 1 || !finished, "only a death repeats an id: {said:?}");
+        }
+        if finished {
+            break;
+        }
+    }
+    assert!(deaths > 20, "died {deaths} times");
+}
