@@ -1,6 +1,7 @@
 //! What `outlast.toml` configures: where models come from, beside the environment, where contents of attachments lie,
 //! where outputs go, and agents ([`crate::agent::staff`]).
 use crate::config::document::Document;
+use crate::config::server::ServerTable;
 use crate::config::{keys, schema};
 use crate::sinks::{self, Written};
 use crate::telemetry::TelemetryTable;
@@ -57,6 +58,12 @@ impl Configuration {
     /// Where outputs go.
     pub(crate) fn sinks(&self) -> Result<Vec<Written>, Error> {
         self.document()?.map_or(Ok(Vec::new()), |document| sinks::read(document.path(), document.text()))
+    }
+
+    /// What the server is told.
+    pub(crate) fn server(&self) -> Result<ServerTable, Error> {
+        let Some(document) = self.document()? else { return Ok(ServerTable::default()) };
+        Ok(document.value(&["server"])?.unwrap_or_default())
     }
 
     /// Where telemetry goes: what the file says, and over it the usual variables.

@@ -1,5 +1,6 @@
 //! Sinks of `outlast.toml`: `[[sinks]]`, one table each, with the line of every mistake.
 use crate::agent::program::Words;
+use crate::config::server::ServerTable;
 use outlast::sink::{Outlet, Topic};
 use outlast::sinks::{Lines, Process, Secrets, Webhook};
 use outlast::tools::egress::Network;
@@ -15,6 +16,8 @@ use toml::Spanned;
 struct FileTable {
     #[serde(default)]
     sinks: Vec<Spanned<SinkTable>>,
+    #[serde(default)]
+    server: ServerTable,
 }
 
 /// Where outputs go: one of `webhook`, `file` and `command`.
@@ -41,6 +44,9 @@ pub(crate) struct SinkTable {
     env: Vec<String>,
     /// What it is told of, like `approval.requested`; of the ends of turns without it.
     on: Option<Vec<String>>,
+    /// Questions for approval come with links that decide them, on the server at `url` of `[server]`.
+    #[serde(default)]
+    links: bool,
     /// Which ends of turns it gets; all without it.
     ends: Option<Vec<String>>,
     /// Whether a new sink begins with what ends from now on, or with the first turn there is.
@@ -84,6 +90,8 @@ pub(crate) struct Written {
     line: String,
     /// The directory of the file.
     home: PathBuf,
+    /// Where people reach the server.
+    server: Option<String>,
 }
 
 /// The sinks of a configuration, in its order.
@@ -98,10 +106,12 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
         Error::new(Kind::ConfigInvalid, format!("{at}: {what}"))
     })?;
     let home = path.parent().unwrap_or(Path::new("")).to_owned();
+    let server = table.server.url;
     let written = |table: Spanned<SinkTable>| Written {
         line: line(table.span().start),
         table: table.into_inner(),
         home: home.clone(),
+        server: server.clone(),
     };
     Ok(table.sinks.into_iter().map(written).collect())
 }
@@ -121,7 +131,8 @@ impl Written {
     }
 
     fn made(&self) -> Result<Outlet, Error> {
-        let SinkTable { name, webhook, secret, private, file, command, env, on, ends, from } = &self.table;
+        let SinkTable { name, webhook, secret, private, file, command, env, on, links, ends, from } =
+            &self.table;
         let of_webhook = secret.is_some() || *private;
         let outlet = match (webhook, file, command) {
             (Some(place), None, None) if env.is_empty() => {
@@ -155,6 +166,13 @@ impl Written {
             }
             Some(ends) => outlet.ends(ends)?,
             None => outlet,
+        };
+        let outlet = match (links, &self.server) {
+            (false, _) => outlet,
+            (true, Some(url)) => outlet.with_links_at(url.parse()?),
+            (true, None) => {
+                return Err(invalid("`links` needs `url` in `[server]`, where people reach `outlast serve`"));
+            }
         };
         Ok(match from {
             Some(From::Beginning) => outlet.from_the_beginning(),

@@ -5,8 +5,10 @@
 //! What is due and who hands it over is [`crate::outbox`].
 use crate::Answer;
 use crate::outbox::{Begins, Subscription};
+use outlast_vocab::access::Principal;
 use outlast_vocab::id::{ApprovalId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::limits;
+use outlast_vocab::link::PublicUrl;
 use outlast_vocab::message::shown;
 use outlast_vocab::policy::Ask;
 use outlast_vocab::record::{End, Seq};
@@ -124,6 +126,19 @@ pub struct Asking {
     pub since: Millis,
     /// When silence becomes a no.
     pub expires: Option<Millis>,
+    /// Links that decide it, for a sink that wants them.
+    pub links: Vec<Links>,
+}
+
+/// What one person decides a question with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Links {
+    /// Who.
+    pub by: Principal,
+    /// Says yes.
+    pub approve: String,
+    /// Says no.
+    pub deny: String,
 }
 
 /// Something that happened in a turn, on its way to a sink.
@@ -168,6 +183,8 @@ pub struct Outlet {
     pub subscription: Subscription,
     /// Where the outputs go.
     pub sink: Arc<dyn Sink>,
+    /// The server whose links decide the questions it is told of, where it wants links.
+    pub links: Option<PublicUrl>,
 }
 
 impl Outlet {
@@ -182,7 +199,7 @@ impl Outlet {
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         let subscription = Subscription::to_ends(name, Begins::Now);
-        Ok(Self { subscription, sink: Arc::new(sink) })
+        Ok(Self { subscription, sink: Arc::new(sink), links: None })
     }
 
     /// Wants to be told of these, and of nothing else: `turn.ended`, `approval.requested`, … ([`Topic::ALL`]).
@@ -217,6 +234,14 @@ impl Outlet {
         }
         self.subscription.ends = Some(wanted);
         Ok(self)
+    }
+
+    /// Wants links with which those who are asked decide, on the server that is reached there. Whoever reads what this sink gets can
+    /// decide in their names.
+    #[must_use]
+    pub fn with_links_at(mut self, server: PublicUrl) -> Self {
+        self.links = Some(server);
+        self
     }
 
     /// Wants also what ended before its first start.

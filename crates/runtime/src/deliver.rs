@@ -3,13 +3,14 @@
 //! One task for each sink, so that one that hangs holds up no other. It sleeps until a turn ends here, another process has
 //! changed something, or a delivery is due. What is due and who has it is kept in the store: [`outlast_ports::outbox`].
 use crate::asking::{backoff, jittered};
+use crate::links::Recipients;
 use crate::outfit::World;
 use crate::tasks::Tasks;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use outlast_ports::outbox::{Attempt, Collect, Due};
-use outlast_ports::sink::{Outlet, Output};
+use outlast_ports::sink::{About, Outlet, Output};
 use outlast_ports::store::Store;
 use outlast_ports::{Answer, BoxFuture};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, WorkerId};
@@ -34,6 +35,8 @@ pub(crate) struct Deliveries {
     store: Arc<dyn Store>,
     worker: WorkerId,
     outlets: Vec<Outlet>,
+    /// Signs links.
+    secret: [u8; 32],
     bell: watch::Sender<()>,
     /// Deliveries that are being taken or are under way.
     under_way: AtomicUsize,
@@ -62,7 +65,8 @@ impl Deliveries {
             }
         }
         let (bell, under_way) = (watch::Sender::new(()), AtomicUsize::new(0));
-        Ok(Arc::new(Self { world, store, worker, outlets, bell, under_way }))
+        let secret = store.secret().await?;
+        Ok(Arc::new(Self { world, store, worker, outlets, secret, bell, under_way }))
     }
 
     /// Starts the task of each sink.
@@ -167,7 +171,8 @@ impl Carrier {
     }
 
     /// One attempt, and what is written of it.
-    async fn attempt(&self, Due { output, tries }: Due) {
+    async fn attempt(&self, Due { mut output, tries }: Due) {
+        self.add_links(&mut output);
         let store = &self.sinks.store;
         let attempt = || {
             let (turn, moment, attempt) = (output.turn, output.moment, output.attempt);
@@ -185,6 +190,17 @@ impl Carrier {
         if let Err(error) = written {
             tracing::warn!(%error, sink = self.name(), id = %output.id, "what came of a delivery is not written");
         }
+    }
+
+    /// Adds the links that decide a question, where the sink wants them: the same ones on every attempt.
+    fn add_links(&self, output: &mut Output) {
+        let (Some(server), About::Approval(_, asking)) = (&self.outlet.links, &mut output.about) else {
+            return;
+        };
+        let most = output.at.after(self.limits().link_lasts);
+        let expires = asking.expires.map_or(most, |expires| expires.min(most));
+        let to = Recipients { turn: output.turn, expires, sink: self.name() };
+        asking.links = to.links(asking, server, &self.sinks.secret);
     }
 
     /// Hands an output over: bounded in time, and a panic is a failure of the attempt.

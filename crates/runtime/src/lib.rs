@@ -29,6 +29,7 @@ pub mod host;
 pub mod inline;
 pub mod journaled;
 pub mod keys;
+pub mod links;
 pub mod listing;
 pub mod live;
 pub mod messages;

@@ -82,6 +82,7 @@ pub(crate) fn router(shared: Shared) -> Router {
     router
         .route("/openapi.json", get(move || async move { Json(document) }))
         .merge(crate::console::routes())
+        .merge(crate::links::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         // Each extractor has a bound of its own.

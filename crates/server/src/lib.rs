@@ -15,6 +15,7 @@ mod extract;
 mod follow;
 mod forms;
 mod inputs;
+mod links;
 mod metrics;
 mod page;
 mod problem;

@@ -1,5 +1,5 @@
 //! The message that every sink sends: JSON whose bytes are the same on every attempt.
-use outlast_ports::sink::{About, Asking, Notice, Output};
+use outlast_ports::sink::{About, Asking, Links, Notice, Output};
 use outlast_vocab::id::{ApprovalId, CallId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{RuleId, ToolName};
@@ -89,11 +89,28 @@ struct Asked<'a> {
     reminder: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     escalated_to: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    links: Vec<LinksOf<'a>>,
+}
+
+/// What one person decides a question with.
+#[derive(Serialize)]
+struct LinksOf<'a> {
+    #[serde(rename = "for")]
+    by: String,
+    approve: &'a str,
+    deny: &'a str,
+}
+
+impl<'a> From<&'a Links> for LinksOf<'a> {
+    fn from(Links { by, approve, deny }: &'a Links) -> Self {
+        Self { by: by.name(), approve, deny }
+    }
 }
 
 impl<'a> Asked<'a> {
     fn of(notice: &'a Notice, asking: &'a Asking) -> Self {
-        let Asking { id, form, call, ask, who, since, expires } = asking;
+        let Asking { id, form, call, ask, who, since, expires, links } = asking;
         let PreparedCall { id: call, tool, arguments, ruling, labels, .. } = call;
         let (reminder, escalated_to) = match notice {
             Notice::Requested => (None, None),
@@ -116,6 +133,7 @@ impl<'a> Asked<'a> {
             expires: expires.map(written),
             reminder,
             escalated_to,
+            links: links.iter().map(LinksOf::from).collect(),
         }
     }
 }
@@ -229,7 +247,8 @@ pub(crate) mod tests {
         };
         let (since, who) = (Millis(1_700_000_000_000), ask.who.clone());
         let (form, expires) = (canon::fingerprint(&json!("form")), Some(Millis(1_700_000_060_000)));
-        Box::new(Asking { id: ApprovalId::from_u128(6), form, call, ask, who, since, expires })
+        let id = ApprovalId::from_u128(6);
+        Box::new(Asking { id, form, call, ask, who, since, expires, links: Vec::new() })
     }
 
     #[test]
@@ -272,5 +291,13 @@ pub(crate) mod tests {
         let escalated = told(Notice::Escalated { to: vec!["eve".to_owned()] });
         assert_eq!(escalated["type"], "approval.escalated");
         assert_eq!(escalated["data"]["escalated_to"], json!(["eve"]));
+        let mut linked = asking();
+        let (by, approve, deny) =
+            ("person:ann".parse().unwrap(), "https://a/1".to_owned(), "https://a/2".to_owned());
+        linked.links = vec![Links { by, approve, deny }];
+        let linked = of(&telling(About::Approval(Notice::Requested, linked))).unwrap();
+        let linked: Value = serde_json::from_slice(&linked).unwrap();
+        let links = json!([{ "for": "ann", "approve": "https://a/1", "deny": "https://a/2" }]);
+        assert_eq!(linked["data"]["links"], links);
     }
 }

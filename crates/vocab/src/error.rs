@@ -207,6 +207,12 @@ kinds! {
     ApprovalNotFound = "approval.not_found", Reject, 404;
     /// Somebody who may not approve this tried to.
     ApprovalForbidden = "approval.forbidden", Reject, 403;
+    /// A link that decides a question was not made by this server, or was altered.
+    LinkInvalid = "link.invalid", Reject, 404;
+    /// A link counts no more because its time is over.
+    LinkExpired = "link.expired", Reject, 410;
+    /// What a link decides is decided.
+    LinkUsed = "link.used", Reject, 409;
     /// Nothing is approved for a session under this id.
     GrantNotFound = "grant.not_found", Reject, 404;
     /// A budget has not enough left for what was asked.

@@ -21,6 +21,7 @@ pub mod id;
 pub mod key;
 pub mod label;
 pub mod limits;
+pub mod link;
 pub mod message;
 pub mod overlay;
 pub mod package;
@@ -32,6 +33,7 @@ pub mod stream;
 pub mod time;
 pub mod tool;
 pub mod trace;
+pub mod visible;
 pub mod wait;
 
 pub use error::{At, Class, Error, Failure, Kind};

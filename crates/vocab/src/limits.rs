@@ -157,6 +157,8 @@ pub struct Limits {
     pub grants_per_session: usize,
     /// Reminders of one question for approval.
     pub reminders_per_question: u32,
+    /// How long a link counts that decides a question which nothing ends earlier.
+    pub link_lasts: Duration,
     /// Bytes of one value.
     pub value_bytes: usize,
 }
@@ -226,6 +228,7 @@ impl Default for Limits {
             values_per_session: 10_000,
             grants_per_session: 1_000,
             reminders_per_question: 100,
+            link_lasts: Duration::from_hours(7 * 24),
             value_bytes: 64 << 10,
         }
     }

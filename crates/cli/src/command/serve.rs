@@ -6,6 +6,7 @@ use clap::Args;
 use outlast::server::{Door, Server};
 use outlast::telemetry::exposition;
 use outlast::vocab::access::Access;
+use outlast::vocab::link::PublicUrl;
 use outlast::{Error, Kind, Outlast};
 use std::net::SocketAddr;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -43,15 +44,20 @@ impl Serve {
     async fn serve(&self, outlast: &Outlast, stop: &mut Stop) -> Result<(), Error> {
         let org = outlast.runtime().access().reach.home();
         let server = Server::bind(outlast.runtime(), self.listen, Access::to(org).by(who())).await?;
-        let server = server.door(|door| self.at_the_door(door)).exposition(exposition);
+        let url = self.agent.configuration.server()?.public_url()?;
+        let server = server.door(|door| self.at_the_door(door, url.as_ref())).exposition(exposition);
         terminal::note(&format!("· http://{}, until Ctrl-C", server.address()));
         server.serve(stop.comes()).await
     }
 
-    fn at_the_door(&self, door: Door) -> Door {
+    fn at_the_door(&self, door: Door, url: Option<&PublicUrl>) -> Door {
         let without_key = door.without_key.filter(|_| !self.require_key);
         let mut hosts = door.hosts;
         hosts.extend(self.allow_host.iter().cloned());
+        // A server that answers to any name goes on doing so.
+        if !hosts.is_empty() {
+            hosts.extend(url.map(|url| url.host().to_owned()));
+        }
         Door { without_key, hosts, origins: self.allow_origin.clone() }
     }
 }

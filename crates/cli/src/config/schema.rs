@@ -40,6 +40,7 @@ pub(crate) fn configuration() -> Value {
             "Cedar policies, which decide beside the rules of every agent.",
             described::<crate::cedar::CedarTable>(&mut generator),
         ),
+        ("server", "What `outlast serve` is told.", described::<super::server::ServerTable>(&mut generator)),
         ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
         ("rates", "How often calls of all agents may go out.", list::<RateTable>(&mut generator)),
     ];

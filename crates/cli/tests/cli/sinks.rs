@@ -193,8 +193,8 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         "name = \"a\"\nfile = \"out\"\nends = [\"joined\"]",
         "name = \"a\"\nfile = \"out\"\nends = []",
         "name = \"a\"\nfile = \"out\"\non = [\"joined\"]",
-        "name = \"a\"\nfile = \"out\"\non = []",
         "name = \"a\"\nfile = \"out\"\non = [\"approval.requested\"]\nends = [\"answered\"]",
+        "name = \"a\"\nfile = \"out\"\nlinks = true",
         "name = \"a\"\nfile = \"out\"\nfrom = \"yesterday\"",
         "name = \"a\"\nfile = \"out\"\ncolour = 1",
         "name = \"a\"\ncommand = [\"./nothing\"]",
@@ -236,16 +236,16 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         | error[config.invalid]: outlast.toml:2: sink `a`: expected what a sink is told of (turn.ended, approval.requested, approval.reminded, approval.escalated), got `joined`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one thing that a sink is told of: turn.ended, approval.requested, approval.reminded, approval.escalated
+        | error[config.invalid]: outlast.toml:2: sink `a`: `ends` means nothing without `turn.ended` in `on`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: `ends` means nothing without `turn.ended` in `on`
+        | error[config.invalid]: outlast.toml:2: sink `a`: `links` needs `url` in `[server]`, where people reach `outlast serve`
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:5: unknown variant `yesterday`, expected `now` or `beginning`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, name, on, private, secret, webhook
+        | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, links, name, on, private, secret, webhook
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:2: sink `a`: expected a program that can be run, but `./nothing` is none or not executable

@@ -115,5 +115,14 @@ fn asking(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Optio
             who.extend(to.iter().filter(|name| !ask.who.contains(name)).cloned());
         }
     }
-    Some(Asking { id: question_id(turn.id, key), form: key.approved_form()?, call, ask, who, since, expires })
+    Some(Asking {
+        id: question_id(turn.id, key),
+        form: key.approved_form()?,
+        call,
+        ask,
+        who,
+        since,
+        expires,
+        links: Vec::new(),
+    })
 }

@@ -7,5 +7,6 @@ mod costs;
 mod doors;
 mod events;
 mod mcp;
+mod links;
 mod routes;
 mod stage;

@@ -63,7 +63,16 @@ impl Stage {
 
     /// On a file that may be there.
     pub(crate) async fn on(path: &Path, door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
-        let outlast = agent(path).start().await.unwrap();
+        Self::built(agent(path), door, limits).await
+    }
+
+    /// With a runtime that is built like this.
+    pub(crate) async fn built(
+        builder: outlast::Builder,
+        door: impl FnOnce(Door) -> Door,
+        limits: ServerLimits,
+    ) -> Self {
+        let outlast = builder.start().await.unwrap();
         let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
         let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), oneshot::channel());
@@ -128,7 +137,8 @@ impl Stage {
     }
 }
 
-fn agent(path: &Path) -> outlast::Builder {
+/// The agent of the tests, on a file.
+pub(crate) fn agent(path: &Path) -> outlast::Builder {
     let script: Script = SCRIPT.parse().unwrap();
     let ask = Decision::Ask(Ask::default());
     let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), ask) };

@@ -1,0 +1,225 @@
+//! Pages of links that decide a question for approval: what is asked, exactly, and a button (S33, S34, S46).
+//!
+//! Programs that read mail open links to look at them, so looking decides nothing: only what is sent by the button does. No part of
+//! the API: a link takes no key, because it is one.
+use crate::problem::Cause;
+use crate::shared::Shared;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::StreamExt;
+use outlast_ports::store::Resolved;
+use outlast_ports::votes::Voted;
+use outlast_runtime::links::Linked;
+use outlast_vocab::link::{PATH, Says};
+use outlast_vocab::visible::visible;
+use outlast_vocab::{Error, Kind, Millis};
+use serde_json::Value;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Nothing but our own style, and a form that goes nowhere but here.
+const POLICY: &str =
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+const STYLE: &str = "\
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0.75rem; border: 1px solid; }
+dt { font-weight: 600; }
+dd { margin: 0 0 0.5rem; overflow-wrap: anywhere; }
+button { font: inherit; padding: 0.5rem 1.5rem; }
+textarea { font: inherit; width: 100%; box-sizing: border-box; }
+";
+
+/// Where the style lies.
+const STYLE_AT: &str = "/assets/links.css";
+
+/// Bytes of what a button sends: a reason, at most.
+const FORM_BYTES: usize = 16 << 10;
+
+/// These routes.
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route(&format!("{PATH}{{link}}"), get(show).post(decide))
+        .route(STYLE_AT, get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
+}
+
+/// What a link decides. Decides nothing.
+async fn show(State(shared): State<Shared>, Path(link): Path<String>) -> Response {
+    match shared.runtime.open_link(&link).await {
+        Ok(linked) => page(StatusCode::OK, "An approval is wanted", &question(&linked)),
+        Err(error) => refused(error),
+    }
+}
+
+/// Says the word of a link.
+async fn decide(State(shared): State<Shared>, Path(link): Path<String>, request: Request) -> Response {
+    let decided = async {
+        let linked = shared.runtime.open_link(&link).await?;
+        let reason = reason(request.into_body()).await?;
+        linked.decide(reason).await
+    };
+    match decided.await {
+        Ok(voted) => page(StatusCode::OK, "Thank you", &format!("<p>{}</p>", outcome(&voted))),
+        Err(error) => refused(error),
+    }
+}
+
+fn outcome(voted: &Voted) -> String {
+    match voted {
+        Voted::Counted { votes, of } => {
+            format!("Your approval counts. It takes {of} of them; {votes} are there.")
+        }
+        Voted::Decided(Resolved { .. }) => "It is decided, and the agent goes on.".to_owned(),
+    }
+}
+
+/// Why not, where the form says so: `reason=…`, as forms are sent.
+async fn reason(body: Body) -> Result<Option<String>, Error> {
+    let mut pieces = body.into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece
+            .map_err(|cause| Error::new(Kind::InputInvalid, format!("the form cannot be read: {cause}")))?;
+        bytes.extend_from_slice(&piece);
+        outlast_vocab::limits::check("the form of a link", bytes.len(), FORM_BYTES)?;
+    }
+    let said = bytes.split(|byte| *byte == b'&').find_map(|pair| pair.strip_prefix(b"reason="));
+    let said = said.map(decoded).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    Ok(Some(said).filter(|said| !said.is_empty()))
+}
+
+/// The bytes that a form's value stands for.
+fn decoded(value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+        match (first, hex) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            (b'+', _) => {
+                bytes.push(b' ');
+                rest = after;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+fn question(linked: &Linked) -> String {
+    let Linked { says, by, question, .. } = linked;
+    let call = &question.call;
+    let ruling = call.ruling.as_ref();
+    let mut html = format!(
+        "<p>The agent wants to call <strong>{}</strong> with exactly this:</p>",
+        text(call.tool.as_str())
+    );
+    let _ = write!(html, "<pre>{}</pre>", json(&call.arguments));
+    if let Some(original) = &question.original {
+        let _ = write!(
+            html,
+            "<p>Somebody has changed it. The model asked for this:</p><pre>{}</pre>",
+            json(original)
+        );
+    }
+    if let Some(preview) = ruling.and_then(|ruling| ruling.preview.as_deref()) {
+        let _ = write!(html, "<p>The tool says what it would do:</p><pre>{}</pre>", text(preview));
+    }
+    html.push_str("<dl>");
+    let mut row = |name: &str, value: &str| {
+        let _ = write!(html, "<dt>{name}</dt><dd>{}</dd>", text(value));
+    };
+    if let Some(ruling) = ruling {
+        row("Rule", ruling.rule.as_str());
+    }
+    if !call.labels.is_empty() {
+        row(
+            "Untrusted text that may have asked for it",
+            &serde_json::to_string(&call.labels).unwrap_or_default(),
+        );
+    }
+    let votes: Vec<&str> = question.votes.iter().map(|vote| vote.by.as_str()).collect();
+    if !votes.is_empty() {
+        row("Approved so far by", &votes.join(", "));
+    }
+    row("Approvals it takes", &question.ask.needed().to_string());
+    row("Session", &question.session.to_string());
+    row("Question", &question.id.to_string());
+    row("You are", &by.name());
+    if let Some(Millis(expires)) = question.wait.deadline {
+        row("Silence is a no at", &format!("{expires} ms since 1970"));
+    }
+    html.push_str("</dl><form method=\"post\">");
+    html.push_str(match says {
+        Says::Approve => "<button type=\"submit\">Approve</button>",
+        Says::Deny => {
+            "<p><label for=\"reason\">Why not (the model is told)</label></p>\
+             <p><textarea id=\"reason\" name=\"reason\" rows=\"3\" maxlength=\"2000\"></textarea></p>\
+             <button type=\"submit\">Deny</button>"
+        }
+    });
+    html.push_str("</form>");
+    html
+}
+
+/// Why a link opens nothing, for people, with the code.
+fn refused(error: Error) -> Response {
+    let kind = error.kind();
+    let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let detail = if status.is_server_error() { "the server could not do this" } else { error.detail() };
+    let body = format!(
+        "<p>{}.</p><p>Nothing was decided by this. <code>{}</code></p>",
+        text(detail),
+        text(kind.code())
+    );
+    let mut response = page(status, "This link decides nothing", &body);
+    response.extensions_mut().insert(Cause(Arc::new(error)));
+    response
+}
+
+fn page(status: StatusCode, title: &str, body: &str) -> Response {
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"robots\" content=\"noindex\"><title>{title} · Outlast</title><link rel=\"stylesheet\" href=\"{STYLE_AT}\"></head>\
+         <body><main><h1>{title}</h1>{body}</main></body></html>\n"
+    );
+    let mut response = (status, html).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    // With `no-referrer` a browser names no origin when the button is pressed, and the door would not know its own page.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+fn json(value: &Value) -> String {
+    text(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// Text as a page shows it: nothing becomes markup, and what nobody would see is written out.
+fn text(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for c in visible(text).chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            c => html.push(c),
+        }
+    }
+    html
+}

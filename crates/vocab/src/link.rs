@@ -1,0 +1,233 @@
+//! Links that decide a question for approval: one person's one word, signed, for a time (S36, S46).
+//!
+//! A link names the question, and a question is named by the form of what is approved, so a link opens nothing once the tool, the
+//! arguments, their labels or the policy are others. What was decided is recorded once; a link that is used again changes nothing.
+use crate::access::Principal;
+use crate::id::{ApprovalId, TurnId};
+use crate::{Error, Hash, Kind, Millis};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+/// The path on a server where links lie.
+pub const PATH: &str = "/links/";
+
+/// What a link says to its question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// Yes.
+    Approve,
+    /// No.
+    Deny,
+}
+
+impl Says {
+    const fn letter(self) -> char {
+        match self {
+            Self::Approve => 'a',
+            Self::Deny => 'd',
+        }
+    }
+}
+
+/// One person's one word on one question, as somebody who has it can say it: `lnk_` and hex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalLink {
+    /// The turn that asks.
+    pub turn: TurnId,
+    /// The question.
+    pub question: ApprovalId,
+    /// The word.
+    pub says: Says,
+    /// Whose word it is. Agents have none.
+    pub by: Principal,
+    /// When it opens nothing any more.
+    pub expires: Millis,
+}
+
+impl ApprovalLink {
+    /// The link under a store's secret.
+    pub fn sign(&self, secret: &[u8; 32]) -> String {
+        let Self { turn, question, says, by, expires } = self;
+        let (turn, question) = (turn.to_u128(), question.to_u128());
+        let signature = self.signature(secret);
+        let mut text =
+            format!("lnk_{signature}{turn:032x}{question:032x}{}{:016x}", says.letter(), expires.0);
+        for byte in by.to_string().bytes() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// What a text says, if this secret signed it. Every text that is no such link gets the same answer.
+    pub fn open(text: &str, secret: &[u8; 32]) -> Result<Self, Error> {
+        let no_link = || Error::new(Kind::LinkInvalid, "this is no link that this server made");
+        let (link, signature) = parse(text).ok_or_else(no_link)?;
+        if link.signature(secret).same_signature(&signature) { Ok(link) } else { Err(no_link()) }
+    }
+
+    fn signature(&self, secret: &[u8; 32]) -> Hash {
+        let Self { turn, question, says, by, expires } = self;
+        let (turn, question) = (turn.to_u128().to_be_bytes(), question.to_u128().to_be_bytes());
+        let (says, by, expires) = ([says.letter() as u8], by.to_string(), expires.0.to_be_bytes());
+        let parts = [turn.as_slice(), &question, &says, by.as_bytes(), &expires];
+        Hash::signed(secret, "outlast approval link v1", parts)
+    }
+}
+
+fn parse(text: &str) -> Option<(ApprovalLink, Hash)> {
+    let rest = text.strip_prefix("lnk_")?;
+    let (signature, rest) = rest.split_at_checked(64)?;
+    let (turn, rest) = rest.split_at_checked(32)?;
+    let (question, rest) = rest.split_at_checked(32)?;
+    let (says, rest) = rest.split_at_checked(1)?;
+    let (expires, by) = rest.split_at_checked(16)?;
+    let by: Option<Vec<u8>> = by.as_bytes().chunks(2).map(byte).collect();
+    let by: Principal = String::from_utf8(by?).ok()?.parse().ok()?;
+    let link = ApprovalLink {
+        turn: TurnId::from_u128(number(turn)?),
+        question: ApprovalId::from_u128(number(question)?),
+        says: [Says::Approve, Says::Deny].into_iter().find(|word| says == word.letter().to_string())?,
+        by: Some(by).filter(|by| !matches!(by, Principal::Agent(_)))?,
+        expires: Millis(u64::try_from(number(expires)?).ok()?),
+    };
+    Some((link, signature.parse().ok()?))
+}
+
+/// A number in hex. It has one spelling: no sign, no capitals.
+fn number(hex: &str) -> Option<u128> {
+    let fits = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(hex, 16).ok().filter(|_| fits)
+}
+
+fn byte(pair: &[u8]) -> Option<u8> {
+    let pair = str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+    u8::try_from(number(pair)?).ok()
+}
+
+/// Where people reach a server: scheme, host and perhaps a path, without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl(String);
+
+impl PublicUrl {
+    /// The address of a link on this server.
+    pub fn link(&self, signed: &str) -> String {
+        format!("{}{PATH}{signed}", self.0)
+    }
+
+    /// The name of the host, without its port.
+    pub fn host(&self) -> &str {
+        let (_, rest) = self.0.split_once("://").unwrap_or_default();
+        let host = rest.split('/').next().unwrap_or_default();
+        match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+            _ => host,
+        }
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for PublicUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let plain = text.bytes().all(|b| b.is_ascii_graphic() && !b"?#\"'<>\\".contains(&b));
+        if host.is_empty() || host.contains('@') || !plain {
+            let detail = format!(
+                "expected the address of the server as people reach it, like `https://agents.example.com`, got `{}`",
+                crate::message::shown(text)
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: [u8; 32] = [7; 32];
+
+    fn link() -> ApprovalLink {
+        ApprovalLink {
+            turn: TurnId::from_u128(1),
+            question: ApprovalId::from_u128(2),
+            says: Says::Approve,
+            by: "person:ann".parse().unwrap(),
+            expires: Millis(5),
+        }
+    }
+
+    #[test]
+    fn a_link_cannot_be_guessed_or_altered_and_has_one_spelling_s36() {
+        let text = link().sign(&SECRET);
+        assert_eq!(ApprovalLink::open(&text, &SECRET).unwrap(), link());
+        assert_eq!(ApprovalLink::open(&text, &[8; 32]).unwrap_err().kind(), Kind::LinkInvalid);
+        for (i, old) in text.char_indices() {
+            for new in ['0', '1', 'a', 'd', 'F', '+'].into_iter().filter(|new| *new != old) {
+                let forged = format!("{}{new}{}", &text[..i], &text[i + 1..]);
+                assert_eq!(
+                    ApprovalLink::open(&forged, &SECRET).unwrap_err().kind(),
+                    Kind::LinkInvalid,
+                    "{forged}"
+                );
+            }
+        }
+        for other in ["", "lnk_", "lnk_é", &format!("{text}0"), &format!("{text}00"), &text[..text.len() - 2]]
+        {
+            assert_eq!(ApprovalLink::open(other, &SECRET).unwrap_err().kind(), Kind::LinkInvalid, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_link_counts() {
+        let others = [
+            ApprovalLink { turn: TurnId::from_u128(9), ..link() },
+            ApprovalLink { question: ApprovalId::from_u128(9), ..link() },
+            ApprovalLink { says: Says::Deny, ..link() },
+            ApprovalLink { by: "person:bob".parse().unwrap(), ..link() },
+            ApprovalLink { expires: Millis(9), ..link() },
+        ];
+        assert!(others.iter().all(|other| other.signature(&SECRET) != link().signature(&SECRET)));
+    }
+
+    #[test]
+    fn an_agent_has_no_link_even_if_somebody_signed_one_s46() {
+        let by = Principal::Agent(crate::SessionId::from_u128(3));
+        let signed = ApprovalLink { by, ..link() }.sign(&SECRET);
+        assert_eq!(ApprovalLink::open(&signed, &SECRET).unwrap_err().kind(), Kind::LinkInvalid);
+    }
+
+    #[test]
+    fn a_public_address_has_a_scheme_and_a_host_and_nothing_that_breaks_a_page() {
+        for (text, host) in [
+            ("https://a.example/", "a.example"),
+            ("http://127.0.0.1:7777", "127.0.0.1"),
+            ("http://[::1]:7/x", "[::1]"),
+        ] {
+            assert_eq!(text.parse::<PublicUrl>().unwrap().host(), host);
+        }
+        let url: PublicUrl = "https://a.example/x/".parse().unwrap();
+        assert_eq!(url.link("lnk_1"), "https://a.example/x/links/lnk_1");
+        for text in [
+            "",
+            "a.example",
+            "https://",
+            "ftp://a",
+            "https://a?b",
+            "https://a b",
+            "https://u@a",
+            "https://a\"b",
+        ] {
+            assert_eq!(text.parse::<PublicUrl>().unwrap_err().kind(), Kind::ConfigInvalid, "{text}");
+        }
+    }
+}
