@@ -27,7 +27,10 @@ pub fn of_turn(records: &[Record], tools: &[Contract]) -> Labels {
                 Some(inherited) => labels.extend(inherited.clone()),
                 None => labels.add(Source::Before),
             },
-            Fact::Accepted(accepted) => labels.extend(of_parts(&accepted.parts)),
+            Fact::Accepted(accepted) => {
+                labels.extend(of_messages(&accepted.before, tools));
+                labels.extend(of_parts(&accepted.parts));
+            }
             Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
                 labels.extend(batch.calls.iter().filter_map(|call| of_tool(call.tool(), tools)));
             }

@@ -121,10 +121,11 @@ struct Machine {
     repairs: u32,
 }
 
-/// The first step of a turn on this input.
-pub fn begin(plan: Plan, input: Vec<Part>) -> Step {
+/// The first step of a turn on this input, after what was said elsewhere before it.
+pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
-    let messages = vec![Message::User { parts: input }];
+    let mut messages = before;
+    messages.push(Message::User { parts: input });
     Machine { plan, root, messages, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
@@ -444,7 +445,7 @@ mod tests {
             output_repairs: 1,
             reply_tokens: None,
         };
-        let mut step = begin(plan, vec![Part::text("hi")]);
+        let mut step = begin(plan, Vec::new(), vec![Part::text("hi")]);
         let mut log = Vec::new();
         for line in script.lines().map(str::trim) {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));

@@ -28,6 +28,7 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
         let within = record.seq <= cut;
         match &record.fact {
             Fact::Accepted(accepted) if within => {
+                transcript.messages.extend(accepted.before.iter().cloned());
                 transcript.messages.push(Message::User { parts: accepted.parts.clone() });
             }
             Fact::Performed(Performed {
@@ -223,6 +224,8 @@ mod tests {
             output: None,
             plugins: std::collections::BTreeMap::new(),
             traceparent: None,
+            before: Vec::new(),
+            note: None,
         })
     }
 

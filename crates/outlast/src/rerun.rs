@@ -239,6 +239,7 @@ async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Resu
             parts: turn.parts(),
             head: head.clone(),
             output: turn.accepted.output.clone(),
+            before: turn.accepted.before.clone(),
             ..Input::text(Target::Id(session), "")
         };
         let accepted = runtime.submit(input).await?;

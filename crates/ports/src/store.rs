@@ -21,7 +21,7 @@ use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::{Attachment, MediaType, Part, PluginName, ToolName};
+use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName, ToolName};
 use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -97,6 +97,10 @@ pub struct Accept {
     pub plugins: BTreeMap<PluginName, Value>,
     /// The span that caused it.
     pub traceparent: Option<TraceParent>,
+    /// What was said elsewhere before it.
+    pub before: Vec<Message>,
+    /// What its sender wants to be shown again with it.
+    pub note: Option<Value>,
     /// The fingerprint of the configuration that is to answer it.
     pub package: Option<Hash>,
     /// The configuration that is to answer it, unless it is there already.

@@ -46,6 +46,8 @@ fn furnished() -> Memory {
             first: None,
             plugins: std::collections::BTreeMap::new(),
             traceparent: None,
+            before: Vec::new(),
+            note: None,
             queued_most: 9,
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;

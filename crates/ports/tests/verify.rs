@@ -28,6 +28,8 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     output: None,
                     plugins: std::collections::BTreeMap::new(),
                     traceparent: None,
+                    before: Vec::new(),
+                    note: None,
                     package: None,
                     blobs: Vec::new(),
                     files: Vec::new(),

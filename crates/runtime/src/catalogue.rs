@@ -1,4 +1,5 @@
 //! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+use crate::client_side::ClientSide;
 use crate::outfit::Outfit;
 use crate::projection::Held;
 use jsonschema::Validator;
@@ -8,7 +9,7 @@ use outlast_vocab::label::Labels;
 use outlast_vocab::limits::{self, Limits};
 use outlast_vocab::message::{Arguments, ToolName, ToolUse};
 use outlast_vocab::policy::{Circumstances, Decision, Facts, Point, Ruling};
-use outlast_vocab::tool::{Contract, EffectClass, PreparedCall};
+use outlast_vocab::tool::{ClientTool, Contract, EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -25,9 +26,10 @@ pub struct Catalogue {
     tools: BTreeMap<ToolName, Entry>,
 }
 
+#[derive(Clone)]
 struct Entry {
     provider: Arc<dyn ToolProvider>,
-    validator: Validator,
+    validator: Arc<Validator>,
 }
 
 impl std::fmt::Debug for Catalogue {
@@ -85,10 +87,31 @@ impl Catalogue {
                     let detail = format!("two tools are called `{name}`; names must be unique");
                     return Err(Error::new(Kind::ToolDuplicate, detail));
                 }
-                tools.insert(name, Entry { provider: provider.clone(), validator });
+                tools.insert(name, Entry { provider: provider.clone(), validator: Arc::new(validator) });
             }
         }
         Ok(Self { tools })
+    }
+
+    /// These tools and those that whoever sent an input runs. Two of one name are an error: the model could not tell them apart.
+    pub(crate) fn with_client(self: &Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
+        if client.is_empty() {
+            return Ok(self.clone());
+        }
+        let provider: Arc<dyn ToolProvider> = Arc::new(ClientSide::new(client));
+        let mut tools = self.tools.clone();
+        for ClientTool { name, input, .. } in client {
+            let validator = jsonschema::validator_for(input).map_err(|cause| {
+                let detail = format!("the parameters of tool `{name}` are no JSON Schema: {cause}");
+                Error::new(Kind::InputInvalid, detail)
+            })?;
+            let entry = Entry { provider: provider.clone(), validator: Arc::new(validator) };
+            if tools.insert(name.clone(), entry).is_some() {
+                let detail = format!("there is a tool `{name}` already; give yours another name");
+                return Err(Error::new(Kind::ToolDuplicate, detail));
+            }
+        }
+        Ok(Arc::new(Self { tools }))
     }
 
     /// The names of all tools.

@@ -75,6 +75,8 @@ impl Turn<'_> {
 /// What a turn answers.
 #[derive(Clone, Debug)]
 pub struct TurnInput {
+    /// What was said elsewhere before it.
+    pub before: Vec<Message>,
     /// What it says.
     pub parts: Vec<Part>,
     /// JSON Schema that the answer must fit.
@@ -84,7 +86,7 @@ pub struct TurnInput {
 impl TurnInput {
     /// A text that any answer fits.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { parts: vec![Part::text(text)], output: None }
+        Self { before: Vec::new(), parts: vec![Part::text(text)], output: None }
     }
 }
 
@@ -101,8 +103,8 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
         Word::No(error) => return host.finish(End::Failed { failure: Failure::from(&error) }.into()).await,
         Word::Wait(wait) => return host.park(vec![wait]).await,
     }
-    let TurnInput { parts, output } = input;
-    let mut step = step::begin(plan(turn, output), parts);
+    let TurnInput { before, parts, output } = input;
+    let mut step = step::begin(plan(turn, output), before, parts);
     loop {
         step = match step {
             Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,

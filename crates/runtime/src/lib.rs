@@ -13,6 +13,7 @@ pub mod attachments;
 mod call;
 pub mod cancel;
 pub mod catalogue;
+mod client_side;
 pub mod costs;
 mod deliver;
 pub mod difference;

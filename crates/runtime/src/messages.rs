@@ -146,7 +146,10 @@ impl Calls {
 fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
     let failed = |kind, detail: &str| ToolResult::Err(Failure::new(kind, detail));
     match fact {
-        Fact::Accepted(accepted) => vec![Message::User { parts: accepted.parts.clone() }],
+        Fact::Accepted(accepted) => {
+            let input = Message::User { parts: accepted.parts.clone() };
+            accepted.before.iter().cloned().chain([input]).collect()
+        }
         Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
             vec![Message::Assistant { parts: reply.parts.clone(), calls: reply.calls.clone() }]
         }

@@ -22,7 +22,7 @@ use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, approved_form};
 use outlast_vocab::rate::Rate;
-use outlast_vocab::tool::{Contract, PreparedCall};
+use outlast_vocab::tool::{ClientTool, Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, canon, limits};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,6 +180,7 @@ impl Outfit {
         let gate = Gate::new(&package, world)?;
         check_rates(&package.rates, &world.limits)?;
         check_questions(&package)?;
+        let own = Own { tools: own.tools.with_client(&package.client_tools)?, ..own };
         let contracts = contracts(&package, &own.tools)?;
         Ok(Self::of(package, contracts, own, gate))
     }
@@ -212,6 +213,11 @@ impl Outfit {
         let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone() };
         let gate = Gate::new(&package, world)?;
         Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
+    }
+
+    /// Whether whoever sent the input runs this tool.
+    pub(crate) fn is_client_tool(&self, tool: &ToolName) -> bool {
+        self.package.client_tools.iter().any(|client| client.name == *tool)
     }
 
     /// What its agent brings.
@@ -309,7 +315,8 @@ pub(crate) fn contracts(package: &Package, catalogue: &Catalogue) -> Result<Vec<
             Error::new(Kind::ToolUnknown, detail)
         })
     };
-    let contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+    let mut contracts: Vec<Contract> = package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+    contracts.extend(package.client_tools.iter().map(ClientTool::contract));
     for contract in &contracts {
         if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
             let detail = format!(

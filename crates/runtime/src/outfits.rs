@@ -10,7 +10,8 @@ use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned, StoredPackage};
-use outlast_vocab::{Error, Hash, Kind, TurnId, canon};
+use outlast_vocab::tool::ClientTool;
+use outlast_vocab::{Error, Hash, Kind, TurnId, canon, limits};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +44,15 @@ pub struct AgentView {
     pub fingerprint: Hash,
     /// What its turns are pinned to.
     pub pinned: Pinned,
+}
+
+/// What an input says over its agent.
+#[derive(Clone, Copy)]
+pub(crate) struct Layers<'a> {
+    /// What the session and the turn say, in this order.
+    pub(crate) overlays: &'a [Overlay],
+    /// The tools that its sender runs.
+    pub(crate) client_tools: &'a [ClientTool],
 }
 
 /// The agents of a process.
@@ -112,18 +122,25 @@ impl Outfits {
     pub(crate) fn chosen(
         &self,
         agent: Option<&str>,
-        overlays: &[Overlay],
+        layers: Layers<'_>,
         world: &World,
     ) -> Result<Arc<Outfit>, Error> {
+        let Layers { overlays, client_tools } = layers;
         let base = self.named(agent.unwrap_or(&self.first))?;
-        if overlays.is_empty() {
+        if overlays.is_empty() && client_tools.is_empty() {
             return Ok(base);
         }
-        let key = canon::fingerprint(&(base.fingerprint, overlays));
+        let key = if client_tools.is_empty() {
+            canon::fingerprint(&(base.fingerprint, overlays))
+        } else {
+            canon::fingerprint(&(base.fingerprint, overlays, client_tools))
+        };
         if let Some(made) = self.made(key) {
             return Ok(made);
         }
+        limits::check("client_tools", client_tools.len(), world.limits.client_tools)?;
         let package = fold(base.package.clone(), overlays)?;
+        let package = Package { client_tools: client_tools.to_vec(), ..package };
         let outfit = Arc::new(Outfit::with(package, world, base.own())?);
         self.keep(key, &outfit);
         Ok(outfit)

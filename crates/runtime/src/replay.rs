@@ -170,7 +170,8 @@ impl Replaying<'_> {
             cancel: wish,
             stopping: stopping.subscribe(),
         };
-        let input = TurnInput { parts: accepted.parts.clone(), output: accepted.output.clone() };
+        let Accepted { before, parts, output, .. } = accepted.clone();
+        let input = TurnInput { before, parts, output };
         let mut host = Offline::new(history, view.index);
         let driven = drive(&turn, input, &mut host).await;
         host.divergence(driven)

@@ -11,7 +11,7 @@ use crate::keys::{Grant, issue};
 use crate::live::Listener;
 use crate::meter::Meter;
 use crate::outfit::World;
-use crate::outfits::{Agent, Outfits};
+use crate::outfits::{Agent, Layers, Outfits};
 use crate::output::check_schema;
 use crate::plugins::Plugins;
 use crate::recent::Recent;
@@ -36,11 +36,12 @@ use outlast_ports::votes::Voted;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::message::{Name, Part, PluginName, json_size};
+use outlast_vocab::message::{Message, Name, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::tool::ClientTool;
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
 use outlast_vocab::{
@@ -128,6 +129,12 @@ pub struct Input {
     /// The span that caused it (R14.4). It changes nothing of the turn: an input under a key that was used is the same
     /// one, whatever span sends it.
     pub traceparent: Option<TraceParent>,
+    /// What was said elsewhere before it, which the model is shown as if it had been said here.
+    pub before: Vec<Message>,
+    /// What its sender wants to be shown again with it. It changes nothing of the turn.
+    pub note: Option<Value>,
+    /// Tools that its sender runs: the turn holds still at a call of one until somebody resolves it.
+    pub client_tools: Vec<ClientTool>,
     /// The agent that is to answer it; the runtime's first one when absent.
     pub agent: Option<String>,
     /// What the session and the turn say over their agent, in this order (R10.1).
@@ -150,6 +157,9 @@ impl Input {
             output: None,
             plugins: BTreeMap::new(),
             traceparent: None,
+            before: Vec::new(),
+            note: None,
+            client_tools: Vec::new(),
             agent: None,
             overlays: Vec::new(),
             files: Vec::new(),
@@ -364,18 +374,19 @@ impl Runtime {
         }
     }
 
-    /// Takes an input in. What is to happen between that and the beginning of its turn happens in `before`.
+    /// Takes an input in. What is to happen between that and the beginning of its turn happens in `meanwhile`.
     async fn take_in<T>(
         &self,
         input: Input,
-        before: impl FnOnce(&Accepted) -> T,
+        meanwhile: impl FnOnce(&Accepted) -> T,
     ) -> Result<(Accepted, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits, self.attachments().most())?;
         inner.world.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, delivery, head, output, .. } = input;
-        let Input { plugins, traceparent, agent, overlays, files, .. } = input;
-        let outfit = inner.outfits.chosen(agent.as_deref(), &overlays, &inner.world)?;
+        let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
+        let layers = Layers { overlays: &overlays, client_tools: &client_tools };
+        let outfit = inner.outfits.chosen(agent.as_deref(), layers, &inner.world)?;
         parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
@@ -388,6 +399,8 @@ impl Runtime {
             output,
             plugins,
             traceparent,
+            before,
+            note,
             package: Some(outfit.fingerprint),
             blobs: outfit.to_store(),
             files: Vec::new(),
@@ -408,7 +421,7 @@ impl Runtime {
         outfit.was_stored();
         let Accepted { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
-        let made = before(&accepted);
+        let made = meanwhile(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
         let Accepted { session, turn, duplicate, place, work } = accepted;
         match work {
@@ -570,8 +583,13 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     if says_nothing && input.files.is_empty() {
         return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
     }
-    let carried: usize = input.plugins.values().map(json_size).sum();
-    limits::check("input_bytes", bytes + carried, limits.input_bytes)?;
+    let carried: usize = input.plugins.values().chain(&input.note).map(json_size).sum();
+    let before: usize = input.before.iter().map(Message::size).sum();
+    limits::check("input_bytes", bytes + carried + before, limits.input_bytes)?;
+    if !input.before.is_empty() && input.delivery == Delivery::Join {
+        let detail = "an input that joins a turn cannot bring what was said before it";
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
     for value in input.plugins.values() {
         limits::check_depth("json_depth", value, limits.json_depth)?;
     }

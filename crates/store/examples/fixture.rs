@@ -84,6 +84,8 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -79,6 +79,8 @@ pub struct Limits {
     pub reply_tokens: u32,
     /// Tool calls in one reply.
     pub tools_per_reply: usize,
+    /// Tools that the sender of an input runs.
+    pub client_tools: usize,
     /// Tool calls that run at the same time in one turn.
     pub parallel_tools: usize,
     /// How long a tool may run when its contract says nothing.
@@ -189,6 +191,7 @@ impl Default for Limits {
             reply_bytes: 4 << 20,
             reply_tokens: 8_192,
             tools_per_reply: 64,
+            client_tools: 128,
             parallel_tools: 8,
             tool_deadline: Duration::from_mins(2),
             hook_deadline: Duration::from_secs(10),

@@ -9,7 +9,7 @@ use crate::message::{ModelName, ToolName};
 use crate::overlay::Reach;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::tool::Contract;
+use crate::tool::{ClientTool, Contract};
 use crate::{Error, Hash, Kind, canon, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -55,6 +55,9 @@ pub struct Package {
     /// The capabilities that are switched on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
+    /// Tools that whoever sent the input runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_tools: Vec<ClientTool>,
 }
 
 impl Package {
@@ -74,6 +77,7 @@ impl Package {
             network: Reach::default(),
             documents: BTreeMap::new(),
             capabilities: Vec::new(),
+            client_tools: Vec::new(),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::hook::Patch;
 use crate::id::{CallId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
-use crate::message::{HookName, ModelCallId, Part, PluginName, ToolResult};
+use crate::message::{HookName, Message, ModelCallId, Part, PluginName, ToolResult};
 use crate::payment::Payment;
 use crate::policy::{Decision, Point, Ruling};
 use crate::rate::Paced;
@@ -185,6 +185,12 @@ pub struct Accepted {
     /// The span that caused it, where its caller said so (R14.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
+    /// What was said elsewhere before it, which the model is shown as if it had been said here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Message>,
+    /// What its sender wants to be shown again with it. Nobody else reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
+    pub note: Option<Value>,
 }
 
 /// What an input does that arrives during a turn (R4.3).

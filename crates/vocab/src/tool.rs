@@ -171,6 +171,26 @@ impl Contract {
     }
 }
 
+/// A tool that whoever sent the input runs: its calls wait for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientTool {
+    /// What a model calls it.
+    pub name: ToolName,
+    /// What the model is told it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input: Value,
+}
+
+impl ClientTool {
+    /// What a call of it needs. That it was begun says only that its client is waited for, so it may be begun again.
+    pub fn contract(&self) -> Contract {
+        let Self { name, description, input } = self.clone();
+        let class = EffectClass::Idempotent;
+        Contract { class, durable: true, ..Contract::new(name, description, input) }
+    }
+}
+
 /// A call after `prepare`: what goes into the journal, and all that `execute` gets (R6.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedCall {

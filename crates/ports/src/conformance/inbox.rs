@@ -147,6 +147,8 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
     });
     assert_eq!(s.turn_records(accepted.turn).await?[0].fact, expected);
     assert_eq!(s.joinable(session).await?, [(accepted.turn, parts)]);

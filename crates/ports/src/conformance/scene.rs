@@ -232,6 +232,8 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

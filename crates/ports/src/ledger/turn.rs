@@ -18,7 +18,7 @@ use crate::store::{
 };
 use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
-use outlast_vocab::message::{Part, PluginName};
+use outlast_vocab::message::{Message, Part, PluginName};
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -38,6 +38,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         output,
         plugins,
         traceparent,
+        before,
+        note,
         package,
         blobs,
         files,
@@ -49,7 +51,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     rows.access().need(Scope::Run)?;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
-    let input = key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref(), &plugins));
+    let input =
+        key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref(), &plugins, &before));
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
@@ -85,7 +88,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     row.no = rows.insert_turn(&row)?;
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    let accepted = record::Accepted { parts, key, delivery, package, output, plugins, traceparent };
+    let accepted =
+        record::Accepted { parts, key, delivery, package, output, plugins, traceparent, before, note };
     let (place, fact) = append(rows, &mut session, Some(&mut row), Fact::Accepted(accepted).into(), now)?;
     session.turns += 1;
     let work = if let Some(taker) = taker {
@@ -106,8 +110,14 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
 }
 
 /// What two inputs under one key must have in common.
-fn input_fingerprint(parts: &[Part], output: Option<&Value>, plugins: &BTreeMap<PluginName, Value>) -> Hash {
+fn input_fingerprint(
+    parts: &[Part],
+    output: Option<&Value>,
+    plugins: &BTreeMap<PluginName, Value>,
+    before: &[Message],
+) -> Hash {
     match output {
+        _ if !before.is_empty() => canon::fingerprint(&(parts, output, plugins, before)),
         _ if !plugins.is_empty() => canon::fingerprint(&(parts, output, plugins)),
         Some(output) => canon::fingerprint(&(parts, output)),
         None => canon::fingerprint(&parts),

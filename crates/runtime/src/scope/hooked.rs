@@ -30,7 +30,9 @@ impl Scope {
     /// Waits until somebody outside completes the call: how they did, and the result as hooks leave it.
     pub(crate) async fn completed(&self, call: &PreparedCall) -> Result<(Resolution, ToolResult), Error> {
         let key = self.key.completion();
-        let (effect, resolution) = match self.awaited(key.clone(), WaitKind::Completion, None)? {
+        let client = self.outfit.is_client_tool(&call.tool);
+        let kind = if client { WaitKind::ClientTool } else { WaitKind::Completion };
+        let (effect, resolution) = match self.awaited(key.clone(), kind, None)? {
             Awaited::Answered(resolution) => {
                 let told = result_of_resolution(resolution.clone());
                 return Ok((resolution, completed_as_recorded(self.hooks(&self.key), told)));

@@ -150,7 +150,8 @@ impl Drive<'_> {
             self.wish.canceller.cancel(reason);
         }
         let accepted = history.accepted();
-        let given = |record::Accepted { parts, output, .. }: &record::Accepted| TurnInput {
+        let given = |record::Accepted { before, parts, output, .. }: &record::Accepted| TurnInput {
+            before: before.clone(),
             parts: parts.clone(),
             output: output.clone(),
         };

@@ -218,6 +218,8 @@ async fn a_turn_whose_package_does_not_parse_is_stopped() {
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: Some(Hash::of(&package)),
         blobs: vec![package],
         files: Vec::new(),

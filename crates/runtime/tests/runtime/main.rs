@@ -4,6 +4,7 @@ mod approvals;
 mod archive;
 mod asks;
 mod budgets;
+mod client_side;
 mod common;
 mod costs;
 mod crash;

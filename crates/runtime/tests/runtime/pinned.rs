@@ -49,6 +49,8 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: Some(pinned),
         blobs: vec![package],
         files: Vec::new(),

@@ -39,6 +39,8 @@ fn input(text: &str) -> Accept {
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: None,
         blobs: Vec::new(),
         files: Vec::new(),

@@ -96,6 +96,8 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             output: None,
             plugins: BTreeMap::new(),
             traceparent: None,
+            before: Vec::new(),
+            note: None,
             package: None,
             blobs: Vec::new(),
             files: Vec::new(),

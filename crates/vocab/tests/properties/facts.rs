@@ -6,6 +6,7 @@ use crate::pieces::{
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
+use outlast_vocab::message::Message;
 use outlast_vocab::payment::{Order, Payment, PaymentState};
 use outlast_vocab::policy::{Ask, Decision, Point, Ruling};
 use outlast_vocab::rate::{Pace, Paced};
@@ -66,9 +67,22 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
         (parts(), option(text()), delivery, option(hash()), perhaps_json(), option(json_value())).prop_map(
             |(parts, key, delivery, package, output, carried)| {
-                let plugins =
-                    carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect();
-                Fact::Accepted(Accepted { parts, key, delivery, package, output, plugins, traceparent: None })
+                let before = vec![Message::User { parts: parts.clone() }];
+                let (note, plugins) = (
+                    carried.clone(),
+                    carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect(),
+                );
+                Fact::Accepted(Accepted {
+                    parts,
+                    key,
+                    delivery,
+                    package,
+                    output,
+                    plugins,
+                    traceparent: None,
+                    before,
+                    note,
+                })
             }
         ),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {

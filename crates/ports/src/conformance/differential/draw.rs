@@ -204,6 +204,8 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         output: dice.percent(10).then(|| json!({ "type": "object" })),
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
+        before: Vec::new(),
+        note: None,
         package: dice.percent(30).then(|| Hash::of(b"package")),
         blobs,
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },

@@ -69,6 +69,8 @@ impl Story {
                 output: None,
                 plugins: std::collections::BTreeMap::new(),
                 traceparent: None,
+                before: Vec::new(),
+                note: None,
             }),
         );
     }
