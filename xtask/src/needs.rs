@@ -101,6 +101,28 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        what: "the official Python client of OpenAI",
+        check: &["target/needs/openai-python/bin/python", "-c", "import openai"],
+        install: &[
+            &["python3", "-m", "venv", "target/needs/openai-python"],
+            &["target/needs/openai-python/bin/pip", "install", "--quiet", "openai==3.49.0"],
+        ],
+    },
+    Need {
+        what: "the official JavaScript client of OpenAI",
+        check: &["test", "-d", "target/needs/openai-node/node_modules/openai"],
+        install: &[&[
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            "target/needs/openai-node",
+            "openai@7.53.0",
+        ]],
+    },
+    Need {
         what: "moto's server, which speaks S3",
         check: &["target/needs/moto/bin/python", "-c", "import moto.server"],
         install: &[

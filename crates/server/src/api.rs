@@ -4,9 +4,10 @@ use crate::forms;
 use crate::problem::{Failed, Problem};
 use crate::routes;
 use crate::shared::Shared;
+use crate::wire::openai::error::OpenAiError;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Json, Router};
 use outlast_vocab::{Error, Kind};
@@ -22,7 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
         title = "Outlast",
         description = "Sessions and turns of durable agents. Times are milliseconds since 1970; ids have a prefix that says what they are. Errors are RFC 9457 problems with a stable `code`, whose page is at their `type`."
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, OpenAiError)),
     modifiers(&Key),
     tags(
         (name = "sessions", description = "What outlives processes: opened, looked at, forked, rewound."),
@@ -33,6 +34,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "books", description = "What was used, and what may be."),
         (name = "mcp", description = "Agents as tools of MCP clients."),
         (name = "access", description = "API keys, and who did what."),
+        (name = "openai", description = "OpenAI's wire over the same sessions: each agent is a model, each answer a durable turn."),
         (name = "about", description = "What the server says of itself.")
     )
 )]
@@ -66,7 +68,8 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::books::routes())
         .merge(routes::access::routes())
         .merge(routes::mcp::routes())
-        .merge(routes::about::routes());
+        .merge(routes::about::routes())
+        .merge(crate::wire::openai::routes());
     forms::tell(routes.get_openapi_mut());
     routes
 }
@@ -88,6 +91,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         // Each extractor has a bound of its own.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(shared.clone(), around))
+        .layer(from_fn(crate::wire::refusal::reshape))
         .with_state(shared)
 }
 

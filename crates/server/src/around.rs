@@ -10,6 +10,9 @@ use std::time::Instant;
 /// The header with the id of a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The same, as OpenAI's clients send it.
+const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
+
 /// Letters of an id that a caller may choose.
 const ID_LETTERS: usize = 64;
 
@@ -52,7 +55,7 @@ pub(crate) async fn around(State(shared): State<Shared>, request: Request, next:
 
 /// The id that a caller chose, if it can stand in a log.
 fn id_of(headers: &HeaderMap) -> Option<String> {
-    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let id = headers.get(REQUEST_ID).or_else(|| headers.get(CLIENT_REQUEST_ID))?.to_str().ok()?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (!id.is_empty() && id.len() <= ID_LETTERS && id.chars().all(fits)).then(|| id.to_owned())
 }

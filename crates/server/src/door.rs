@@ -72,6 +72,11 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     key.map(|(_, key)| Some(key.trim())).ok_or_else(wrong)
 }
 
+/// Whether a key has the form of those that this server gives out.
+pub(crate) fn is_ours(key: &str) -> bool {
+    key.starts_with("olk_")
+}
+
 /// A header that must not stand there twice: two readers could see two different ones (S30).
 fn one<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> Result<Option<&'h str>, Error> {
     let mut all = headers.get_all(name).iter();

@@ -190,4 +190,9 @@ impl Marks {
         let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Self { key: key.map(ToOwned::to_owned), traceparent })
     }
+
+    /// The idempotency key, and the span that caused the request.
+    pub(crate) fn parts(self) -> (Option<String>, Option<TraceParent>) {
+        (self.key, self.traceparent)
+    }
 }

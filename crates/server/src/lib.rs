@@ -25,6 +25,7 @@ mod shared;
 mod sse;
 mod streams;
 mod strict;
+mod wire;
 
 pub use api::document;
 pub use door::Door;

@@ -88,7 +88,7 @@ impl IntoResponse for Failed {
 }
 
 /// What is told to whoever asked. What went wrong within the server names files and machines; that is for its log (S23).
-fn detail(error: &Error, status: StatusCode) -> String {
+pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
     if status.is_server_error() {
         return "the server could not do this; its log says more under the id of the request".to_owned();
     }

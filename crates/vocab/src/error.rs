@@ -298,6 +298,12 @@ kinds! {
     ServerAnswerInvalid = "server.answer_invalid", Reject, 502;
     /// A command works on a file, and a server is named.
     CommandLocal = "command.local", Reject, 400;
+    /// A parameter of another provider's API means something that an agent does not take from its caller.
+    ParameterUnsupported = "parameter.unsupported", Reject, 400;
+    /// What a reader was told of a reply is not how it went on.
+    StreamRetracted = "stream.retracted", Retry, 409;
+    /// A turn did not come to its end while a request waited for it.
+    TurnWaits = "turn.waits", Park, 424;
 
     /// A sink did not take an output.
     DeliveryFailed = "delivery.failed", Retry, 502;

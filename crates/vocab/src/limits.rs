@@ -260,6 +260,8 @@ pub struct ServerLimits {
     pub heartbeat: Duration,
     /// How long a request may wait for a turn's end or for events.
     pub wait_most: Duration,
+    /// How long a request on another provider's API may wait for its answer, which has no word for `later`.
+    pub wire_wait: Duration,
     /// Entries of one page.
     pub entries: usize,
     /// Sessions that one search looks at.
@@ -287,6 +289,7 @@ impl Default for ServerLimits {
             streams_per_caller: 2_048,
             heartbeat: Duration::from_secs(15),
             wait_most: Duration::from_mins(1),
+            wire_wait: Duration::from_mins(10),
             entries: 500,
             searched: 10_000,
             drain: Duration::from_secs(5),

@@ -42,3 +42,4 @@ mod unknown;
 mod verify;
 mod waits;
 mod watch;
+mod wires;

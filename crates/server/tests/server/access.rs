@@ -67,6 +67,9 @@ impl Ids {
             ("{kind}", "agent"),
             ("{name}", "clerk"),
             ("{code}", "session.not_found"),
+            ("{response}", &response(&self.turn)),
+            ("{conversation}", &conversation(&self.session)),
+            ("{model}", "clerk"),
         ];
         let path = names.iter().fold(path.to_owned(), |path, (name, id)| path.replace(name, id));
         assert!(!path.contains('{'), "say what stands for the names in {path}");
@@ -75,11 +78,23 @@ impl Ids {
     }
 }
 
+/// A turn as OpenAI's wire knows it.
+fn response(turn: &str) -> String {
+    turn.replace("trn_", "resp_")
+}
+
+/// A session as OpenAI's wire knows it.
+fn conversation(session: &str) -> String {
+    session.replace("ses_", "conv_")
+}
+
 /// A good body for a route.
 fn body(operation: &Operation) -> Value {
     let path = operation.path.as_str();
     match path.rsplit('/').next().unwrap() {
-        "sessions" | "fork" => json!({}),
+        "sessions" | "fork" | "conversations" => json!({}),
+        "responses" => json!({ "input": "hello" }),
+        "completions" => json!({ "model": "clerk", "messages": [{ "role": "user", "content": "hello" }] }),
         "rewind" => json!({ "to": 0 }),
         "turns" => json!({ "text": "hello" }),
         "cancel" => json!({ "reason": "no" }),
@@ -139,6 +154,7 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
 fn shape(answer: &Answer, ids: &Ids) -> (u16, String) {
     let all = [&ids.session, &ids.turn, &ids.approval, &ids.completion, &ids.attachment, &ids.api_key];
     let said = all.iter().fold(answer.body.clone(), |said, id| said.replace(id.as_str(), "ID"));
+    let said = said.replace(&response(&ids.turn), "ID").replace(&conversation(&ids.session), "ID");
     (answer.status, said)
 }
 
@@ -155,6 +171,7 @@ async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_wer
         if !operation.path.contains('{')
             || operation.path.contains("{kind}")
             || operation.path.contains("{name}")
+            || operation.path.contains("{model}")
         {
             // Lists and names: nothing of acme is in what bolt sees.
             for id in [&ids.session, &ids.turn, &ids.approval, &ids.api_key] {

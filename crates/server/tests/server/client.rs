@@ -22,9 +22,12 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|cause| panic!("{cause}: {}", self.body))
     }
 
-    /// The code of the problem that it tells of.
+    /// The code of the problem that it tells of, in our shape or in that of another provider.
     #[track_caller]
     pub(crate) fn code(&self) -> String {
+        if let Some(code) = self.json()["error"]["code"].as_str() {
+            return code.to_owned();
+        }
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         self.json()["code"].as_str().unwrap().to_owned()
     }

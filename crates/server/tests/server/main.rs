@@ -10,3 +10,4 @@ mod mcp;
 mod links;
 mod routes;
 mod stage;
+mod wires;

@@ -1,0 +1,147 @@
+//! The APIs of other providers, spoken to by their official clients.
+use crate::place::Place;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const SCRIPT: &str = "\
+    when slowly\nsay one two three four five six seven eight nine ten\ndelay 1s\nsay eleven twelve
+    when steps\nsay Let me see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay {{result calculator}}
+    when weather\ncall weather {\"city\": \"Oslo\"}\n---\nsay It is {{result weather}} there.
+    when ticket\nsay {\"title\": \"broken lamp\", \"urgent\": true}
+    when forever\ndelay 1m\nsay never
+    any\nsay Reply to {{input}}.";
+
+/// What `cargo xtask test` installs.
+fn need(path: &str) -> PathBuf {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs").join(path);
+    assert!(found.exists(), "{} is not there; `cargo xtask test` installs it", found.display());
+    found
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wires").join(name)
+}
+
+/// The official Python client.
+fn python() -> Command {
+    let mut command = Command::new(need("openai-python/bin/python"));
+    command.arg(script("openai_client.py"));
+    command
+}
+
+/// The official JavaScript client.
+fn node(mode: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(script("openai_client.mjs")).arg(mode).arg(need("openai-node/node_modules"));
+    command
+}
+
+/// A server that takes nobody in without a key.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(place: &Place, address: &str) -> Self {
+        let args = ["serve", "--listen", address, "--script", "script.txt", "--require-key"];
+        let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { child, address }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/openai/v1", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// A key for a database that is there.
+fn key(place: &Place) -> String {
+    assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
+    let output = place.output(&["keys", "create", "client", "--scope", "admin"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let key = said.split_whitespace().find(|word| word.starts_with("olk_"));
+    key.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[track_caller]
+fn is_fine(output: &Output) {
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.ends_with("fine\n"), "{said}{wrong}");
+}
+
+fn wrong(key: &str) -> String {
+    let last = if key.ends_with('0') { '1' } else { '0' };
+    format!("{}{last}", &key[..key.len() - 1])
+}
+
+/// A port that nobody listens on: a server that is started anew comes back to it.
+fn port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Lets a client read half of an answer, kills the server, and lets the client read on from the next one.
+#[track_caller]
+fn killed_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
+    let place = Place::with_script(SCRIPT);
+    let (key, address) = (key(&place), port());
+    let server = Server::start(&place, &address);
+    let mut command = client(&server.url(), &key);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut reader = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(reader.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    drop(server);
+    let server = Server::start(&place, &address);
+    // A client that failed says why when it is asked for its output.
+    let _ = writeln!(reader.stdin.as_mut().unwrap());
+    let output = reader.wait_with_output().unwrap();
+    assert_eq!(line, "killed?\n", "{}", String::from_utf8_lossy(&output.stderr));
+    is_fine(&output);
+    drop(server);
+}
+
+#[test]
+fn the_official_python_client_of_openai_finds_what_it_knows() {
+    let place = Place::with_script(SCRIPT);
+    let (key, server) = (key(&place), Server::start(&place, "127.0.0.1:0"));
+    is_fine(&python().args(["matrix", &server.url(), &key, &wrong(&key)]).output().unwrap());
+}
+
+#[test]
+fn the_official_javascript_client_of_openai_finds_what_it_knows() {
+    let place = Place::with_script(SCRIPT);
+    let (key, server) = (key(&place), Server::start(&place, "127.0.0.1:0"));
+    is_fine(&node("matrix").args([&server.url(), &key, &wrong(&key)]).output().unwrap());
+}
+
+#[test]
+fn the_official_python_client_of_openai_has_the_same_text_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| {
+        let mut command = python();
+        command.args(["resume", url, key]);
+        command
+    });
+}
+
+#[test]
+fn the_official_javascript_client_of_openai_has_the_same_text_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| {
+        let mut command = node("resume");
+        command.args([url, key]);
+        command
+    });
+}

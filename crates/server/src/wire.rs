@@ -1,0 +1,15 @@
+//! The APIs of other providers over the same sessions: each agent is a model, each answer a durable turn.
+//!
+//! What wires share stands here: what is told of a turn in which order ([`teller`], [`told`]), the legs of a turn between which a
+//! client runs its own tools ([`leg`]), how an answer is gathered or streamed ([`gather`], [`stream`]), how requests become inputs
+//! ([`sending`]) and errors ([`refusal`]). One module for each wire turns that into its words: [`openai`].
+pub(crate) mod gather;
+pub(crate) mod hearing;
+pub(crate) mod leg;
+pub(crate) mod openai;
+pub(crate) mod pieces;
+pub(crate) mod refusal;
+pub(crate) mod sending;
+pub(crate) mod stream;
+pub(crate) mod teller;
+pub(crate) mod told;

@@ -1,0 +1,91 @@
+//! Listens to a leg of a turn, from its beginning, be it over or not begun.
+use super::leg::Leg;
+use super::teller::Teller;
+use super::told::Told;
+use outlast_ports::store::TurnView;
+use outlast_runtime::Runtime;
+use outlast_runtime::events::Events;
+use outlast_runtime::outfits;
+use outlast_vocab::event::Event;
+use outlast_vocab::message::ToolName;
+use outlast_vocab::package::Package;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Error, SessionId, TurnId};
+use std::collections::VecDeque;
+
+/// A reader of one leg.
+pub(crate) struct Hearing {
+    events: Events,
+    teller: Teller,
+    ready: VecDeque<Told>,
+}
+
+impl Hearing {
+    /// Over events that begin with the turn's input.
+    pub(crate) fn over(events: Events, leg: Leg, client: Vec<ToolName>) -> Self {
+        Self { events, teller: Teller::new(leg, client), ready: VecDeque::new() }
+    }
+
+    /// Of a turn that is there.
+    pub(crate) async fn of(runtime: &Runtime, leg: Leg) -> Result<Self, Error> {
+        let turn = runtime.store().turn(leg.turn).await?;
+        let client = client_tools(runtime, leg.turn).await?;
+        Ok(Self::over(from_its_input(runtime, &turn), leg, client))
+    }
+
+    /// The next thing that is told; waits for one. Giving up on it loses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Told, Error> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                return Ok(told);
+            }
+            let event = self.events.next().await?;
+            self.ready.extend(self.teller.hear(&event)?);
+        }
+    }
+}
+
+/// The events of a session from the input of a turn on.
+pub(crate) fn from_its_input(runtime: &Runtime, turn: &TurnView) -> Events {
+    let TurnView { session, span: (first, _), .. } = *turn;
+    runtime.events(session, Seq(first.0.saturating_sub(1)))
+}
+
+/// The tools that the client of a turn runs.
+pub(crate) async fn client_tools(runtime: &Runtime, turn: TurnId) -> Result<Vec<ToolName>, Error> {
+    Ok(names(package(runtime, turn).await?))
+}
+
+fn names(package: Option<Package>) -> Vec<ToolName> {
+    let tools = package.map(|package| package.client_tools).unwrap_or_default();
+    tools.into_iter().map(|tool| tool.name).collect()
+}
+
+/// What a turn is answered with.
+async fn package(runtime: &Runtime, turn: TurnId) -> Result<Option<Package>, Error> {
+    Ok(outfits::of_turn(runtime.store().as_ref(), turn).await?.map(|pinned| pinned.package))
+}
+
+/// What the journal has of a leg.
+pub(crate) struct Past {
+    pub(crate) session: SessionId,
+    /// Who answers.
+    pub(crate) agent: Option<String>,
+    pub(crate) teller: Teller,
+    pub(crate) told: Vec<Told>,
+}
+
+impl Past {
+    /// Reads it. A leg that its turn has not come to is none.
+    pub(crate) async fn of(runtime: &Runtime, leg: Leg) -> Result<Option<Self>, Error> {
+        let session = runtime.store().turn(leg.turn).await?.session;
+        let package = package(runtime, leg.turn).await?;
+        let agent = package.as_ref().map(|package| package.agent.clone());
+        let mut teller = Teller::new(leg, names(package));
+        let mut told = Vec::new();
+        for record in runtime.store().turn_records(leg.turn).await? {
+            told.extend(teller.hear(&Event::Durable(Box::new(record)))?);
+        }
+        Ok(teller.has_begun().then_some(Self { session, agent, teller, told }))
+    }
+}

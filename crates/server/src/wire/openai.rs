@@ -1,0 +1,24 @@
+//! OpenAI's wire: Chat Completions, Responses and what belongs to them, under `/openai/v1`.
+mod chat;
+mod conversations;
+pub(crate) mod error;
+mod messages;
+mod models;
+mod object;
+mod params;
+mod responses;
+mod said;
+mod threads;
+mod voice;
+
+use crate::shared::Shared;
+use utoipa_axum::router::OpenApiRouter;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .merge(models::routes())
+        .merge(chat::routes())
+        .merge(responses::routes())
+        .merge(conversations::routes())
+}

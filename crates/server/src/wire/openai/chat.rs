@@ -1,0 +1,355 @@
+//! Chat Completions: an API whose client brings the whole conversation with every request.
+//!
+//! The conversation goes on in the session that it was had in, if its messages are what stands there; otherwise a new session begins
+//! with them ([`super::threads`]).
+use super::error::OpenAiErrors;
+use super::messages::{Brought, Conversed};
+use super::object::seconds;
+use super::params::{check_choice, check_rest, format, function, read};
+use super::responses::of_input;
+use super::said::text;
+use super::threads::{self, Found};
+use crate::caller::{Caller, Runs};
+use crate::extract::Said;
+use crate::inputs::Marks;
+use crate::shared::Shared;
+use crate::wire::gather::{BETWEEN_TEXTS, Gathered};
+use crate::wire::leg::Leg;
+use crate::wire::refusal::{Answer, Refusal};
+use crate::wire::sending::{self, Sent};
+use crate::wire::stream::{self, Line, Voice};
+use crate::wire::told::{ClientCall, How, Told, What};
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use outlast_ports::store::Target;
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::effect::Usage;
+use outlast_vocab::message::shown;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::tool::ClientTool;
+use outlast_vocab::{Error, Kind, Millis};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The idempotency key of the input that begins a session of this wire.
+const FIRST: &str = "first";
+
+/// How the ids of completions begin.
+const COMPLETION: &str = "chatcmpl-";
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(create))
+}
+
+/// A request for a completion. What is not listed here and would change the answer is refused.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct CreateCompletion {
+    /// The agent that is to answer.
+    model: String,
+    /// The conversation. Results of calls (`tool`) at its end go on with the turn that asked for them.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Map<String, Value>>,
+    /// Functions that the client runs.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Map<String, Value>>>,
+    /// `auto`.
+    tool_choice: Option<Value>,
+    /// Not `false` together with `tools`.
+    parallel_tool_calls: Option<bool>,
+    /// The form of the answer: `text`, `json_object` or `json_schema`.
+    response_format: Option<Value>,
+    /// Whether to stream chunks.
+    stream: Option<bool>,
+    /// `include_usage`.
+    #[schema(value_type = Option<Object>)]
+    stream_options: Option<Map<String, Value>>,
+    /// Kept with the turn.
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Map<String, Value>>,
+    /// Anything else: refused unless it changes nothing.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
+}
+
+/// Asks an agent.
+///
+/// The input is durable before anything is answered, and the turn goes on if nobody listens. The same `Idempotency-Key` is the same
+/// turn.
+#[utoipa::path(post, path = "/openai/v1/chat/completions", tag = "openai", operation_id = "openai_create_completion",
+    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same completion.")),
+    request_body = CreateCompletion,
+    responses((status = 200, description = "The completion, or a stream of its chunks.", body = Object), OpenAiErrors),
+    security(("key" = ["run"])))]
+async fn create(
+    caller: Caller<Runs>,
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Said(body): Said<Value>,
+) -> Answer<Response> {
+    let request: CreateCompletion = read(body, "")?;
+    check_rest(&request.rest)?;
+    let streams = request.stream == Some(true);
+    let tells_usage = request
+        .stream_options
+        .as_ref()
+        .is_some_and(|options| options.get("include_usage") == Some(&json!(true)));
+    let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
+    let (model, created) = (request.model.clone(), caller.runtime.now());
+    let Sent { leg, mut hearing, .. } = request.send(&caller.runtime, Marks::of(&headers)?).await?;
+    let completion = Completion { leg, model, created };
+    if let Some(open) = open {
+        let chunks = Chunks { completion, tells_usage, texts: 0, calls: 0 };
+        return Ok(stream::response(&shared, open, hearing, chunks));
+    }
+    let mut gathered = Gathered::default();
+    if !gathered.listen(&mut hearing, shared.limits.wire_wait).await? {
+        let detail =
+            format!("{} is not over after {} s; it goes on", leg.turn, shared.limits.wire_wait.as_secs());
+        return Err(Error::new(Kind::TurnWaits, detail).into());
+    }
+    Ok(Json(completion.whole(&gathered)?).into_response())
+}
+
+impl CreateCompletion {
+    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
+        let output = match &self.response_format {
+            None | Some(Value::Null) => None,
+            Some(said) => format(said, |said| said["json_schema"]["schema"].clone(), "response_format")?,
+        };
+        let client_tools = self.functions()?;
+        let mut conversed = Conversed::default();
+        for (index, message) in self.messages.iter().enumerate() {
+            read_message(message, &format!("messages[{index}]"), &mut conversed)?;
+        }
+        let instructions = std::mem::take(&mut conversed.instructions);
+        let (before, parts) = match conversed.brought("messages")? {
+            Brought::Results(results) => {
+                return sending::go_on(runtime, &results)
+                    .await
+                    .map_err(|error| Refusal::from(error).about("messages"));
+            }
+            Brought::Input { before, parts } => (before, parts),
+        };
+        let (key, traceparent) = marks.parts();
+        let thread = threads::Thread {
+            agent: &self.model,
+            instructions: &instructions,
+            before: &before,
+            parts: &parts,
+        };
+        let fresh = runtime.fresh_session();
+        let found = if key.is_none() { Some(threads::find(runtime, &thread).await?) } else { None };
+        let (target, key, before) = match (found, key) {
+            (Some(Found::Here(session)), _) => (Target::Id(session), None, Vec::new()),
+            // Of two that begin with the same words at once, one begins the session.
+            (Some(Found::New(key)), _) => (Target::Key { key, fresh }, Some(FIRST.to_owned()), before),
+            (None, Some(key)) => (Target::Key { key: format!("openai/{key}"), fresh }, Some(key), before),
+            (Some(Found::Another) | None, _) => (Target::New(fresh), None, before),
+        };
+        let overlays = if instructions.is_empty() {
+            Vec::new()
+        } else {
+            vec![Overlay { system: instructions, ..Overlay::default() }]
+        };
+        let note = self.metadata.map(|metadata| json!({ "model": &self.model, "metadata": metadata }));
+        let input = Input {
+            parts,
+            key,
+            output,
+            traceparent,
+            before,
+            note,
+            client_tools,
+            agent: Some(self.model),
+            overlays,
+            ..Input::text(target, "")
+        };
+        let is_first = input.key.as_deref() == Some(FIRST);
+        let alone = Input { target: Target::New(runtime.fresh_session()), key: None, ..input.clone() };
+        let sent = sending::send(runtime, input).await.map_err(of_input)?;
+        if is_first && sent.is_duplicate {
+            return sending::send(runtime, alone).await.map_err(of_input);
+        }
+        Ok(sent)
+    }
+
+    fn functions(&self) -> Answer<Vec<ClientTool>> {
+        let mut functions = Vec::new();
+        for (index, tool) in self.tools.iter().flatten().enumerate() {
+            let place = format!("tools[{index}]");
+            let Some(Value::Object(said)) = tool.get("function") else {
+                let kind = tool.get("type").and_then(Value::as_str).unwrap_or_default();
+                let why = format!("only functions of the client are, and this is `{}`", shown(kind));
+                return Err(Refusal::unsupported(format!("{place}.type"), why));
+            };
+            functions.push(function(said, &format!("{place}.function"))?);
+        }
+        Ok(functions)
+    }
+}
+
+fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<()> {
+    let member = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+    let content = message.get("content").filter(|content| !content.is_null());
+    let said = content.map(|content| text(content, &format!("{place}.content"))).transpose()?;
+    match member("role") {
+        "tool" => into.result(
+            member("tool_call_id"),
+            Value::String(said.unwrap_or_default()),
+            &format!("{place}.tool_call_id"),
+        ),
+        role => {
+            let calls =
+                message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            if !calls.is_empty() && role != "assistant" {
+                return Err(Refusal::wrong(
+                    format!("{place}.tool_calls"),
+                    "only the assistant asks for tools",
+                ));
+            }
+            match said {
+                Some(said) if !said.is_empty() || calls.is_empty() => into.say(role, said, place)?,
+                None if calls.is_empty() => {
+                    return Err(Refusal::wrong(format!("{place}.content"), "expected a text, got nothing"));
+                }
+                _ => into.silent_reply(),
+            }
+            for (index, call) in calls.iter().enumerate() {
+                let of = |name: &str| call["function"][name].as_str().unwrap_or_default();
+                let place = format!("{place}.tool_calls[{index}]");
+                into.call(call["id"].as_str().unwrap_or_default(), of("name"), of("arguments"), &place)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What a completion says that does not depend on what came of it.
+struct Completion {
+    leg: Leg,
+    model: String,
+    created: Millis,
+}
+
+impl Completion {
+    fn head(&self, object: &str) -> Value {
+        json!({
+            "id": self.leg.id(COMPLETION), "object": object, "created": seconds(self.created), "model": self.model,
+            "service_tier": "default", "system_fingerprint": null,
+        })
+    }
+
+    fn whole(&self, gathered: &Gathered) -> Result<Value, Error> {
+        let Some(over) = &gathered.over else { return Ok(Value::Null) };
+        let reason = reason(&over.how)?;
+        let text = gathered.text();
+        let calls: Vec<Value> = gathered.calls().map(tool_call).collect();
+        let mut message = json!({ "role": "assistant", "content": text, "refusal": null, "annotations": [] });
+        if !calls.is_empty() {
+            if text.is_empty() {
+                message["content"] = Value::Null;
+            }
+            message["tool_calls"] = Value::Array(calls);
+        }
+        let mut completion = self.head("chat.completion");
+        completion["choices"] =
+            json!([{ "index": 0, "message": message, "logprobs": null, "finish_reason": reason }]);
+        completion["usage"] = usage(&over.usage);
+        Ok(completion)
+    }
+}
+
+/// Why a completion ends; an error if it has none that this wire knows.
+fn reason(how: &How) -> Result<&'static str, Error> {
+    match how {
+        How::Answered => Ok("stop"),
+        How::ForClient => Ok("tool_calls"),
+        How::Refused => Ok("content_filter"),
+        How::Length => Ok("length"),
+        How::Cancelled => Err(Error::new(Kind::TurnCancelled, "somebody cancelled the turn")),
+        How::Failed(failure) => Err(Error::new(failure.code, failure.detail.clone())),
+    }
+}
+
+fn tool_call(call: &ClientCall) -> Value {
+    let function = json!({ "name": call.tool, "arguments": call.arguments.to_string() });
+    json!({ "id": call.id.to_string(), "type": "function", "function": function })
+}
+
+fn usage(usage: &Usage) -> Value {
+    let Usage { input, cache_read, cache_write, output, reasoning } = *usage;
+    let (read, said) = (input + cache_read + cache_write, output + reasoning);
+    json!({
+        "prompt_tokens": read,
+        "prompt_tokens_details": { "cached_tokens": cache_read },
+        "completion_tokens": said,
+        "completion_tokens_details": { "reasoning_tokens": reasoning },
+        "total_tokens": read + said,
+    })
+}
+
+/// Says what is told of a leg as chunks.
+struct Chunks {
+    completion: Completion,
+    tells_usage: bool,
+    texts: usize,
+    calls: usize,
+}
+
+impl Chunks {
+    fn chunk(&self, delta: &Value, reason: Option<&str>) -> Line {
+        let mut chunk = self.completion.head("chat.completion.chunk");
+        chunk["choices"] = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": reason }]);
+        Line::data(&chunk)
+    }
+}
+
+impl Voice for Chunks {
+    fn begins(&mut self) -> Result<Vec<Line>, Error> {
+        Ok(vec![self.chunk(&json!({ "role": "assistant", "content": "" }), None)])
+    }
+
+    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error> {
+        Ok(match &told.what {
+            What::TextBegins => {
+                self.texts += 1;
+                let between =
+                    (self.texts > 1).then(|| self.chunk(&json!({ "content": BETWEEN_TEXTS }), None));
+                between.into_iter().collect()
+            }
+            What::Text(piece) => vec![self.chunk(&json!({ "content": piece }), None)],
+            What::Call(call) => {
+                let mut said = tool_call(call);
+                said["index"] = json!(self.calls);
+                self.calls += 1;
+                vec![self.chunk(&json!({ "tool_calls": [said] }), None)]
+            }
+            What::Over(over) => {
+                let mut lines = vec![self.chunk(&json!({}), Some(reason(&over.how)?))];
+                if self.tells_usage {
+                    let mut chunk = self.completion.head("chat.completion.chunk");
+                    (chunk["choices"], chunk["usage"]) = (json!([]), usage(&over.usage));
+                    lines.push(Line::data(&chunk));
+                }
+                lines.push(Line::text("[DONE]"));
+                lines
+            }
+            What::TextEnds(_) | What::ToolBegins(_) | What::ToolEnds(_) => Vec::new(),
+        })
+    }
+
+    fn fails(&mut self, error: &Error) -> Line {
+        let error = json!({
+            "message": error.detail(), "type": "server_error", "param": null, "code": error.kind().code(),
+        });
+        Line::data(&json!({ "error": error }))
+    }
+}

@@ -1,0 +1,235 @@
+//! Items of a request as what was said: the conversation before, the new input, or results of the client's tools.
+use crate::wire::leg::CallRef;
+use crate::wire::refusal::{Answer, Refusal};
+use crate::wire::sending::ClientResult;
+use outlast_vocab::message::{Arguments, Message, ModelCallId, Part, ToolName, ToolResult, ToolUse, shown};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Failure, Kind};
+use serde_json::Value;
+
+/// What a list of items says, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Conversed {
+    /// What the model is told before everything, beside what its agent says.
+    pub(crate) instructions: Vec<String>,
+    said: Vec<Message>,
+}
+
+/// What a request brings.
+pub(crate) enum Brought {
+    /// Something new, after what was said elsewhere.
+    Input { before: Vec<Message>, parts: Vec<Part> },
+    /// Results of calls that this server asked for.
+    Results(Vec<ClientResult>),
+}
+
+impl Conversed {
+    /// Somebody said a text. Who is told what to do before anything is said tells the agent more.
+    pub(crate) fn say(&mut self, role: &str, text: String, place: &str) -> Answer<()> {
+        match role {
+            "user" => self.said.push(Message::user(text)),
+            "assistant" => {
+                self.said.push(Message::Assistant { parts: vec![Part::text(text)], calls: Vec::new() });
+            }
+            "system" | "developer" if self.said.is_empty() => self.instructions.push(text),
+            "system" | "developer" => {
+                let why = "instructions are taken before everything else, and this stands in the middle";
+                return Err(Refusal::unsupported(format!("{place}.role"), why));
+            }
+            other => {
+                let detail = format!("expected user, assistant, system or developer, got `{}`", shown(other));
+                return Err(Refusal::wrong(format!("{place}.role"), detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// The model said nothing before it asked for tools.
+    pub(crate) fn silent_reply(&mut self) {
+        self.said.push(Message::Assistant { parts: Vec::new(), calls: Vec::new() });
+    }
+
+    /// The model asked for a tool. Calls of one reply follow each other.
+    pub(crate) fn call(&mut self, id: &str, tool: &str, arguments: &str, place: &str) -> Answer<()> {
+        let about = |error: outlast_vocab::Error| Refusal::from(error).about(place);
+        let (id, tool): (ModelCallId, ToolName) = (id.parse().map_err(about)?, tool.parse().map_err(about)?);
+        let arguments = serde_json::from_str(arguments)
+            .map_or_else(|_| Arguments::Broken(arguments.to_owned()), Arguments::Json);
+        let call = ToolUse::new(id, tool, arguments);
+        match self.said.last_mut() {
+            Some(Message::Assistant { calls, .. }) => calls.push(call),
+            _ => self.said.push(Message::Assistant { parts: Vec::new(), calls: vec![call] }),
+        }
+        Ok(())
+    }
+
+    /// A tool gave this.
+    pub(crate) fn result(&mut self, id: &str, result: Value, place: &str) -> Answer<()> {
+        let mut calls = self.said.iter().rev().filter_map(|message| match message {
+            Message::Assistant { calls, .. } => Some(calls),
+            Message::User { .. } | Message::Tool { .. } => None,
+        });
+        let asked = calls.find_map(|calls| calls.iter().find(|call| call.id.as_str() == id));
+        let known = asked.map(|call| call.tool.clone()).or_else(|| CallRef::of(id).and(tool_of_ours()));
+        let Some(tool) = known else {
+            let detail = format!("no call before this one has the id `{}`", shown(id));
+            return Err(Refusal::wrong(place, detail));
+        };
+        let call = id.parse().map_err(|error: outlast_vocab::Error| Refusal::from(error).about(place))?;
+        self.said.push(Message::Tool { call, tool, result: ToolResult::Ok(result) });
+        Ok(())
+    }
+
+    /// What was brought: what stands at the end.
+    pub(crate) fn brought(self, place: &str) -> Answer<Brought> {
+        let mut said = self.said;
+        let new = said.iter().rev().take_while(|message| matches!(message, Message::Tool { .. })).count();
+        if new > 0 {
+            let results = said.split_off(said.len() - new);
+            return results
+                .into_iter()
+                .map(|message| result_of(message, place))
+                .collect::<Answer<_>>()
+                .map(Brought::Results);
+        }
+        match said.pop() {
+            Some(Message::User { parts }) => match orphan(&said) {
+                Some(call) => {
+                    let detail = format!(
+                        "the result of `{call}` goes into a request of its own, before anything else is said"
+                    );
+                    Err(Refusal::wrong(place, detail))
+                }
+                None => Ok(Brought::Input { before: whole(said), parts }),
+            },
+            Some(_) => Err(Refusal::wrong(
+                place,
+                "expected a message of the user at the end, got one of the assistant",
+            )),
+            None => Err(Refusal::wrong(place, "expected a message of the user, got nothing")),
+        }
+    }
+}
+
+/// The tool of a call that our own journal knows.
+fn tool_of_ours() -> Option<ToolName> {
+    "client".parse().ok()
+}
+
+fn result_of(message: Message, place: &str) -> Answer<ClientResult> {
+    let Message::Tool { call, result, .. } = message else {
+        return Err(Refusal::wrong(place, "expected the result of a call"));
+    };
+    let Some(id) = CallRef::of(call.as_str()) else {
+        let detail = format!(
+            "this server asked for no call `{}`, so nothing waits for its result",
+            shown(call.as_str())
+        );
+        return Err(Refusal::wrong(place, detail));
+    };
+    let resolution = match result {
+        ToolResult::Ok(value) => Resolution::Ok(value),
+        ToolResult::Err(failure) => Resolution::Err(failure),
+    };
+    Ok(ClientResult { call: id, resolution })
+}
+
+/// A result whose call is not there.
+fn orphan(said: &[Message]) -> Option<&ModelCallId> {
+    let mut asked = Vec::new();
+    for message in said {
+        match message {
+            Message::Assistant { calls, .. } => asked.extend(calls.iter().map(|call| &call.id)),
+            Message::Tool { call, .. } if !asked.contains(&call) => return Some(call),
+            Message::User { .. } | Message::Tool { .. } => {}
+        }
+    }
+    None
+}
+
+/// What was said, with a result for every call: one that nobody answered is said to be so (R4.8).
+fn whole(said: Vec<Message>) -> Vec<Message> {
+    let mut all: Vec<Message> = Vec::new();
+    let mut open: Vec<ToolUse> = Vec::new();
+    for message in said {
+        if let Message::Tool { call, .. } = &message {
+            open.retain(|asked| asked.id != *call);
+        } else {
+            all.extend(open.drain(..).map(unanswered));
+        }
+        if let Message::Assistant { calls, .. } = &message {
+            open.clone_from(calls);
+        }
+        all.push(message);
+    }
+    all.extend(open.into_iter().map(unanswered));
+    all
+}
+
+fn unanswered(call: ToolUse) -> Message {
+    let failure = Failure::new(Kind::ToolInterrupted, "the call was left behind before it had a result");
+    Message::Tool { call: call.id, tool: call.tool, result: ToolResult::Err(failure) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "call_000000000000000000000000000000ab_7_0";
+
+    fn said(say: impl FnOnce(&mut Conversed) -> Answer<()>) -> Answer<Brought> {
+        let mut conversed = Conversed::default();
+        say(&mut conversed)?;
+        conversed.brought("input")
+    }
+
+    fn about(refused: Answer<Brought>) -> (Kind, Option<String>) {
+        let Err(Refusal { error, param }) = refused else { panic!("it was taken") };
+        (error.kind(), param)
+    }
+
+    #[test]
+    fn a_call_that_nobody_answered_has_a_result_before_something_new_is_said() {
+        let brought = said(|conversed| {
+            conversed.say("user", "weather?".to_owned(), "input[0]")?;
+            conversed.call("a", "look", "{}", "input[1]")?;
+            conversed.call("b", "look", "{", "input[2]")?;
+            conversed.result("a", Value::from("snow"), "input[3]")?;
+            conversed.say("user", "well?".to_owned(), "input[4]")
+        });
+        let Ok(Brought::Input { before, .. }) = brought else { panic!("something new was said") };
+        let texts: Vec<String> = before.iter().map(|message| message.text().into_owned()).collect();
+        let left = "error tool.interrupted: the call was left behind before it had a result";
+        assert_eq!(texts, ["weather?", "", "snow", left]);
+    }
+
+    #[test]
+    fn results_at_the_end_are_for_the_turn_that_asked_and_for_no_other() {
+        let results = said(|conversed| conversed.result(OURS, Value::from("snow"), "input[0]"));
+        assert!(matches!(results, Ok(Brought::Results(results)) if results.len() == 1));
+        let theirs = said(|conversed| {
+            conversed.call("theirs", "look", "{}", "input[0]")?;
+            conversed.result("theirs", Value::from("snow"), "input[1]")
+        });
+        assert_eq!(about(theirs), (Kind::InputInvalid, Some("input".to_owned())));
+        let unasked = said(|conversed| conversed.result("theirs", Value::from("snow"), "input[0]"));
+        assert_eq!(about(unasked), (Kind::InputInvalid, Some("input[0]".to_owned())));
+        let with_more = said(|conversed| {
+            conversed.result(OURS, Value::from("snow"), "input[0]")?;
+            conversed.say("user", "well?".to_owned(), "input[1]")
+        });
+        assert_eq!(about(with_more), (Kind::InputInvalid, Some("input".to_owned())));
+    }
+
+    #[test]
+    fn instructions_stand_before_everything_else() {
+        let late = said(|conversed| {
+            conversed.say("developer", "Be kind.".to_owned(), "input[0]")?;
+            conversed.say("user", "hello".to_owned(), "input[1]")?;
+            conversed.say("system", "Be brief.".to_owned(), "input[2]")
+        });
+        assert_eq!(about(late), (Kind::ParameterUnsupported, Some("input[2].role".to_owned())));
+        let answered = said(|conversed| conversed.say("assistant", "hello".to_owned(), "input[0]"));
+        assert_eq!(about(answered), (Kind::InputInvalid, Some("input".to_owned())));
+    }
+}

@@ -1,0 +1,67 @@
+//! Models: each agent is one.
+use super::error::OpenAiErrors;
+use crate::caller::{Caller, Reads};
+use crate::extract::{At, Word};
+use crate::shared::Shared;
+use crate::wire::refusal::{Answer, Refusal};
+use axum::Json;
+use outlast_vocab::{Error, Kind};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
+}
+
+/// An agent, as a model.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OpenAiModel {
+    /// The agent's name.
+    id: String,
+    /// `model`.
+    object: &'static str,
+    /// 0: an agent does not know when it was made.
+    created: u64,
+    /// `outlast`.
+    owned_by: &'static str,
+}
+
+impl OpenAiModel {
+    fn of(id: String) -> Self {
+        Self { id, object: "model", created: 0, owned_by: "outlast" }
+    }
+}
+
+/// All of them.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OpenAiModels {
+    /// `list`.
+    object: &'static str,
+    /// The agents.
+    data: Vec<OpenAiModel>,
+}
+
+/// The agents that answer here, as models.
+#[utoipa::path(get, path = "/openai/v1/models", tag = "openai", operation_id = "openai_models",
+    responses((status = 200, body = OpenAiModels), OpenAiErrors), security(("key" = ["read"])))]
+async fn list(caller: Caller<Reads>) -> Answer<Json<OpenAiModels>> {
+    let data = caller.runtime.agents().into_iter().map(|agent| OpenAiModel::of(agent.name)).collect();
+    Ok(Json(OpenAiModels { object: "list", data }))
+}
+
+/// One of them.
+#[utoipa::path(get, path = "/openai/v1/models/{model}", tag = "openai", operation_id = "openai_model",
+    params(("model" = String, Path)), responses((status = 200, body = OpenAiModel), OpenAiErrors),
+    security(("key" = ["read"])))]
+async fn show(caller: Caller<Reads>, At(Word(model)): At<Word>) -> Answer<Json<OpenAiModel>> {
+    let names: Vec<String> = caller.runtime.agents().into_iter().map(|agent| agent.name).collect();
+    if names.contains(&model) {
+        return Ok(Json(OpenAiModel::of(model)));
+    }
+    let shown = outlast_vocab::message::shown(&model).into_owned();
+    let detail = format!("no agent is called `{shown}` here; there are: {}", names.join(", "));
+    Err(Refusal::from(Error::new(Kind::AgentNotFound, detail)).about("model"))
+}

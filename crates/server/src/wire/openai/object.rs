@@ -1,0 +1,258 @@
+//! A response as an object: what was asked for, and what came of it so far.
+use crate::wire::gather::{Gathered, Item};
+use crate::wire::hearing::Past;
+use crate::wire::leg::Leg;
+use crate::wire::teller::{Input, Stopped};
+use crate::wire::told::{How, Over};
+use outlast_vocab::effect::Usage;
+use outlast_vocab::message::{Message, text_of};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Failure, Kind, Millis, SessionId};
+use serde_json::{Map, Value, json};
+
+/// How the ids of responses begin.
+pub(crate) const RESPONSE: &str = "resp_";
+/// How the ids of conversations begin.
+pub(crate) const CONVERSATION: &str = "conv_";
+
+/// The id under which this wire knows a session.
+pub(crate) fn conversation_id(session: SessionId) -> String {
+    format!("{CONVERSATION}{:032x}", session.to_u128())
+}
+
+/// What a response says that does not depend on what came of it.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) leg: Leg,
+    pub(crate) session: SessionId,
+    pub(crate) began: Millis,
+    /// What the request said, as the note of the turn has it.
+    pub(crate) note: Map<String, Value>,
+}
+
+impl Asked {
+    /// As the journal has it.
+    pub(crate) fn of(leg: Leg, past: &Past) -> Self {
+        let mut note = match &past.teller.input().note {
+            Some(Value::Object(note)) => note.clone(),
+            _ => Map::new(),
+        };
+        if let Some(agent) = &past.agent {
+            note.entry("model").or_insert_with(|| json!(agent));
+        }
+        Self { leg, session: past.session, began: past.teller.began(), note }
+    }
+
+    /// The response.
+    pub(crate) fn response(&self, gathered: &Gathered) -> Value {
+        let said = |name: &str| self.note.get(name).cloned().unwrap_or(Value::Null);
+        let or = |name: &str, usual: Value| self.note.get(name).cloned().unwrap_or(usual);
+        let over = gathered.over.as_ref();
+        let previous = match self.leg.number {
+            0 => said("previous_response_id"),
+            number => json!(Leg { number: number - 1, ..self.leg }.id(RESPONSE)),
+        };
+        let mut response = json!({
+            "id": self.leg.id(RESPONSE),
+            "object": "response",
+            "created_at": seconds(self.began),
+            "status": status(over),
+            "background": or("background", json!(false)),
+            "error": error(over),
+            "incomplete_details": incomplete(over),
+            "instructions": said("instructions"),
+            "max_output_tokens": null,
+            "metadata": or("metadata", json!({})),
+            "model": said("model"),
+            "output": self.output(gathered),
+            "parallel_tool_calls": true,
+            "previous_response_id": previous,
+            "conversation": { "id": conversation_id(self.session) },
+            "store": true,
+            "temperature": null,
+            "text": or("text", json!({ "format": { "type": "text" } })),
+            "tool_choice": "auto",
+            "tools": or("tools", json!([])),
+            "top_p": null,
+            "truncation": "auto",
+            "usage": over.map(|over| usage(&over.usage)),
+        });
+        if let Some(over) = over.filter(|over| matches!(over.how, How::Answered | How::ForClient)) {
+            response["completed_at"] = json!(seconds(over.at));
+        }
+        response
+    }
+
+    /// The id of an item.
+    pub(crate) fn item_id(&self, kind: &str, item: usize) -> String {
+        let Leg { turn, number } = self.leg;
+        format!("{kind}_{:032x}_{number}_{item}", turn.to_u128())
+    }
+
+    fn output(&self, gathered: &Gathered) -> Value {
+        gathered.items.iter().enumerate().map(|(index, item)| self.item(index, item)).collect()
+    }
+
+    /// An item of the output.
+    pub(crate) fn item(&self, index: usize, item: &Item) -> Value {
+        match item {
+            Item::Text { text, is_whole } => json!({
+                "id": self.item_id("msg", index),
+                "type": "message",
+                "role": "assistant",
+                "status": if *is_whole { "completed" } else { "in_progress" },
+                "content": if text.is_empty() && !is_whole { json!([]) } else { json!([part(text)]) },
+            }),
+            Item::Call(call) => json!({
+                "id": self.item_id("fc", index),
+                "type": "function_call",
+                "call_id": call.id.to_string(),
+                "name": call.tool,
+                "arguments": call.arguments.to_string(),
+                "status": "completed",
+            }),
+            Item::Tool { asked, result } => {
+                let (output, failure) = match result {
+                    Some(outlast_vocab::message::ToolResult::Err(failure)) => (None, Some(failure)),
+                    Some(result) => (Some(result.text().into_owned()), None),
+                    None => (None, None),
+                };
+                let status = match (result, failure) {
+                    (None, _) => "in_progress",
+                    (Some(_), Some(_)) => "failed",
+                    (Some(_), None) => "completed",
+                };
+                json!({
+                    "id": self.item_id("mcp", index),
+                    "type": "mcp_call",
+                    "server_label": "outlast",
+                    "name": asked.tool,
+                    "arguments": asked.arguments.to_string(),
+                    "output": output,
+                    "error": failure.map(said),
+                    "status": status,
+                })
+            }
+        }
+    }
+}
+
+fn said(failure: &Failure) -> Value {
+    json!({ "type": "mcp_tool_execution_error", "content": [{ "type": "text", "text": failure.to_string() }] })
+}
+
+/// A part of a message.
+pub(crate) fn part(text: &str) -> Value {
+    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+}
+
+/// Whole seconds since 1970.
+pub(crate) fn seconds(at: Millis) -> u64 {
+    at.0 / 1_000
+}
+
+fn status(over: Option<&Over>) -> &'static str {
+    match over.map(|over| &over.how) {
+        None => "in_progress",
+        Some(How::Answered | How::ForClient) => "completed",
+        Some(How::Refused | How::Length) => "incomplete",
+        Some(How::Cancelled) => "cancelled",
+        Some(How::Failed(_)) => "failed",
+    }
+}
+
+fn error(over: Option<&Over>) -> Value {
+    match over.map(|over| &over.how) {
+        Some(How::Failed(failure)) => json!({ "code": failure.code, "message": failure.detail }),
+        _ => Value::Null,
+    }
+}
+
+fn incomplete(over: Option<&Over>) -> Value {
+    match over.map(|over| &over.how) {
+        Some(How::Refused) => json!({ "reason": "content_filter" }),
+        Some(How::Length) => json!({ "reason": "max_output_tokens" }),
+        _ => Value::Null,
+    }
+}
+
+fn usage(usage: &Usage) -> Value {
+    let Usage { input, cache_read, cache_write, output, reasoning } = *usage;
+    let (read, said) = (input + cache_read + cache_write, output + reasoning);
+    json!({
+        "input_tokens": read,
+        "input_tokens_details": { "cached_tokens": cache_read, "cache_write_tokens": cache_write },
+        "output_tokens": said,
+        "output_tokens_details": { "reasoning_tokens": reasoning },
+        "total_tokens": read + said,
+    })
+}
+
+/// The items of the input that began a leg.
+pub(crate) fn input_items(asked: &Asked, past: &Past) -> Vec<Value> {
+    let before = usize::try_from(asked.leg.number).unwrap_or(usize::MAX);
+    if before > 0 {
+        let stop = past.teller.stops().get(before - 1);
+        let calls = stop.map(|stop| stop.calls.as_slice()).unwrap_or_default();
+        let output = |(index, stopped): (usize, &Stopped)| output_item(asked, index, stopped);
+        return calls.iter().enumerate().map(output).collect();
+    }
+    let Input { before, parts, .. } = past.teller.input();
+    let mut items = Vec::new();
+    for message in before {
+        message_items(asked, message, &mut items);
+    }
+    let input = Message::User { parts: parts.clone() };
+    message_items(asked, &input, &mut items);
+    items
+}
+
+fn output_item(asked: &Asked, index: usize, stopped: &Stopped) -> Value {
+    let output = match &stopped.resolution {
+        Some(Resolution::Ok(Value::String(text))) => text.clone(),
+        Some(Resolution::Ok(value)) => value.to_string(),
+        Some(Resolution::Err(failure)) => failure.to_string(),
+        Some(Resolution::Timeout) => {
+            Failure::new(Kind::WaitTimedOut, "nobody finished it in time").to_string()
+        }
+        Some(Resolution::Cancelled) | None => String::new(),
+    };
+    function_output(&asked.item_id("in", index), &stopped.call.id.to_string(), &output)
+}
+
+fn function_output(id: &str, call: &str, output: &str) -> Value {
+    json!({ "id": id, "type": "function_call_output", "call_id": call, "output": output, "status": "completed" })
+}
+
+/// A message of the conversation as items.
+fn message_items(asked: &Asked, message: &Message, items: &mut Vec<Value>) {
+    let id = |items: &Vec<Value>| asked.item_id("in", items.len());
+    match message {
+        Message::User { parts } => items.push(json!({
+            "id": id(items), "type": "message", "role": "user", "status": "completed",
+            "content": [{ "type": "input_text", "text": text_of(parts) }],
+        })),
+        Message::Assistant { parts, calls } => {
+            let text = text_of(parts);
+            if !text.is_empty() {
+                items.push(json!({
+                    "id": id(items), "type": "message", "role": "assistant", "status": "completed",
+                    "content": [part(&text)],
+                }));
+            }
+            for call in calls {
+                let arguments = match &call.arguments {
+                    outlast_vocab::message::Arguments::Json(value) => value.to_string(),
+                    outlast_vocab::message::Arguments::Broken(text) => text.clone(),
+                };
+                items.push(json!({
+                    "id": id(items), "type": "function_call", "call_id": call.id, "name": call.tool,
+                    "arguments": arguments, "status": "completed",
+                }));
+            }
+        }
+        Message::Tool { call, result, .. } => {
+            items.push(function_output(&id(items), call.as_str(), &result.text()));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Parameters of requests: read with the place of what is wrong, and none left away that would change the answer.
+use crate::wire::refusal::{Answer, Refusal};
+use outlast_vocab::message::{ToolName, shown};
+use outlast_vocab::tool::ClientTool;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+/// Why most parameters are not taken.
+const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
+
+/// Parameters that change nothing of an answer of ours.
+const HARMLESS: &[&str] = &[
+    "user",
+    "store",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "service_tier",
+    "include",
+    "truncation",
+];
+
+/// Reads a body or a part of it. The error names the parameter.
+pub(crate) fn read<T: DeserializeOwned>(value: Value, below: &str) -> Answer<T> {
+    serde_path_to_error::deserialize(value).map_err(|cause| {
+        let path = cause.path().to_string();
+        let place = match (below, path.as_str()) {
+            (below, ".") => below.to_owned(),
+            ("", path) => path.to_owned(),
+            (below, path) => format!("{below}.{path}"),
+        };
+        let detail = format!("`{place}` does not fit: {}", cause.inner());
+        Refusal::wrong(place, detail)
+    })
+}
+
+/// Refuses parameters that nobody has read, unless they change nothing.
+pub(crate) fn check_rest(rest: &Map<String, Value>) -> Answer<()> {
+    for (name, value) in rest {
+        let says_nothing = value.is_null() || HARMLESS.contains(&name.as_str()) || is_usual(name, value);
+        if !says_nothing {
+            return Err(Refusal::unsupported(name, AGENT_DECIDES));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it says what would be so without it.
+fn is_usual(name: &str, value: &Value) -> bool {
+    let is = |number: f64| value.as_f64().is_some_and(|value| (value - number).abs() < f64::EPSILON);
+    match name {
+        "temperature" | "top_p" | "n" => is(1.0),
+        "presence_penalty" | "frequency_penalty" | "top_logprobs" => is(0.0),
+        "logprobs" => *value == json!(false),
+        "logit_bias" | "reasoning" => *value == json!({}),
+        "modalities" => *value == json!(["text"]),
+        "verbosity" => *value == json!("medium"),
+        _ => false,
+    }
+}
+
+/// Refuses what a caller says of how tools are chosen, unless it is what happens anyway.
+pub(crate) fn check_choice(choice: Option<&Value>, parallel: Option<bool>, has_tools: bool) -> Answer<()> {
+    if let Some(choice) = choice.filter(|choice| !choice.is_null() && **choice != json!("auto")) {
+        let why =
+            format!("the model chooses by itself (`auto`), and this says `{}`", shown(&choice.to_string()));
+        return Err(Refusal::unsupported("tool_choice", why));
+    }
+    if parallel == Some(false) && has_tools {
+        return Err(Refusal::unsupported("parallel_tool_calls", "calls of one reply are asked for together"));
+    }
+    Ok(())
+}
+
+/// A function that the client runs.
+pub(crate) fn function(function: &Map<String, Value>, place: &str) -> Answer<ClientTool> {
+    let name = function.get("name").and_then(Value::as_str).unwrap_or_default();
+    let name: ToolName = name
+        .parse()
+        .map_err(|error: outlast_vocab::Error| Refusal::from(error).about(format!("{place}.name")))?;
+    let description = function.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let input = match function.get("parameters") {
+        None | Some(Value::Null) => json!({ "type": "object", "properties": {} }),
+        Some(schema) => schema.clone(),
+    };
+    Ok(ClientTool { name, description, input })
+}
+
+/// The JSON Schema that an answer must fit, of a format with the members of `json_schema` at `schema`.
+pub(crate) fn format(
+    format: &Value,
+    schema: impl FnOnce(&Value) -> Value,
+    place: &str,
+) -> Answer<Option<Value>> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(None),
+        Some("json_object") => Ok(Some(json!({ "type": "object" }))),
+        Some("json_schema") => match schema(format) {
+            Value::Null => {
+                Err(Refusal::wrong(format!("{place}.schema"), "expected a JSON Schema, got nothing"))
+            }
+            schema => Ok(Some(schema)),
+        },
+        other => {
+            let why = format!(
+                "expected `text`, `json_object` or `json_schema`, got `{}`",
+                shown(other.unwrap_or("nothing"))
+            );
+            Err(Refusal::unsupported(format!("{place}.type"), why))
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The Responses API: a response is a leg of a durable turn, a conversation is a session.
+use super::error::OpenAiErrors;
+use super::messages::{Brought, Conversed};
+use super::object::{Asked as Response, CONVERSATION, RESPONSE, input_items};
+use super::params::{check_choice, check_rest, format, function, read};
+use super::said;
+use super::voice::Events;
+use crate::caller::{Caller, Reads, Runs};
+use crate::extract::{Asked, At, Said};
+use crate::inputs::Marks;
+use crate::shared::Shared;
+use crate::wire::gather::Gathered;
+use crate::wire::hearing::{Hearing, Past};
+use crate::wire::leg::Leg;
+use crate::wire::refusal::{Answer, Refusal};
+use crate::wire::sending::{self, Idempotency, Place, Sent};
+use crate::wire::stream;
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response as Reply};
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::message::shown;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::{Error, Kind, SessionId};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::str::FromStr;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Why a turn stops that somebody cancels here.
+const CANCELLED: &str = "cancelled over the Responses API";
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .routes(routes!(show))
+        .routes(routes!(cancel))
+        .routes(routes!(items))
+}
+
+/// A request for a response. What is not listed here and would change the answer is refused.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct CreateResponse {
+    /// The agent that is to answer; the server's first one without it.
+    model: Option<String>,
+    /// What it says: a text, or a list of items. Results of calls (`function_call_output`) at its end go on with the turn that
+    /// asked for them.
+    #[serde(default)]
+    input: Value,
+    /// What the model is told beside what its agent says, for this turn alone.
+    instructions: Option<String>,
+    /// Functions that the client runs.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Map<String, Value>>>,
+    /// `auto`.
+    tool_choice: Option<Value>,
+    /// Not `false` together with `tools`.
+    parallel_tool_calls: Option<bool>,
+    /// The form of the answer: `format` with `text`, `json_object` or `json_schema`.
+    #[schema(value_type = Option<Object>)]
+    text: Option<Map<String, Value>>,
+    /// Whether to stream events.
+    stream: Option<bool>,
+    /// Whether to answer at once, before the turn is over.
+    background: Option<bool>,
+    /// The response behind which this one goes. If others follow it already, it goes into a fork of its session.
+    previous_response_id: Option<String>,
+    /// The conversation, by its id, or as an object with an `id`.
+    conversation: Option<Value>,
+    /// Said again with the response.
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Map<String, Value>>,
+    /// Anything else: refused unless it changes nothing.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
+}
+
+/// The id of a response.
+pub(crate) struct ResponseId(Leg);
+
+impl FromStr for ResponseId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Leg::of(text, RESPONSE).map(Self).ok_or_else(|| no_response(text))
+    }
+}
+
+fn no_response(id: &str) -> Error {
+    Error::new(Kind::TurnNotFound, format!("no response has the id `{}`", shown(id)))
+}
+
+/// The session of a conversation's id.
+pub(crate) fn session_of(id: &str) -> Option<SessionId> {
+    let hex = id.strip_prefix(CONVERSATION)?;
+    format!("{}_{hex}", SessionId::NOUN.prefix).parse().ok()
+}
+
+/// Asks an agent.
+///
+/// The input is durable before anything is answered. Without `stream` and `background` the answer comes when the turn is over or
+/// wants the client to run a function, or as `in_progress` after `wire_wait`. A stream can be read again at
+/// `GET /openai/v1/responses/{response}?stream=true`, also after the server was killed.
+#[utoipa::path(post, path = "/openai/v1/responses", tag = "openai", operation_id = "openai_create_response",
+    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same response.")),
+    request_body = CreateResponse,
+    responses((status = 200, description = "The response, or a stream of its events.", body = Object), OpenAiErrors),
+    security(("key" = ["run"])))]
+async fn create(
+    caller: Caller<Runs>,
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Said(body): Said<Value>,
+) -> Answer<Reply> {
+    let request: CreateResponse = read(body, "")?;
+    check_rest(&request.rest)?;
+    let (streams, background) = (request.stream == Some(true), request.background == Some(true));
+    let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
+    let sent = request.send(&caller.runtime, Marks::of(&headers)?).await?;
+    let Sent { leg, mut hearing, .. } = sent;
+    let past = Past::of(&caller.runtime, leg).await?.ok_or_else(|| no_response(&leg.id(RESPONSE)))?;
+    let response = Response::of(leg, &past);
+    if let Some(open) = open {
+        return Ok(stream::response(&shared, open, hearing, Events::new(response, None)));
+    }
+    let mut gathered = Gathered::default();
+    if background {
+        gathered = Gathered::of(&past.told);
+    } else {
+        gathered.listen(&mut hearing, shared.limits.wire_wait).await?;
+    }
+    Ok(Json(response.response(&gathered)).into_response())
+}
+
+impl CreateResponse {
+    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
+        let note = self.note();
+        let place = self.place()?;
+        let output = self.output()?;
+        let client_tools = self.functions()?;
+        let mut conversed = Conversed::default();
+        said::input(&self.input, &mut conversed)?;
+        let instructions: Vec<String> =
+            self.instructions.into_iter().chain(conversed.instructions.drain(..)).collect();
+        let (before, parts) = match conversed.brought("input")? {
+            Brought::Results(results) => {
+                return sending::go_on(runtime, &results)
+                    .await
+                    .map_err(|error| Refusal::from(error).about("input"));
+            }
+            Brought::Input { before, parts } => (before, parts),
+        };
+        let (key, traceparent) = marks.parts();
+        let param = place.1;
+        let idempotency = key.as_deref().map(|key| Idempotency { wire: "openai", key });
+        let target = sending::target(runtime, place.0, idempotency.as_ref())
+            .await
+            .map_err(|error| not_there(error, param))?;
+        let overlay = Overlay { system: instructions, ..Overlay::default() };
+        let overlays = if overlay == Overlay::default() { Vec::new() } else { vec![overlay] };
+        let input = Input {
+            parts,
+            key,
+            output,
+            traceparent,
+            before,
+            note: Some(note),
+            client_tools,
+            agent: self.model,
+            overlays,
+            ..Input::text(target, "")
+        };
+        sending::send(runtime, input).await.map_err(of_input)
+    }
+
+    /// What is said again with the response.
+    fn note(&self) -> Value {
+        let mut note = Map::new();
+        let mut keep = |name: &str, value: Option<Value>| {
+            if let Some(value) = value.filter(|value| !value.is_null()) {
+                note.insert(name.to_owned(), value);
+            }
+        };
+        keep("model", self.model.clone().map(Value::String));
+        keep("instructions", self.instructions.clone().map(Value::String));
+        keep("tools", self.tools.as_ref().map(|tools| json!(tools)));
+        keep("text", self.text.as_ref().map(|text| json!(text)));
+        keep("background", self.background.map(Value::Bool));
+        keep("previous_response_id", self.previous_response_id.clone().map(Value::String));
+        keep("metadata", self.metadata.as_ref().map(|metadata| json!(metadata)));
+        Value::Object(note)
+    }
+
+    /// Where the input goes, and which parameter says so.
+    fn place(&self) -> Answer<(Place, &'static str)> {
+        let conversation = match self.conversation.as_ref() {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) => Some(id.as_str()),
+            Some(object) => Some(object.get("id").and_then(Value::as_str).unwrap_or_default()),
+        };
+        match (conversation, self.previous_response_id.as_deref()) {
+            (Some(_), Some(_)) => {
+                let detail = "expected `conversation` or `previous_response_id`, got both";
+                Err(Refusal::wrong("previous_response_id", detail))
+            }
+            (Some(id), None) => {
+                let session = session_of(id).ok_or_else(|| not_there(no_conversation(id), "conversation"))?;
+                Ok((Place::Session(session), "conversation"))
+            }
+            (None, Some(id)) => {
+                let ResponseId(leg) = id.parse().map_err(|error| not_there(error, "previous_response_id"))?;
+                Ok((Place::After(leg.turn), "previous_response_id"))
+            }
+            (None, None) => Ok((Place::New, "input")),
+        }
+    }
+
+    fn output(&self) -> Answer<Option<Value>> {
+        let Some(text) = &self.text else { return Ok(None) };
+        for (name, value) in text.iter().filter(|(name, _)| *name != "format") {
+            if !value.is_null() && *value != json!("medium") {
+                return Err(Refusal::unsupported(format!("text.{name}"), "the agent decides it"));
+            }
+        }
+        match text.get("format") {
+            None | Some(Value::Null) => Ok(None),
+            Some(said) => format(said, |said| said["schema"].clone(), "text.format"),
+        }
+    }
+
+    fn functions(&self) -> Answer<Vec<outlast_vocab::tool::ClientTool>> {
+        let mut functions = Vec::new();
+        for (index, tool) in self.tools.iter().flatten().enumerate() {
+            let place = format!("tools[{index}]");
+            let kind = tool.get("type").and_then(Value::as_str).unwrap_or_default();
+            if kind != "function" {
+                let why = format!("only functions of the client are, and this is `{}`", shown(kind));
+                return Err(Refusal::unsupported(format!("{place}.type"), why));
+            }
+            functions.push(function(tool, &place)?);
+        }
+        Ok(functions)
+    }
+}
+
+/// An error of an input, with the parameter that it is about where its kind says so.
+pub(crate) fn of_input(error: Error) -> Refusal {
+    let param = match error.kind() {
+        Kind::AgentNotFound => "model",
+        Kind::ToolDuplicate => "tools",
+        _ => return error.into(),
+    };
+    Refusal::from(error).about(param)
+}
+
+/// An error about what a parameter names.
+fn not_there(error: Error, param: &'static str) -> Refusal {
+    Refusal::from(error).about(param)
+}
+
+pub(crate) fn no_conversation(id: &str) -> Error {
+    Error::new(Kind::SessionNotFound, format!("no conversation has the id `{}`", shown(id)))
+}
+
+/// How to look at a response.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Look {
+    /// Whether to stream its events, from its beginning or behind the one with the number `starting_after`.
+    stream: Option<bool>,
+    /// The `sequence_number` of the last event that the reader has.
+    starting_after: Option<u64>,
+}
+
+async fn past(runtime: &Runtime, leg: Leg) -> Result<Past, Error> {
+    let missing = || no_response(&leg.id(RESPONSE));
+    match Past::of(runtime, leg).await {
+        Err(error) if error.kind() == Kind::TurnNotFound => Err(missing()),
+        past => past?.ok_or_else(missing),
+    }
+}
+
+/// One response, or a stream of its events.
+#[utoipa::path(get, path = "/openai/v1/responses/{response}", tag = "openai", operation_id = "openai_response",
+    params(("response" = String, Path), Look),
+    responses((status = 200, description = "The response, or a stream of its events.", body = Object), OpenAiErrors),
+    security(("key" = ["read"])))]
+async fn show(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    At(ResponseId(leg)): At<ResponseId>,
+    Asked(look): Asked<Look>,
+) -> Answer<Reply> {
+    let past = past(&caller.runtime, leg).await?;
+    let response = Response::of(leg, &past);
+    if look.stream == Some(true) {
+        let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+        let hearing = Hearing::of(&caller.runtime, leg).await?;
+        return Ok(stream::response(&shared, open, hearing, Events::new(response, look.starting_after)));
+    }
+    Ok(Json(response.response(&Gathered::of(&past.told))).into_response())
+}
+
+/// Stops a response that is not over.
+#[utoipa::path(post, path = "/openai/v1/responses/{response}/cancel", tag = "openai",
+    operation_id = "openai_cancel_response", params(("response" = String, Path)),
+    responses((status = 200, description = "The response.", body = Object), OpenAiErrors),
+    security(("key" = ["run"])))]
+async fn cancel(
+    caller: Caller<Runs>,
+    State(shared): State<Shared>,
+    At(ResponseId(leg)): At<ResponseId>,
+) -> Answer<Json<Value>> {
+    past(&caller.runtime, leg).await?;
+    caller.runtime.cancel(leg.turn, CANCELLED).await?;
+    // It stops at its next step; who asks too early is told that it is still under way.
+    let _ = tokio::time::timeout(shared.limits.wait_most, caller.runtime.outcome(leg.turn)).await;
+    let past = past(&caller.runtime, leg).await?;
+    Ok(Json(Response::of(leg, &past).response(&Gathered::of(&past.told))))
+}
+
+/// Which items.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Page {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// `desc`, the newest first, or `asc`.
+    order: Option<String>,
+    /// Those behind the item with this id.
+    after: Option<String>,
+}
+
+impl Page {
+    /// A list of this wire, of all items in their order.
+    pub(crate) fn of(self, mut items: Vec<Value>, shared: &Shared) -> Answer<Value> {
+        match self.order.as_deref() {
+            Some("asc") => {}
+            None | Some("desc") => items.reverse(),
+            Some(other) => {
+                let detail = format!("expected `asc` or `desc`, got `{}`", shown(other));
+                return Err(Refusal::wrong("order", detail));
+            }
+        }
+        let from = match &self.after {
+            None => 0,
+            Some(after) => match items.iter().position(|item| item["id"] == json!(after)) {
+                Some(index) => index + 1,
+                None => {
+                    return Err(Refusal::wrong("after", format!("no item has the id `{}`", shown(after))));
+                }
+            },
+        };
+        let limit = crate::page::size(self.limit, &shared.limits)?;
+        let rest = items.split_off(from);
+        let (has_more, data): (bool, Vec<Value>) =
+            (rest.len() > limit, rest.into_iter().take(limit).collect());
+        let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+        Ok(json!({
+            "object": "list", "first_id": id(data.first()), "last_id": id(data.last()), "has_more": has_more,
+            "data": data,
+        }))
+    }
+}
+
+/// What was sent for a response.
+#[utoipa::path(get, path = "/openai/v1/responses/{response}/input_items", tag = "openai",
+    operation_id = "openai_input_items", params(("response" = String, Path), Page),
+    responses((status = 200, description = "The items.", body = Object), OpenAiErrors),
+    security(("key" = ["read"])))]
+async fn items(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    At(ResponseId(leg)): At<ResponseId>,
+    Asked(page): Asked<Page>,
+) -> Answer<Json<Value>> {
+    let past = past(&caller.runtime, leg).await?;
+    let items = input_items(&Response::of(leg, &past), &past);
+    Ok(Json(page.of(items, &shared)?))
+}

@@ -1,0 +1,164 @@
+//! Finds the session that the messages of a stateless client were said in.
+//!
+//! A session that begins for such a client has a key made of everything that its first request said. A later request of the same
+//! conversation begins with the same messages, so the key can be made again, and what stands in the session tells whether it is the
+//! same conversation: then it goes on there. If not, or if its client has changed what was said, a new session begins with what the
+//! client says was said.
+use crate::wire::gather::Gathered;
+use crate::wire::hearing::client_tools;
+use crate::wire::leg::Leg;
+use crate::wire::teller::{Stopped, Teller};
+use outlast_ports::store::{MAIN, SessionState, SessionView};
+use outlast_runtime::Runtime;
+use outlast_vocab::event::Event;
+use outlast_vocab::message::{Message, Part, ToolName, text_of};
+use outlast_vocab::record::{NodeRef, Record};
+use outlast_vocab::wait::Resolution;
+use outlast_vocab::{Error, Kind, SessionId, TurnId, canon};
+use serde_json::Value;
+
+/// How the keys of these sessions begin.
+const KEY: &str = "openai-chat/";
+
+/// Sessions that are looked at for one request.
+const LOOKED_AT: usize = 8;
+
+/// Turns of a session that are held against the messages of a request.
+const TURNS: usize = 1_000;
+
+/// A conversation as its client tells it, with the new input at its end.
+pub(crate) struct Thread<'a> {
+    pub(crate) agent: &'a str,
+    pub(crate) instructions: &'a [String],
+    pub(crate) before: &'a [Message],
+    pub(crate) parts: &'a [Part],
+}
+
+impl Thread<'_> {
+    /// The key of a session that began with the first messages of the conversation.
+    fn key(&self, said: &[Message], input: &str) -> String {
+        let said: Vec<Heard> = said.iter().map(Heard::of).collect();
+        format!("{KEY}{}", canon::fingerprint(&(self.agent, self.instructions, said, input)))
+    }
+
+    /// The keys under which the conversation may have begun: with any input that was answered, the first one first.
+    fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        for (index, pair) in self.before.windows(2).enumerate() {
+            if let [Message::User { parts }, Message::Assistant { .. }] = pair {
+                keys.push(self.key(&self.before[..index], &text_of(parts)));
+            }
+        }
+        keys
+    }
+}
+
+/// One message, as both sides of a wire know it.
+#[derive(PartialEq, Eq, Debug, serde::Serialize)]
+struct Heard {
+    who: &'static str,
+    text: String,
+    /// The calls that the client was asked for.
+    calls: Vec<String>,
+}
+
+impl Heard {
+    fn of(message: &Message) -> Self {
+        let (who, calls) = match message {
+            Message::User { .. } => ("user", Vec::new()),
+            Message::Assistant { calls, .. } => {
+                ("assistant", calls.iter().map(|call| call.id.to_string()).collect())
+            }
+            Message::Tool { call, .. } => ("tool", vec![call.to_string()]),
+        };
+        Self { who, text: message.text().into_owned(), calls }
+    }
+}
+
+/// Where the new input of a conversation goes.
+pub(crate) enum Found {
+    /// Into the session that the conversation was had in.
+    Here(SessionId),
+    /// Into a new one with this key, after what was said before.
+    New(String),
+    /// Into a new one without a key, because another conversation began with the same words.
+    Another,
+}
+
+/// Finds the session of a conversation.
+pub(crate) async fn find(runtime: &Runtime, thread: &Thread<'_>) -> Result<Found, Error> {
+    let said: Vec<Heard> = thread.before.iter().map(Heard::of).collect();
+    let keys = thread.keys();
+    // It mostly began with its first message, or was taken up not long ago.
+    let candidates = keys.first().into_iter().chain(keys.iter().skip(1).rev()).take(LOOKED_AT);
+    for key in candidates {
+        let Some(session) = by_key(runtime, key).await? else { continue };
+        if session.state == SessionState::Idle && stands(runtime, &session).await?.as_ref() == Some(&said) {
+            return Ok(Found::Here(session.id));
+        }
+    }
+    let key = thread.key(thread.before, &text_of(thread.parts));
+    Ok(match by_key(runtime, &key).await? {
+        Some(_) => Found::Another,
+        None => Found::New(key),
+    })
+}
+
+async fn by_key(runtime: &Runtime, key: &str) -> Result<Option<SessionView>, Error> {
+    match runtime.store().session_by_key(key.to_owned()).await {
+        Err(error) if error.kind() == Kind::SessionNotFound => Ok(None),
+        session => session.map(Some),
+    }
+}
+
+/// What stands in a session, as its client knows it; nothing if its main head is not at its newest turn.
+async fn stands(runtime: &Runtime, session: &SessionView) -> Result<Option<Vec<Heard>>, Error> {
+    let store = runtime.store();
+    let turns = store.turns(session.id, 0, TURNS).await?;
+    let Some(newest) = turns.last() else { return Ok(None) };
+    let end = NodeRef { session: session.id, seq: newest.span.1 };
+    let is_there = session.heads.iter().any(|(head, stands)| head == MAIN && *stands == Some(end));
+    if !is_there || newest.index + 1 != session.turns {
+        return Ok(None);
+    }
+    let mut heard = Vec::new();
+    for turn in &turns {
+        let client = client_tools(runtime, turn.id).await?;
+        said_in(turn.id, &store.turn_records(turn.id).await?, &client, &mut heard)?;
+    }
+    Ok(Some(heard))
+}
+
+/// What was said in a turn.
+fn said_in(
+    turn: TurnId,
+    records: &[Record],
+    client: &[ToolName],
+    heard: &mut Vec<Heard>,
+) -> Result<(), Error> {
+    let mut number = 0;
+    loop {
+        let mut teller = Teller::new(Leg { turn, number }, client.to_vec());
+        let mut gathered = Gathered::default();
+        for record in records {
+            for told in teller.hear(&Event::Durable(Box::new(record.clone())))? {
+                gathered.add(&told);
+            }
+        }
+        if number == 0 {
+            heard.extend(teller.input().before.iter().map(Heard::of));
+            heard.push(Heard::of(&Message::User { parts: teller.input().parts.clone() }));
+        }
+        let calls = gathered.calls().map(|call| call.id.to_string()).collect();
+        heard.push(Heard { who: "assistant", text: gathered.text(), calls });
+        let Some(stop) = teller.stops().get(number as usize) else { return Ok(()) };
+        for Stopped { call, resolution, .. } in &stop.calls {
+            let text = match resolution {
+                Some(Resolution::Ok(Value::String(text))) => text.clone(),
+                other => format!("{other:?}"),
+            };
+            heard.push(Heard { who: "tool", text, calls: vec![call.id.to_string()] });
+        }
+        number += 1;
+    }
+}

@@ -1,0 +1,209 @@
+//! Sends what a request of a wire brings: a new input, or the results of tools that the client ran.
+use super::hearing::{Hearing, Past};
+use super::leg::{CallRef, Leg};
+use super::teller::{Stop, Stopped};
+use outlast_ports::store::{Fork, ForkTo, MAIN, SessionView, Target, TurnState, TurnView};
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::record::{Fact, NodeRef};
+use outlast_vocab::wait::{Resolution, WaitKind};
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
+
+/// A leg that was sent on its way.
+pub(crate) struct Sent {
+    pub(crate) leg: Leg,
+    pub(crate) hearing: Hearing,
+    /// Whether it had been sent before under the same idempotency key.
+    pub(crate) is_duplicate: bool,
+}
+
+/// Where an input goes.
+pub(crate) enum Place {
+    /// Into a session of its own.
+    New,
+    /// Into this session.
+    Session(SessionId),
+    /// Behind this turn, be there others behind it or not.
+    After(TurnId),
+}
+
+/// The idempotency key of a request, on a wire.
+pub(crate) struct Idempotency<'a> {
+    pub(crate) wire: &'static str,
+    pub(crate) key: &'a str,
+}
+
+impl Idempotency<'_> {
+    /// The key of the session that the request opens, if it opens one.
+    pub(crate) fn session_key(&self) -> String {
+        format!("{}/{}", self.wire, self.key)
+    }
+}
+
+/// The session that an input goes to. The same request under the same idempotency key goes to the same one.
+pub(crate) async fn target(
+    runtime: &Runtime,
+    place: Place,
+    idempotency: Option<&Idempotency<'_>>,
+) -> Result<Target, Error> {
+    let fresh = runtime.fresh_session();
+    match place {
+        Place::New => Ok(match idempotency {
+            Some(idempotency) => Target::Key { key: idempotency.session_key(), fresh },
+            None => Target::New(fresh),
+        }),
+        Place::Session(id) => {
+            let session = runtime.store().session(id).await?;
+            waits_for_no_client(&session)?;
+            Ok(Target::Id(id))
+        }
+        Place::After(turn) => after(runtime, turn, idempotency).await,
+    }
+}
+
+/// Behind a turn: in its session if nothing else follows it, otherwise in a fork of it.
+async fn after(
+    runtime: &Runtime,
+    turn: TurnId,
+    idempotency: Option<&Idempotency<'_>>,
+) -> Result<Target, Error> {
+    let turn = runtime.store().turn(turn).await?;
+    let session = runtime.store().session(turn.session).await?;
+    if is_newest(&session, &turn) {
+        waits_for_no_client(&session)?;
+        return Ok(Target::Id(session.id));
+    }
+    if let Some(idempotency) = idempotency {
+        if is_followed_under(runtime, &turn, idempotency.key).await? {
+            return Ok(Target::Id(session.id));
+        }
+        match runtime.store().session_by_key(idempotency.session_key()).await {
+            Err(error) if error.kind() == Kind::SessionNotFound => {}
+            found => return Ok(Target::Id(found?.id)),
+        }
+    }
+    if turn.state != TurnState::Ended {
+        let detail = format!("{} is not over and others wait behind it; wait for its end", turn.id);
+        return Err(Error::new(Kind::SessionBusy, detail));
+    }
+    let to =
+        ForkTo::Session { fresh: runtime.fresh_session(), key: idempotency.map(Idempotency::session_key) };
+    let fork = Fork { from: session.id, at: Some(turn.span.1), to, now: runtime.now() };
+    Ok(Target::Id(runtime.store().fork(fork).await?))
+}
+
+fn is_newest(session: &SessionView, turn: &TurnView) -> bool {
+    let end = NodeRef { session: session.id, seq: turn.span.1 };
+    let stands_there = session.heads.iter().any(|(head, stands)| head == MAIN && *stands == Some(end));
+    turn.index + 1 == session.turns && (turn.state != TurnState::Ended || stands_there)
+}
+
+/// Whether the turn behind this one was accepted under this key: then the request came before.
+async fn is_followed_under(runtime: &Runtime, turn: &TurnView, key: &str) -> Result<bool, Error> {
+    let next = runtime.store().turns(turn.session, turn.index + 1, 1).await?;
+    let Some(next) = next.first() else { return Ok(false) };
+    let records = runtime.store().turn_records(next.id).await?;
+    Ok(records.iter().any(
+        |record| matches!(&record.fact, Fact::Accepted(accepted) if accepted.key.as_deref() == Some(key)),
+    ))
+}
+
+/// Refuses an input for a session whose turn waits for the client: it would wait behind it for ever.
+fn waits_for_no_client(session: &SessionView) -> Result<(), Error> {
+    if !session.waits.iter().any(|wait| wait.kind == WaitKind::ClientTool) {
+        return Ok(());
+    }
+    let detail =
+        "the last answer ended with calls for you; send the result of each of them first, or cancel it";
+    Err(Error::new(Kind::InputInvalid, detail))
+}
+
+/// Sends an input and listens to its first leg.
+pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<Sent, Error> {
+    let client = input.client_tools.iter().map(|tool| tool.name.clone()).collect();
+    let (accepted, events) = runtime.submit_watched(input).await?;
+    let leg = Leg::first(accepted.turn);
+    let hearing = if accepted.duplicate {
+        Hearing::of(runtime, leg).await?
+    } else {
+        Hearing::over(events, leg, client)
+    };
+    Ok(Sent { leg, hearing, is_duplicate: accepted.duplicate })
+}
+
+/// What a client says of a call.
+pub(crate) struct ClientResult {
+    pub(crate) call: CallRef,
+    pub(crate) resolution: Resolution,
+}
+
+/// Gives a turn the results that it waits for, and listens to the leg that they begin. The same results again begin the same leg.
+pub(crate) async fn go_on(runtime: &Runtime, results: &[ClientResult]) -> Result<Sent, Error> {
+    let Some(ClientResult { call: first, .. }) = results.first() else {
+        return Err(Error::new(Kind::InputInvalid, "expected results of calls, got none"));
+    };
+    let past = Past::of(runtime, Leg::first(first.turn)).await.map_err(|error| match error.kind() {
+        Kind::TurnNotFound => no_such_call(*first),
+        _ => error,
+    })?;
+    let past = past.ok_or_else(|| no_such_call(*first))?;
+    let has = |stop: &Stop| stop.calls.iter().any(|stopped| stopped.call.id == *first);
+    let stop = past.teller.stops().iter().position(has).ok_or_else(|| no_such_call(*first))?;
+    let number = u32::try_from(stop).unwrap_or(u32::MAX).saturating_add(1);
+    let leg = Leg { turn: first.turn, number };
+    let pairs = paired(&past.teller.stops()[stop], results)?;
+    // The line is joined before the turn can go on, so nothing that is said is missed.
+    let hearing = Hearing::of(runtime, leg).await?;
+    for (stopped, result) in pairs {
+        resolve(runtime, first.turn, stopped, &result.resolution).await?;
+    }
+    Ok(Sent { leg, hearing, is_duplicate: false })
+}
+
+fn no_such_call(call: CallRef) -> Error {
+    Error::new(Kind::WaitNotFound, format!("no call has the id `{call}`"))
+}
+
+/// Each call with its result. All of them are wanted at once: the model is asked when it has all.
+fn paired<'a>(
+    stop: &'a Stop,
+    results: &'a [ClientResult],
+) -> Result<Vec<(&'a Stopped, &'a ClientResult)>, Error> {
+    let wanted = |result: &&ClientResult| !stop.calls.iter().any(|stopped| stopped.call.id == result.call);
+    if let Some(result) = results.iter().find(wanted) {
+        return Err(no_such_call(result.call));
+    }
+    let mut pairs = Vec::new();
+    for stopped in &stop.calls {
+        let id = stopped.call.id;
+        let mut given = results.iter().filter(|result| result.call == id);
+        match (given.next(), given.next()) {
+            (Some(result), None) => pairs.push((stopped, result)),
+            (None, _) => {
+                return Err(Error::new(Kind::InputInvalid, format!("the result of `{id}` is missing")));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Error::new(Kind::InputInvalid, format!("`{id}` has two results")));
+            }
+        }
+    }
+    Ok(pairs)
+}
+
+async fn resolve(
+    runtime: &Runtime,
+    turn: TurnId,
+    stopped: &Stopped,
+    given: &Resolution,
+) -> Result<(), Error> {
+    let first = if let Some(first) = &stopped.resolution {
+        first.clone()
+    } else {
+        let key = runtime.key_of(turn, &stopped.wait).await?;
+        runtime.resolve(&key, given.clone()).await?.first
+    };
+    if first == *given {
+        return Ok(());
+    }
+    let detail = format!("`{}` was given another result before", stopped.call.id);
+    Err(Error::new(Kind::InputKeyReused, detail))
+}

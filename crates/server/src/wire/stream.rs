@@ -1,0 +1,142 @@
+//! Streams a leg as server-sent events, in the words of a wire.
+//!
+//! The body is pulled, as that of `sse`: a slow reader slows nobody. A stream that ends without its last event can be read again.
+use super::hearing::Hearing;
+use super::told::{Told, What};
+use crate::shared::Shared;
+use crate::streams::Open;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use outlast_vocab::Error;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How a wire says what is told.
+pub(crate) trait Voice: Send + 'static {
+    /// What it says before anything is told.
+    fn begins(&mut self) -> Result<Vec<Line>, Error>;
+
+    /// How it says this.
+    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error>;
+
+    /// The last thing that it says in a stream that cannot go on.
+    fn fails(&mut self, error: &Error) -> Line;
+}
+
+/// One event of a stream.
+pub(crate) struct Line {
+    event: Option<&'static str>,
+    data: String,
+}
+
+impl Line {
+    /// An event without a name.
+    pub(crate) fn data(data: &Value) -> Self {
+        Self { event: None, data: data.to_string() }
+    }
+
+    /// An event with a name.
+    pub(crate) fn named(event: &'static str, data: &Value) -> Self {
+        Self { event: Some(event), data: data.to_string() }
+    }
+
+    /// Text that is no JSON.
+    pub(crate) fn text(text: &str) -> Self {
+        Self { event: None, data: text.to_owned() }
+    }
+
+    fn bytes(&self) -> String {
+        let event = self.event.map(|event| format!("event: {event}\n")).unwrap_or_default();
+        // JSON has no line breaks of its own.
+        format!("{event}data: {}\n\n", self.data)
+    }
+}
+
+struct Running<V> {
+    hearing: Hearing,
+    voice: V,
+    heartbeat: Duration,
+    stopping: watch::Receiver<bool>,
+    began: bool,
+    over: bool,
+    /// Counts it as long as it is there.
+    _open: Open,
+}
+
+enum Happened {
+    Stop,
+    Silence,
+    Told(Result<Told, Error>),
+}
+
+/// The stream as a response.
+pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, voice: V) -> Response {
+    let running = Running {
+        hearing,
+        voice,
+        heartbeat: shared.limits.heartbeat,
+        stopping: shared.stopping.clone(),
+        began: false,
+        over: false,
+        _open: open,
+    };
+    let all = stream::unfold(running, |mut running| async move {
+        let piece = running.next().await?;
+        Some((Ok::<_, Infallible>(piece), running))
+    });
+    let mut response = Body::from_stream(all).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // Proxies that gather answers would hold events up.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+impl<V: Voice> Running<V> {
+    /// The next bytes; none when the stream is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.began, true) {
+            let lines = self.voice.begins();
+            let piece = self.said(lines);
+            if !piece.is_empty() {
+                return Some(piece);
+            }
+        }
+        while !self.over {
+            let happened = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                told = self.hearing.next() => Happened::Told(told),
+                () = tokio::time::sleep(self.heartbeat) => Happened::Silence,
+            };
+            let told = match happened {
+                Happened::Stop => return None,
+                Happened::Silence => return Some(Bytes::from_static(b": alive\n\n")),
+                Happened::Told(told) => told,
+            };
+            let lines = told.and_then(|told| {
+                self.over = matches!(told.what, What::Over(_));
+                self.voice.says(&told)
+            });
+            let piece = self.said(lines);
+            if !piece.is_empty() {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    fn said(&mut self, lines: Result<Vec<Line>, Error>) -> Bytes {
+        let lines = lines.unwrap_or_else(|error| {
+            tracing::info!(%error, "the stream of an answer ended");
+            self.over = true;
+            vec![self.voice.fails(&error)]
+        });
+        Bytes::from(lines.iter().map(Line::bytes).collect::<String>())
+    }
+}

@@ -1,0 +1,397 @@
+//! Turns the events of a turn into what is told of one of its legs.
+//!
+//! What is told depends on the journal alone: text is told while it is said, in pieces that the text decides, and a reply that
+//! becomes durable with another beginning than the one that was told is an error, because no wire can take text back (R5.5).
+use super::leg::{CallRef, Leg};
+use super::pieces;
+use super::told::{ClientCall, How, Over, Told, ToolAsked, What};
+use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, Reply, ToolOutcome, Usage};
+use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::message::{Message, Part, ToolName, ToolResult, text_of};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Performed, Record, Seq};
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, TurnId};
+use serde_json::Value;
+
+/// Follows one turn and tells of one leg of it.
+pub(crate) struct Teller {
+    leg: Leg,
+    /// Tools that the client runs.
+    client: Vec<ToolName>,
+    /// The leg that the turn is in.
+    at: u32,
+    items: usize,
+    input: Input,
+    began: Millis,
+    usage: Usage,
+    /// The reply that is being said.
+    saying: Option<Saying>,
+    /// The last model call whose reply is durable.
+    replied: Option<ReplayKey>,
+    batch: Vec<Call>,
+    stops: Vec<Stop>,
+}
+
+/// What a turn was accepted with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Input {
+    pub(crate) before: Vec<Message>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) output: Option<Value>,
+    pub(crate) note: Option<Value>,
+}
+
+/// A place where a turn waits for its client.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    pub(crate) calls: Vec<Stopped>,
+}
+
+/// A call that the turn waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopped {
+    pub(crate) call: ClientCall,
+    /// The wait.
+    pub(crate) wait: ReplayKey,
+    /// What the client said.
+    pub(crate) resolution: Option<Resolution>,
+}
+
+struct Saying {
+    key: ReplayKey,
+    attempt: u32,
+    /// What is known of the reply.
+    said: String,
+    /// What was told of it.
+    told: String,
+    item: usize,
+}
+
+struct Call {
+    claim: ClaimRef,
+    key: ReplayKey,
+    tool: ToolName,
+    arguments: Value,
+    /// Its item, if a tool of the agent runs it.
+    item: Option<(u32, usize)>,
+}
+
+impl Teller {
+    /// Tells of this leg of a turn whose client runs these tools.
+    pub(crate) fn new(leg: Leg, client: Vec<ToolName>) -> Self {
+        Self {
+            leg,
+            client,
+            at: 0,
+            items: 0,
+            input: Input::default(),
+            began: Millis(0),
+            usage: Usage::default(),
+            saying: None,
+            replied: None,
+            batch: Vec::new(),
+            stops: Vec::new(),
+        }
+    }
+
+    /// What the turn was accepted with.
+    pub(crate) fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// When the leg began.
+    pub(crate) fn began(&self) -> Millis {
+        self.began
+    }
+
+    /// Where the turn waited for its client so far, in order.
+    pub(crate) fn stops(&self) -> &[Stop] {
+        &self.stops
+    }
+
+    /// Whether the leg is there: its turn began it, or may at once.
+    pub(crate) fn has_begun(&self) -> bool {
+        let answered = |stop: &Stop| stop.calls.iter().all(|call| call.resolution.is_some());
+        let before = usize::try_from(self.leg.number).unwrap_or(usize::MAX);
+        before == 0 || self.stops.get(before - 1).is_some_and(answered)
+    }
+
+    /// What an event tells.
+    pub(crate) fn hear(&mut self, event: &Event) -> Result<Vec<Told>, Error> {
+        let mut told = Vec::new();
+        match event {
+            Event::Durable(record) if record.turn == Some(self.leg.turn) => self.read(record, &mut told)?,
+            Event::Live(Live { turn, what }) if *turn == self.leg.turn => self.listen(what, &mut told)?,
+            Event::Durable(_) | Event::Live(_) | Event::Missed { .. } => {}
+        }
+        Ok(told)
+    }
+
+    fn tell(&self, told: &mut Vec<Told>, item: usize, what: What) {
+        if self.at == self.leg.number {
+            told.push(Told { item, what });
+        }
+    }
+
+    fn next_item(&mut self) -> usize {
+        self.items += 1;
+        self.items - 1
+    }
+
+    fn read(&mut self, record: &Record, told: &mut Vec<Told>) -> Result<(), Error> {
+        match &record.fact {
+            Fact::Accepted(accepted) => {
+                let outlast_vocab::record::Accepted { before, parts, output, note, .. } = accepted.clone();
+                (self.input, self.began) = (Input { before, parts, output, note }, record.at);
+            }
+            Fact::Performed(Performed {
+                key,
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
+                ..
+            }) => self.reply(key, reply, told)?,
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) if !key.is_undo() => {
+                self.batch = self.calls(key, record.seq, &batch.calls, told);
+            }
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome) }) => {
+                self.answered(*claim, outcome, told);
+            }
+            Fact::Parked { waits } => self.parked(waits, record.at, told),
+            Fact::Resolved { key, resolution } => self.resolved(key, resolution, record.at),
+            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+                self.resolved(key, resolution, record.at);
+                self.completed(key, resolution, told);
+            }
+            Fact::Ended { end } => self.ended(end, record.at, told)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether text is told only once it is known to be the answer: one that does not fit its schema is sent back.
+    fn tells_answer_alone(&self) -> bool {
+        self.input.output.is_some()
+    }
+
+    fn listen(&mut self, what: &LiveKind, told: &mut Vec<Told>) -> Result<(), Error> {
+        let LiveKind::Text { key, attempt, offset, text } = what else { return Ok(()) };
+        if self.tells_answer_alone() || self.replied.as_ref() == Some(key) {
+            return Ok(());
+        }
+        let saying = match &mut self.saying {
+            Some(saying) if saying.key == *key => saying,
+            _ => {
+                let item = self.items;
+                let (key, said, told) = (key.clone(), String::new(), String::new());
+                self.saying.insert(Saying { key, attempt: *attempt, said, told, item })
+            }
+        };
+        if *attempt < saying.attempt {
+            return Ok(());
+        }
+        if *attempt > saying.attempt || *offset == 0 {
+            (saying.attempt, saying.said) = (*attempt, String::new());
+        }
+        // What was missed is in the record, once the reply is whole.
+        if *offset == saying.said.len() {
+            saying.said.push_str(text);
+        }
+        self.speak(false, told)
+    }
+
+    /// Tells what is known of the reply and was not told yet, as far as its pieces are whole.
+    fn speak(&mut self, is_whole: bool, told: &mut Vec<Told>) -> Result<(), Error> {
+        let Some(mut saying) = self.saying.take() else { return Ok(()) };
+        let common = saying.said.len().min(saying.told.len());
+        if saying.said.as_bytes()[..common] != saying.told.as_bytes()[..common]
+            || (is_whole && common < saying.told.len())
+        {
+            return Err(retracted(self.leg.turn));
+        }
+        while saying.told.len() < saying.said.len()
+            && let Some(end) = pieces::first(&saying.said[saying.told.len()..], is_whole)
+        {
+            if saying.told.is_empty() {
+                saying.item = self.next_item();
+                self.tell(told, saying.item, What::TextBegins);
+            }
+            let piece = saying.said[saying.told.len()..][..end].to_owned();
+            saying.told.push_str(&piece);
+            self.tell(told, saying.item, What::Text(piece));
+        }
+        self.saying = Some(saying);
+        Ok(())
+    }
+
+    /// A reply is durable: this is its text, whatever was heard of it.
+    fn reply(&mut self, key: &ReplayKey, reply: &Reply, told: &mut Vec<Told>) -> Result<(), Error> {
+        self.usage = self.usage + reply.usage;
+        self.replied = Some(key.clone());
+        if self.tells_answer_alone() {
+            return Ok(());
+        }
+        self.whole(key, &text_of(&reply.parts), told)
+    }
+
+    fn whole(&mut self, key: &ReplayKey, text: &str, told: &mut Vec<Told>) -> Result<(), Error> {
+        let heard = self.saying.take().filter(|saying| saying.key == *key);
+        let fresh = || Saying {
+            key: key.clone(),
+            attempt: 0,
+            said: String::new(),
+            told: String::new(),
+            item: self.items,
+        };
+        self.saying = Some(Saying { said: text.to_owned(), ..heard.unwrap_or_else(fresh) });
+        self.speak(true, told)?;
+        if let Some(saying) = self.saying.take().filter(|saying| !saying.told.is_empty()) {
+            self.tell(told, saying.item, What::TextEnds(saying.told));
+        }
+        Ok(())
+    }
+
+    fn calls(&mut self, key: &ReplayKey, asked: Seq, batch: &[BatchCall], told: &mut Vec<Told>) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for (index, call) in batch.iter().enumerate() {
+            // One that was refused is between the agent and its model.
+            let BatchCall::Run(PreparedCall { model_id, tool, arguments, .. }) = call else { continue };
+            let child = u32::try_from(index).unwrap_or(u32::MAX);
+            let item = (!self.client.contains(tool)).then(|| {
+                let item = self.next_item();
+                let asked = ToolAsked { tool: tool.clone(), arguments: arguments.clone() };
+                self.tell(told, item, What::ToolBegins(asked));
+                (self.at, item)
+            });
+            calls.push(Call {
+                claim: ClaimRef { asked, child },
+                key: key.child(index, model_id.as_str()),
+                tool: tool.clone(),
+                arguments: arguments.clone(),
+                item,
+            });
+        }
+        calls
+    }
+
+    fn answered(&self, claim: ClaimRef, outcome: &ToolOutcome, told: &mut Vec<Told>) {
+        let found = self.batch.iter().find(|call| call.claim == claim);
+        let Some(item) = found.and_then(|call| call.item) else { return };
+        match outcome {
+            ToolOutcome::Pending => {}
+            ToolOutcome::Done(result) => self.tool_ends(item, result.clone(), told),
+            ToolOutcome::Unknown => {
+                let failure = Failure::new(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                self.tool_ends(item, ToolResult::Err(failure), told);
+            }
+        }
+    }
+
+    /// What a tool gave is told in the leg in which it was asked for, or not at all.
+    fn tool_ends(&self, (leg, item): (u32, usize), result: ToolResult, told: &mut Vec<Told>) {
+        if leg == self.at {
+            self.tell(told, item, What::ToolEnds(result));
+        }
+    }
+
+    /// The turn holds still. If it waits for its client, the leg is over, unless it was for the same calls before.
+    fn parked(&mut self, waits: &[Wait], at: Millis, told: &mut Vec<Told>) {
+        let known =
+            |wait: &ReplayKey| self.stops.iter().flat_map(|stop| &stop.calls).any(|call| call.wait == *wait);
+        let waited_for = |call: &Call| {
+            let wait = call.key.completion();
+            let client = |of: &Wait| of.kind == WaitKind::ClientTool && of.key == wait;
+            (waits.iter().any(client) && !known(&wait)).then_some(wait)
+        };
+        let stopped = |call: &Call| {
+            let ClaimRef { asked, child } = call.claim;
+            let (id, wait) = (CallRef { turn: self.leg.turn, asked, child }, waited_for(call)?);
+            let call = ClientCall { id, tool: call.tool.clone(), arguments: call.arguments.clone() };
+            Some(Stopped { call, wait, resolution: None })
+        };
+        let calls: Vec<Stopped> = self.batch.iter().filter_map(stopped).collect();
+        if calls.is_empty() {
+            return;
+        }
+        for stopped in &calls {
+            let item = self.next_item();
+            self.tell(told, item, What::Call(stopped.call.clone()));
+        }
+        self.finish(How::ForClient, at, told);
+        self.stops.push(Stop { calls });
+        (self.at, self.items, self.usage) = (self.at + 1, 0, Usage::default());
+    }
+
+    fn finish(&mut self, how: How, at: Millis, told: &mut Vec<Told>) {
+        let over = Over { how, usage: self.usage, at };
+        self.tell(told, self.items, What::Over(over));
+    }
+
+    fn resolved(&mut self, wait: &ReplayKey, resolution: &Resolution, at: Millis) {
+        let mut calls = self.stops.iter_mut().flat_map(|stop| &mut stop.calls);
+        if let Some(stopped) = calls.find(|stopped| stopped.wait == *wait && stopped.resolution.is_none()) {
+            stopped.resolution = Some(resolution.clone());
+            if self.at == self.leg.number {
+                self.began = at;
+            }
+        }
+    }
+
+    /// A call of a tool of the agent that somebody outside finished.
+    fn completed(&self, wait: &ReplayKey, resolution: &Resolution, told: &mut Vec<Told>) {
+        let found = self.batch.iter().find(|call| call.key.completion() == *wait);
+        let Some(item) = found.and_then(|call| call.item) else { return };
+        let result = match resolution {
+            Resolution::Ok(value) => ToolResult::Ok(value.clone()),
+            Resolution::Err(failure) => ToolResult::Err(failure.clone()),
+            Resolution::Timeout => {
+                ToolResult::Err(Failure::new(Kind::WaitTimedOut, "nobody finished it in time"))
+            }
+            Resolution::Cancelled => ToolResult::Err(Failure::new(Kind::WaitCancelled, "it was called off")),
+        };
+        self.tool_ends(item, result, told);
+    }
+
+    fn ended(&mut self, end: &End, at: Millis, told: &mut Vec<Told>) -> Result<(), Error> {
+        if let (End::Answered { text } | End::Refused { text }, true) = (end, self.tells_answer_alone()) {
+            let key = self.replied.clone().unwrap_or_else(|| ReplayKey::turn(0));
+            self.whole(&key, text, told)?;
+        }
+        self.finish(how(end), at, told);
+        Ok(())
+    }
+}
+
+fn how(end: &End) -> How {
+    match end {
+        End::Answered { .. } => How::Answered,
+        End::Refused { .. } => How::Refused,
+        End::Cancelled { .. } | End::Aborted { .. } => How::Cancelled,
+        End::Failed { failure } if failure.code == Kind::ModelCut => How::Length,
+        End::Failed { failure } => How::Failed(failure.clone()),
+        End::OutOfModelCalls { limit } => {
+            let detail = format!("model_calls is limited to {limit}, and the turn has made so many");
+            How::Failed(Failure::new(Kind::LimitExceeded, detail))
+        }
+        End::OutOfBudget { budget } => {
+            How::Failed(Failure::new(Kind::BudgetExceeded, format!("{budget} has not enough left")))
+        }
+        End::Sealed { claims } => {
+            let detail = format!("the turn was claimed {claims} times without progress");
+            How::Failed(Failure::new(Kind::TurnSealed, detail))
+        }
+        End::Joined { into } => {
+            How::Failed(Failure::new(Kind::TurnCancelled, format!("the input joined {into}")))
+        }
+    }
+}
+
+/// What a reader is told whose text is void.
+pub(crate) fn retracted(turn: TurnId) -> Error {
+    let detail = format!(
+        "what was told of the reply in {turn} is not how it went on; throw it away and read the answer again from its beginning"
+    );
+    Error::new(Kind::StreamRetracted, detail)
+}
+
+#[cfg(test)]
+mod tests;
