@@ -52,8 +52,7 @@ impl Read for Archive {
         }?;
         self.read += read as u64;
         if self.watched {
-            let percent = (self.read * 100).checked_div(self.bytes).unwrap_or(100);
-            terminal::progress(Some(&format!("{percent} %")));
+            terminal::bar(self.read, self.bytes, "bytes");
         }
         Ok(read)
     }

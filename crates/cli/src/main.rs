@@ -46,6 +46,9 @@ fn main() -> ExitCode {
     outlast::tools::shell::start();
     let Cli { data, log, command } = Cli::parse();
     log.start();
+    if data.json {
+        terminal::speak_json();
+    }
     command.run(&data).unwrap_or_else(|error| {
         terminal::complain(&error);
         ExitCode::FAILURE

@@ -7,10 +7,14 @@ use outlast::Error;
 use outlast::vocab::visible::is_obeyed;
 pub(crate) use outlast::vocab::visible::visible;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
+
+/// Letters of a bar.
+const BAR: u64 = 24;
 
 /// How a piece of a line looks on a terminal that has colours.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,21 @@ impl Ink {
     }
 }
 
+/// Whether what is said is JSON.
+static JSON: OnceLock<bool> = OnceLock::new();
+
+/// Says everything as JSON from here on, a line for each thing. A table becomes an object for each row; what has no form of its
+/// own becomes `{"text": …}`.
+pub(crate) fn speak_json() {
+    // Whoever said so first said the same.
+    let _ = JSON.set(true);
+}
+
+/// Whether what is said is JSON.
+pub(crate) fn is_json() -> bool {
+    JSON.get().copied().unwrap_or_default()
+}
+
 /// A line while it is put together.
 #[derive(Debug, Default)]
 pub(crate) struct Line(String);
@@ -52,7 +71,7 @@ impl Line {
 
     /// Adds text that looks different where there are colours.
     pub(crate) fn ink(mut self, ink: Ink, text: &str) -> Self {
-        if *COLOURS {
+        if *COLOURS && !is_json() {
             // A `String` takes every write.
             let _ = write!(self.0, "\x1b[{}m{}\x1b[0m", ink.code(), clean(text));
             return self;
@@ -62,6 +81,9 @@ impl Line {
 
     /// Prints it to standard output.
     pub(crate) fn say(mut self) {
+        if is_json() {
+            return json(&serde_json::json!({ "text": self.0 }));
+        }
         self.0.push('\n');
         put(&self.0);
     }
@@ -94,6 +116,13 @@ pub(crate) fn json(value: &impl Serialize) {
 
 /// Prints rows under a head, aligned.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
+    if is_json() {
+        let named = |row: &Vec<String>| {
+            let names = head.iter().map(|name| name.to_lowercase().replace(' ', "_"));
+            names.zip(row).map(|(name, cell)| (name, cell.as_str().into())).collect::<Map<String, Value>>()
+        };
+        return rows.iter().for_each(|row| json(&named(row)));
+    }
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(head);
@@ -110,6 +139,19 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
 pub(crate) fn note(text: &str) {
     // Whoever closed standard error does not want to know.
     let _ = writeln!(io::stderr().lock(), "{}", clean(text));
+}
+
+/// Shows how much of something is done, as a bar.
+pub(crate) fn bar(done: u64, of: u64, what: &str) {
+    progress(Some(&drawn(done, of, what)));
+}
+
+/// A bar and what it says. Of nothing, all is done.
+fn drawn(done: u64, of: u64, what: &str) -> String {
+    let share = |of_all: u64| (done.min(of) * of_all).checked_div(of).unwrap_or(of_all);
+    let full = usize::try_from(share(BAR)).unwrap_or_default();
+    let empty = usize::try_from(BAR).unwrap_or_default().saturating_sub(full);
+    format!("[{}{}] {:>3} %, {done} of {of} {what}", "#".repeat(full), ".".repeat(empty), share(100))
 }
 
 /// Shows how far something is, on a line that is written over by the next; none removes it. Only people want to see it.
@@ -188,6 +230,14 @@ mod tests {
         assert_eq!(clean("a\tb\nc"), "a\tb\nc");
         assert_eq!(clean("\x1b[2Jgone\r\x07\u{9b}1m"), r"\u{1b}[2Jgone\u{d}\u{7}\u{9b}1m");
         assert_eq!(clean("pay \u{202e}nna"), r"pay \u{202e}nna");
+    }
+
+    #[test]
+    fn a_bar_is_as_full_as_what_it_shows() {
+        assert_eq!(drawn(0, 8, "records"), "[........................]   0 %, 0 of 8 records");
+        assert_eq!(drawn(4, 8, "records"), "[############............]  50 %, 4 of 8 records");
+        assert_eq!(drawn(9, 8, "bytes"), "[########################] 100 %, 9 of 8 bytes");
+        assert_eq!(drawn(0, 0, "bytes"), "[########################] 100 %, 0 of 0 bytes");
     }
 
     #[test]

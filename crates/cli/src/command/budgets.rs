@@ -112,7 +112,7 @@ fn list_json(purses: &[PurseView]) {
     for PurseView { org, name, set, spent, held, lost } in purses {
         let line =
             json!({ "org": org, "name": name, "set": set, "spent": spent, "held": held, "lost": lost });
-        terminal::say(&line.to_string());
+        terminal::json(&line);
     }
 }
 

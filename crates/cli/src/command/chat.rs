@@ -150,7 +150,8 @@ async fn say(host: &Host, session: &mut Option<Named>, line: &str) -> Result<(),
         terminal::note(&format!("· session {}", followed.session));
     }
     *session = Some(Named::Id(followed.session));
-    follow(host, followed, &mut View::Prose(Prose::default()), AtWait::Leave).await
+    let mut view = if terminal::is_json() { View::Frames } else { View::Prose(Prose::default()) };
+    follow(host, followed, &mut view, AtWait::Leave).await
 }
 
 /// The session, once something was said in it.

@@ -33,6 +33,10 @@ impl Config {
     /// Does it. A mistake is a failure.
     pub(crate) fn run(self) -> Result<ExitCode, Error> {
         match self.what {
+            What::Schema if terminal::is_json() => {
+                terminal::json(&schema::configuration());
+                Ok(ExitCode::SUCCESS)
+            }
             What::Schema => {
                 let schema = serde_json::to_string_pretty(&schema::configuration());
                 terminal::say(&schema.map_err(|cause| Error::new(Kind::Internal, cause.to_string()))?);

@@ -63,7 +63,7 @@ impl Cost {
             for (name, spent) in &spent {
                 let Spent { replies, usage, cost, unpriced } = spent;
                 let line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
-                terminal::say(&line.to_string());
+                terminal::json(&line);
             }
         } else {
             table(&spent);

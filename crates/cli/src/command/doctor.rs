@@ -4,7 +4,7 @@ mod workers;
 
 use crate::data::Data;
 use crate::providers::Configuration;
-use crate::terminal::{Ink, Line};
+use crate::terminal::{self, Ink, Line};
 use crate::words::count;
 use clap::Args;
 use disk::Disk;
@@ -13,6 +13,7 @@ use outlast::outbox::{Outbox, SinkView};
 use outlast::sqlite::Sqlite;
 use outlast::store::{Durability, Queries, SessionState};
 use outlast::{Error, Limits};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -108,6 +109,14 @@ impl Report {
     }
 
     fn end(self) -> ExitCode {
+        if terminal::is_json() {
+            for (name, found) in [("open", &self.open), ("wrong", &self.wrong)] {
+                for (what, remedy) in found {
+                    terminal::json(&json!({ name: what, "remedy": remedy }));
+                }
+            }
+            return if self.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
         for (what, remedy) in &self.open {
             Line::new().ink(Ink::Odd, "open  ").text(&format!("{what}: {remedy}")).say();
         }
@@ -123,6 +132,9 @@ impl Report {
 }
 
 fn fact(name: &str, value: &str) {
+    if terminal::is_json() {
+        return terminal::json(&json!({ "name": name, "value": value }));
+    }
     Line::new().ink(Ink::Faint, &format!("{name:<12}")).text(value).say();
 }
 

@@ -2,6 +2,7 @@
 use crate::terminal;
 use clap::Args;
 use outlast::{Error, Kind};
+use serde_json::json;
 
 /// Explains an error code; without one, lists them.
 #[derive(Args)]
@@ -14,7 +15,15 @@ impl Explain {
     /// Does it.
     pub(crate) fn run(self) -> Result<(), Error> {
         if let Some(code) = self.code {
-            terminal::say(code.parse::<Kind>()?.page().trim_end());
+            let kind: Kind = code.parse()?;
+            if terminal::is_json() {
+                let (code, class, status) = (kind.code(), kind.class().name(), kind.status());
+                terminal::json(
+                    &json!({ "code": code, "class": class, "status": status, "page": kind.page() }),
+                );
+            } else {
+                terminal::say(kind.page().trim_end());
+            }
             return Ok(());
         }
         let rows: Vec<Vec<String>> = Kind::ALL

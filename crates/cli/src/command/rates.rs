@@ -42,7 +42,7 @@ fn list_json(rates: &[RateView], now: Millis) {
             "org": org, "name": name, "every_us": every, "burst": burst, "next_us": standing.next, "line_us": standing.line, "taken": taken,
             "refused": refused, "asked": asked, "room": rate.room(now),
         });
-        terminal::say(&line.to_string());
+        terminal::json(&line);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::words::count;
 use clap::Args;
 use outlast::store::Store;
 use outlast::{Error, SessionId};
+use serde_json::json;
 
 /// Sessions in one page of the listing.
 const PAGE: usize = 256;
@@ -26,30 +27,57 @@ impl Verify {
             let session = find::session(store, &text).await?;
             return verify(store, session.id).await;
         }
-        let (mut whole, mut damaged, mut first) = (0, 0, None);
-        let mut before = None;
+        let all = count_all(store).await?;
+        let (mut looked, mut damaged, mut first, mut before) = (0, 0, None, None);
         loop {
             let page = store.sessions(before, PAGE).await?;
             let Some(last) = page.last() else { break };
             before = Some(last.id);
             for session in page {
-                match verify(store, session.id).await {
-                    Ok(()) => whole += 1,
-                    Err(error) => {
-                        damaged += 1;
-                        terminal::say(&format!("{} DAMAGED: {}", session.id, error.detail()));
-                        first.get_or_insert(error);
-                    }
+                terminal::bar(looked, all, "sessions");
+                looked += 1;
+                if let Err(error) = verify(store, session.id).await {
+                    damaged += 1;
+                    told(session.id, Err(&error));
+                    first.get_or_insert(error);
                 }
             }
         }
-        terminal::note(&format!("· {}, {damaged} damaged", count(whole + damaged, "session", "sessions")));
+        terminal::progress(None);
+        let looked = usize::try_from(looked).unwrap_or(usize::MAX);
+        terminal::note(&format!("· {}, {damaged} damaged", count(looked, "session", "sessions")));
         first.map_or(Ok(()), Err)
+    }
+}
+
+/// How many sessions there are, for those who wait.
+async fn count_all(store: &dyn Store) -> Result<u64, Error> {
+    let (mut all, mut before) = (0, None);
+    loop {
+        let page = store.sessions(before, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        before = Some(last.id);
+        all += page.len() as u64;
     }
 }
 
 async fn verify(store: &dyn Store, session: SessionId) -> Result<(), Error> {
     let records = store.verify(session).await?;
-    terminal::say(&format!("{session} whole: {records} records"));
+    told(session, Ok(records));
     Ok(())
+}
+
+fn told(session: SessionId, found: Result<u64, &Error>) {
+    terminal::progress(None);
+    match found {
+        _ if terminal::is_json() => {
+            let (records, error) = match found {
+                Ok(records) => (Some(records), None),
+                Err(error) => (None, Some(json!({ "code": error.kind().code(), "detail": error.detail() }))),
+            };
+            terminal::json(&json!({ "session": session, "records": records, "error": error }));
+        }
+        Ok(records) => terminal::say(&format!("{session} whole: {records} records")),
+        Err(error) => terminal::say(&format!("{session} DAMAGED: {}", error.detail())),
+    }
 }

@@ -7,6 +7,7 @@ use crate::words;
 use clap::Args;
 use outlast::runtime::feed::newest;
 use outlast::store::{FeedCursor, Store};
+use outlast::vocab::event::Event;
 use outlast::vocab::record::Fact;
 use outlast::{Error, Limits, Outlast};
 use std::time::Duration;
@@ -73,7 +74,9 @@ impl Feed {
             let Some(last) = page.last() else { return Ok(()) };
             self.after = last.cursor;
             for fed in page {
-                if is_told(&fed.record.fact) {
+                if terminal::is_json() {
+                    terminal::json(&Event::Durable(Box::new(fed.record)).frame(fed.session));
+                } else if is_told(&fed.record.fact) {
                     terminal::say(&format!("{} {}", fed.session, words::record(&fed.record)));
                 }
             }

@@ -85,6 +85,16 @@ impl Screen {
         }
     }
 
+    /// Everything that was sent to the screen until the program ended, as it was sent.
+    pub(crate) fn sent(mut self) -> String {
+        assert!(self.child.wait().unwrap().success());
+        let mut sent = Vec::new();
+        while let Ok(bytes) = self.bytes.recv_timeout(Duration::from_millis(500)) {
+            sent.extend(bytes);
+        }
+        String::from_utf8_lossy(&sent).into_owned()
+    }
+
     pub(crate) fn leave(mut self) {
         self.press("q");
         assert!(self.child.wait().unwrap().success());

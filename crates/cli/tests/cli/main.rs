@@ -16,6 +16,7 @@ mod full;
 mod hooks;
 mod import;
 mod inbox;
+mod json;
 mod layers;
 mod log;
 mod manual;

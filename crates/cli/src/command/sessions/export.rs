@@ -66,7 +66,7 @@ async fn write(mut export: Written, to: &mut impl Write, path: &Path) -> Result<
     while let Some(piece) = export.piece().await? {
         to.write_all(piece.as_bytes()).map_err(|cause| unwritten(path, cause))?;
         let (written, of) = export.progress();
-        terminal::progress(Some(&format!("{written} of {of} records")));
+        terminal::bar(written, of, "records");
     }
     terminal::progress(None);
     to.flush().map_err(|cause| unwritten(path, cause))

@@ -11,6 +11,7 @@ use outlast::runtime::archive::import;
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Limits};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Takes a session in from a file. None of its turns is driven; those that were not over are closed.
@@ -35,6 +36,12 @@ impl Import {
         let imported = import(store.as_ref(), &attachments, archive, self.key, SystemClock.now()).await;
         terminal::progress(None);
         let Imported { session, closed, totals } = imported?;
+        if data.json {
+            terminal::json(&json!({
+                "session": session, "turns": totals.turns, "records": totals.records, "closed": closed,
+            }));
+            return Ok(());
+        }
         terminal::say(&session.to_string());
         let turns = count(usize::try_from(totals.turns).unwrap_or(usize::MAX), "turn", "turns");
         terminal::note(&format!("· {turns}, {} records", totals.records));
