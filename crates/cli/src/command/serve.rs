@@ -44,7 +44,7 @@ impl Serve {
     async fn serve(&self, outlast: &Outlast, stop: &mut Stop) -> Result<(), Error> {
         let org = outlast.runtime().access().reach.home();
         let server = Server::bind(outlast.runtime(), self.listen, Access::to(org).by(who())).await?;
-        let url = self.agent.configuration.server()?.public_url()?;
+        let url = self.agent.play.configuration.server()?.public_url()?;
         let server = server.door(|door| self.at_the_door(door, url.as_ref())).exposition(exposition);
         terminal::note(&format!("· http://{}, until Ctrl-C", server.address()));
         server.serve(stop.comes()).await
