@@ -2,13 +2,11 @@
 mod chat;
 mod conversations;
 pub(crate) mod error;
-mod messages;
 mod models;
 mod object;
-mod params;
+pub(crate) mod params;
 mod responses;
 mod said;
-mod threads;
 mod voice;
 
 use crate::shared::Shared;

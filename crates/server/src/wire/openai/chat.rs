@@ -1,33 +1,30 @@
 //! Chat Completions: an API whose client brings the whole conversation with every request.
 //!
 //! The conversation goes on in the session that it was had in, if its messages are what stands there; otherwise a new session begins
-//! with them ([`super::threads`]).
+//! with them ([`crate::wire::talk`]).
 use super::error::OpenAiErrors;
-use super::messages::{Brought, Conversed};
 use super::object::seconds;
 use super::params::{check_choice, check_rest, format, function, read};
-use super::responses::of_input;
 use super::said::text;
-use super::threads::{self, Found};
 use crate::caller::{Caller, Runs};
 use crate::extract::Said;
 use crate::inputs::Marks;
 use crate::shared::Shared;
+use crate::wire::conversed::Conversed;
 use crate::wire::gather::{BETWEEN_TEXTS, Gathered};
 use crate::wire::leg::Leg;
 use crate::wire::refusal::{Answer, Refusal};
-use crate::wire::sending::{self, Sent};
+use crate::wire::sending::Sent;
 use crate::wire::stream::{self, Line, Voice};
+use crate::wire::talk::Talk;
 use crate::wire::told::{ClientCall, How, Told, What};
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use outlast_ports::store::Target;
-use outlast_runtime::{Input, Runtime};
+use outlast_runtime::Runtime;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::message::shown;
-use outlast_vocab::overlay::Overlay;
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Kind, Millis};
 use serde::Deserialize;
@@ -35,9 +32,6 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// The idempotency key of the input that begins a session of this wire.
-const FIRST: &str = "first";
 
 /// How the ids of completions begin.
 const COMPLETION: &str = "chatcmpl-";
@@ -130,55 +124,10 @@ impl CreateCompletion {
             read_message(message, &format!("messages[{index}]"), &mut conversed)?;
         }
         let instructions = std::mem::take(&mut conversed.instructions);
-        let (before, parts) = match conversed.brought("messages")? {
-            Brought::Results(results) => {
-                return sending::go_on(runtime, &results)
-                    .await
-                    .map_err(|error| Refusal::from(error).about("messages"));
-            }
-            Brought::Input { before, parts } => (before, parts),
-        };
-        let (key, traceparent) = marks.parts();
-        let thread = threads::Thread {
-            agent: &self.model,
-            instructions: &instructions,
-            before: &before,
-            parts: &parts,
-        };
-        let fresh = runtime.fresh_session();
-        let found = if key.is_none() { Some(threads::find(runtime, &thread).await?) } else { None };
-        let (target, key, before) = match (found, key) {
-            (Some(Found::Here(session)), _) => (Target::Id(session), None, Vec::new()),
-            // Of two that begin with the same words at once, one begins the session.
-            (Some(Found::New(key)), _) => (Target::Key { key, fresh }, Some(FIRST.to_owned()), before),
-            (None, Some(key)) => (Target::Key { key: format!("openai/{key}"), fresh }, Some(key), before),
-            (Some(Found::Another) | None, _) => (Target::New(fresh), None, before),
-        };
-        let overlays = if instructions.is_empty() {
-            Vec::new()
-        } else {
-            vec![Overlay { system: instructions, ..Overlay::default() }]
-        };
+        let brought = conversed.brought("messages")?;
         let note = self.metadata.map(|metadata| json!({ "model": &self.model, "metadata": metadata }));
-        let input = Input {
-            parts,
-            key,
-            output,
-            traceparent,
-            before,
-            note,
-            client_tools,
-            agent: Some(self.model),
-            overlays,
-            ..Input::text(target, "")
-        };
-        let is_first = input.key.as_deref() == Some(FIRST);
-        let alone = Input { target: Target::New(runtime.fresh_session()), key: None, ..input.clone() };
-        let sent = sending::send(runtime, input).await.map_err(of_input)?;
-        if is_first && sent.is_duplicate {
-            return sending::send(runtime, alone).await.map_err(of_input);
-        }
-        Ok(sent)
+        let talk = Talk { wire: "openai", agent: self.model, instructions, output, note, client_tools };
+        talk.send(runtime, brought, marks).await
     }
 
     fn functions(&self) -> Answer<Vec<ClientTool>> {

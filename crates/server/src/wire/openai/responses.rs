@@ -1,6 +1,6 @@
 //! The Responses API: a response is a leg of a durable turn, a conversation is a session.
 use super::error::OpenAiErrors;
-use super::messages::{Brought, Conversed};
+
 use super::object::{Asked as Response, CONVERSATION, RESPONSE, input_items};
 use super::params::{check_choice, check_rest, format, function, read};
 use super::said;
@@ -9,12 +9,14 @@ use crate::caller::{Caller, Reads, Runs};
 use crate::extract::{Asked, At, Said};
 use crate::inputs::Marks;
 use crate::shared::Shared;
+use crate::wire::conversed::{Brought, Conversed};
 use crate::wire::gather::Gathered;
 use crate::wire::hearing::{Hearing, Past};
 use crate::wire::leg::Leg;
 use crate::wire::refusal::{Answer, Refusal};
 use crate::wire::sending::{self, Idempotency, Place, Sent};
 use crate::wire::stream;
+use crate::wire::talk::of_input;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -247,16 +249,6 @@ impl CreateResponse {
         }
         Ok(functions)
     }
-}
-
-/// An error of an input, with the parameter that it is about where its kind says so.
-pub(crate) fn of_input(error: Error) -> Refusal {
-    let param = match error.kind() {
-        Kind::AgentNotFound => "model",
-        Kind::ToolDuplicate => "tools",
-        _ => return error.into(),
-    };
-    Refusal::from(error).about(param)
 }
 
 /// An error about what a parameter names.

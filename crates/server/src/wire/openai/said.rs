@@ -1,5 +1,5 @@
 //! What the `input` of the Responses API says.
-use super::messages::Conversed;
+use crate::wire::conversed::Conversed;
 use crate::wire::refusal::{Answer, Refusal};
 use outlast_vocab::message::shown;
 use serde_json::{Map, Value};

@@ -65,6 +65,11 @@ impl Conversed {
 
     /// A tool gave this.
     pub(crate) fn result(&mut self, id: &str, result: Value, place: &str) -> Answer<()> {
+        self.gave(id, ToolResult::Ok(result), place)
+    }
+
+    /// A tool gave this, or failed.
+    pub(crate) fn gave(&mut self, id: &str, result: ToolResult, place: &str) -> Answer<()> {
         let mut calls = self.said.iter().rev().filter_map(|message| match message {
             Message::Assistant { calls, .. } => Some(calls),
             Message::User { .. } | Message::Tool { .. } => None,
@@ -76,7 +81,7 @@ impl Conversed {
             return Err(Refusal::wrong(place, detail));
         };
         let call = id.parse().map_err(|error: outlast_vocab::Error| Refusal::from(error).about(place))?;
-        self.said.push(Message::Tool { call, tool, result: ToolResult::Ok(result) });
+        self.said.push(Message::Tool { call, tool, result });
         Ok(())
     }
 

@@ -11,14 +11,11 @@ use crate::wire::teller::{Stopped, Teller};
 use outlast_ports::store::{MAIN, SessionState, SessionView};
 use outlast_runtime::Runtime;
 use outlast_vocab::event::Event;
-use outlast_vocab::message::{Message, Part, ToolName, text_of};
+use outlast_vocab::message::{Message, Part, ToolName, ToolResult, text_of};
 use outlast_vocab::record::{NodeRef, Record};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, SessionId, TurnId, canon};
 use serde_json::Value;
-
-/// How the keys of these sessions begin.
-const KEY: &str = "openai-chat/";
 
 /// Sessions that are looked at for one request.
 const LOOKED_AT: usize = 8;
@@ -28,6 +25,7 @@ const TURNS: usize = 1_000;
 
 /// A conversation as its client tells it, with the new input at its end.
 pub(crate) struct Thread<'a> {
+    pub(crate) wire: &'static str,
     pub(crate) agent: &'a str,
     pub(crate) instructions: &'a [String],
     pub(crate) before: &'a [Message],
@@ -38,7 +36,7 @@ impl Thread<'_> {
     /// The key of a session that began with the first messages of the conversation.
     fn key(&self, said: &[Message], input: &str) -> String {
         let said: Vec<Heard> = said.iter().map(Heard::of).collect();
-        format!("{KEY}{}", canon::fingerprint(&(self.agent, self.instructions, said, input)))
+        format!("{}-chat/{}", self.wire, canon::fingerprint(&(self.agent, self.instructions, said, input)))
     }
 
     /// The keys under which the conversation may have begun: with any input that was answered, the first one first.
@@ -155,6 +153,7 @@ fn said_in(
         for Stopped { call, resolution, .. } in &stop.calls {
             let text = match resolution {
                 Some(Resolution::Ok(Value::String(text))) => text.clone(),
+                Some(Resolution::Err(failure)) => ToolResult::Err(failure.clone()).text().into_owned(),
                 other => format!("{other:?}"),
             };
             heard.push(Heard { who: "tool", text, calls: vec![call.id.to_string()] });
