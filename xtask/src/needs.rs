@@ -123,6 +123,28 @@ const NEEDS: &[Need] = &[
         ]],
     },
     Need {
+        what: "the official Python client of Anthropic",
+        check: &["target/needs/anthropic-python/bin/python", "-c", "import anthropic"],
+        install: &[
+            &["python3", "-m", "venv", "target/needs/anthropic-python"],
+            &["target/needs/anthropic-python/bin/pip", "install", "--quiet", "anthropic==2.8.0"],
+        ],
+    },
+    Need {
+        what: "the official JavaScript client of Anthropic",
+        check: &["test", "-d", "target/needs/anthropic-node/node_modules/@anthropic-ai/sdk"],
+        install: &[&[
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            "target/needs/anthropic-node",
+            "@anthropic-ai/sdk@1.8.0",
+        ]],
+    },
+    Need {
         what: "moto's server, which speaks S3",
         check: &["target/needs/moto/bin/python", "-c", "import moto.server"],
         install: &[

@@ -4,6 +4,7 @@ use crate::forms;
 use crate::problem::{Failed, Problem};
 use crate::routes;
 use crate::shared::Shared;
+use crate::wire::anthropic::error::AnthropicError;
 use crate::wire::openai::error::OpenAiError;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
@@ -23,7 +24,7 @@ use utoipa_axum::router::OpenApiRouter;
         title = "Outlast",
         description = "Sessions and turns of durable agents. Times are milliseconds since 1970; ids have a prefix that says what they are. Errors are RFC 9457 problems with a stable `code`, whose page is at their `type`."
     ),
-    components(schemas(Problem, OpenAiError)),
+    components(schemas(Problem, OpenAiError, AnthropicError)),
     modifiers(&Key),
     tags(
         (name = "sessions", description = "What outlives processes: opened, looked at, forked, rewound."),
@@ -35,6 +36,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "mcp", description = "Agents as tools of MCP clients."),
         (name = "access", description = "API keys, and who did what."),
         (name = "openai", description = "OpenAI's wire over the same sessions: each agent is a model, each answer a durable turn."),
+        (name = "anthropic", description = "Anthropic's wire over the same sessions."),
         (name = "about", description = "What the server says of itself.")
     )
 )]
@@ -69,7 +71,8 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::access::routes())
         .merge(routes::mcp::routes())
         .merge(routes::about::routes())
-        .merge(crate::wire::openai::routes());
+        .merge(crate::wire::openai::routes())
+        .merge(crate::wire::anthropic::routes());
     forms::tell(routes.get_openapi_mut());
     routes
 }

@@ -2,7 +2,7 @@
 use crate::door;
 use crate::problem::Failed;
 use crate::shared::Shared;
-use crate::wire::refusal::is_wire;
+use crate::wire::refusal::{is_wire, takes_x_api_key};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use outlast_runtime::Runtime;
@@ -69,11 +69,14 @@ impl<S: Needs> FromRequestParts<Shared> for Caller<S> {
     type Rejection = Failed;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
-        let (access, proved) = match (door::key(&parts.headers)?, &shared.door.without_key) {
+        let path = parts.uri.path();
+        let key = match door::key(&parts.headers)? {
+            None if takes_x_api_key(path) => door::x_api_key(&parts.headers)?,
+            key => key,
+        };
+        let (access, proved) = match (key, &shared.door.without_key) {
             // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
-            (Some(key), Some(access)) if is_wire(parts.uri.path()) && !door::is_ours(key) => {
-                (access.clone(), false)
-            }
+            (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => (access.clone(), false),
             (Some(key), _) => (shared.runtime.admit(key).await?, true),
             (None, Some(access)) => (access.clone(), false),
             (None, None) => {

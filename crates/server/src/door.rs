@@ -72,6 +72,11 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     key.map(|(_, key)| Some(key.trim())).ok_or_else(wrong)
 }
 
+/// The API key of a request of a client that names it so.
+pub(crate) fn x_api_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    one(headers, &header::HeaderName::from_static("x-api-key"))
+}
+
 /// Whether a key has the form of those that this server gives out.
 pub(crate) fn is_ours(key: &str) -> bool {
     key.starts_with("olk_")

@@ -1,4 +1,6 @@
 //! The APIs of other providers, spoken to by their official clients.
+mod anthropic;
+
 use crate::place::Place;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

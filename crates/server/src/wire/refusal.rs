@@ -8,6 +8,9 @@ use axum::response::{IntoResponse, Response};
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 
+/// How the paths of Anthropic's wire begin.
+const ANTHROPIC: &str = "anthropic";
+
 /// An error, and the parameter that it is about.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -77,6 +80,11 @@ pub(crate) async fn reshape(request: Request, next: Next) -> Response {
     }
 }
 
+/// Whether clients of a path bring their key as `x-api-key`.
+pub(crate) fn takes_x_api_key(path: &str) -> bool {
+    path.split('/').nth(1) == Some(ANTHROPIC)
+}
+
 /// Whether a path belongs to a wire.
 pub(crate) fn is_wire(path: &str) -> bool {
     shape_of(path).is_some()
@@ -85,7 +93,11 @@ pub(crate) fn is_wire(path: &str) -> bool {
 type Shape = fn(&Complaint<'_>) -> Value;
 
 fn shape_of(path: &str) -> Option<Shape> {
-    path.starts_with("/openai/").then_some(super::openai::error::body as Shape)
+    match path.split('/').nth(1)? {
+        "openai" => Some(super::openai::error::body),
+        ANTHROPIC => Some(super::anthropic::error::body),
+        _ => None,
+    }
 }
 
 fn reshaped(response: Response, error: &Error, shape: Shape) -> Response {

@@ -100,6 +100,9 @@ fn body(operation: &Operation) -> Value {
         "cancel" => json!({ "reason": "no" }),
         "keys" => json!({ "by": "service:x", "scopes": "read" }),
         "{key}" => json!({ "ok": 1 }),
+        "messages" => {
+            json!({ "model": "clerk", "max_tokens": 9, "messages": [{ "role": "user", "content": "hello" }] })
+        }
         "mcp" => json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/list" }),
         "{approval}" => json!({ "verdict": "approve" }),
         "{call}" => json!("did_not_happen"),
@@ -229,7 +232,6 @@ async fn no_route_that_takes_a_key_is_answered_without_a_good_one_s30() {
             plain.clone().key(&changed),
             plain.clone().header("authorization", &good),
             plain.clone().header("authorization", "Basic b2xrOg=="),
-            plain.clone().header("x-api-key", &good),
             plain.clone().header("x-forwarded-for", "127.0.0.1").header("x-forwarded-host", "localhost"),
         ];
         for request in wrong {
@@ -237,6 +239,13 @@ async fn no_route_that_takes_a_key_is_answered_without_a_good_one_s30() {
             assert_eq!((answer.status, answer.code().as_str()), (401, "key.invalid"), "{what}");
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{what}");
         }
+        // Clients of one wire bring their key so; nobody else does.
+        let elsewhere = plain.clone().header("x-api-key", &good).send().await;
+        assert_eq!(
+            elsewhere.status == 401,
+            !operation.path.starts_with("/anthropic/"),
+            "{what}: {elsewhere:?}"
+        );
         let twice = plain.key(&good).again("authorization", &format!("Bearer {good}")).send().await;
         assert_eq!((twice.status, twice.code().as_str()), (400, "input.invalid"), "{what}");
     }

@@ -1,0 +1,56 @@
+//! Anthropic's wire, spoken to by its official clients.
+use super::{SCRIPT, Server, is_fine, key, killed_in_the_middle, need, script, wrong};
+use crate::place::Place;
+use std::process::Command;
+
+fn python(mode: &str) -> Command {
+    let mut command = Command::new(need("anthropic-python/bin/python"));
+    command.arg(script("anthropic_client.py")).arg(mode);
+    command
+}
+
+fn node(mode: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(script("anthropic_client.mjs")).arg(mode).arg(need("anthropic-node/node_modules"));
+    command
+}
+
+/// Where this wire is, beside the other.
+fn here(url: &str) -> String {
+    url.replace("/openai/v1", "/anthropic")
+}
+
+#[track_caller]
+fn finds_what_it_knows(mut client: Command) {
+    let place = Place::with_script(SCRIPT);
+    let (key, server) = (key(&place), Server::start(&place, "127.0.0.1:0"));
+    is_fine(&client.args([&here(&server.url()), &key, &wrong(&key)]).output().unwrap());
+}
+
+#[test]
+fn the_official_python_client_of_anthropic_finds_what_it_knows() {
+    finds_what_it_knows(python("matrix"));
+}
+
+#[test]
+fn the_official_javascript_client_of_anthropic_finds_what_it_knows() {
+    finds_what_it_knows(node("matrix"));
+}
+
+#[test]
+fn the_official_python_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| {
+        let mut command = python("again");
+        command.args([&here(url), key]);
+        command
+    });
+}
+
+#[test]
+fn the_official_javascript_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| {
+        let mut command = node("again");
+        command.args([&here(url), key]);
+        command
+    });
+}

@@ -1,0 +1,209 @@
+"""The official Python client of Anthropic against a server of ours. Says what went wrong and ends with 1.
+
+anthropic_client.py matrix BASE_URL KEY WRONG_KEY   everything that needs no server that dies
+anthropic_client.py again BASE_URL KEY              reads half of a stream, says `killed?`, waits for a line, asks again
+"""
+
+import json
+import sys
+
+import anthropic
+from pydantic import BaseModel
+
+SLOW = "one two three four five six seven eight nine ten\neleven twelve"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"name": "weather", "description": "Looks out of the window.", "input_schema": SCHEMA}
+
+
+class Ticket(BaseModel):
+    title: str
+    urgent: bool
+
+
+def same(found, expected):
+    if found != expected:
+        raise AssertionError(f"expected {expected!r}, found {found!r}")
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def ask(client, content="hello", **more):
+    messages = content if isinstance(content, list) else [user(content)]
+    return client.messages.create(**{"model": "assistant", "max_tokens": 1000, "messages": messages, **more})
+
+
+def text(message):
+    return [block.text for block in message.content if block.type == "text"]
+
+
+def refused(call, kind, name, code, param=None):
+    try:
+        call()
+    except kind as error:
+        body = error.body
+        same((body["type"], body["error"]["type"]), ("error", name))
+        same((body["error"]["code"], body["error"].get("param")), (code, param))
+        return
+    raise AssertionError(f"{code} was not raised")
+
+
+def models(client):
+    same([(model.id, model.type) for model in client.models.list()], [("assistant", "model")])
+    same(client.models.retrieve("assistant").display_name, "assistant")
+    gone = lambda: client.models.retrieve("claude")
+    refused(gone, anthropic.NotFoundError, "not_found_error", "agent.not_found", "model_id")
+
+
+def errors(client, wrong_key):
+    bad, unsupported = anthropic.BadRequestError, "parameter.unsupported"
+    wrong = client.with_options(api_key=wrong_key)
+    refused(lambda: wrong.models.list(), anthropic.AuthenticationError, "authentication_error", "key.invalid")
+    refused(lambda: ask(wrong), anthropic.AuthenticationError, "authentication_error", "key.invalid")
+    bearer = anthropic.Anthropic(base_url=client.base_url, api_key=None, auth_token=client.api_key, max_retries=0)
+    same([model.id for model in bearer.models.list()], ["assistant"])
+    refused(lambda: ask(client, model="claude"), anthropic.NotFoundError, "not_found_error", "agent.not_found", "model")
+    no = lambda param, code=unsupported, **more: refused(
+        lambda: ask(client, **more), bad, "invalid_request_error", code, param
+    )
+    no("temperature", extra_body={"temperature": 0.2})
+    no("top_k", extra_body={"top_k": 5})
+    no("stop_sequences", extra_body={"stop_sequences": ["stop"]})
+    no("thinking", extra_body={"thinking": {"type": "enabled", "budget_tokens": 1024}})
+    no("tool_choice", tools=[WEATHER], tool_choice={"type": "any"})
+    no("tools[0].type", tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    no("tools[0].name", "input.invalid", tools=[{**WEATHER, "name": "no spaces"}])
+    no("tools", "tool.duplicate", tools=[{**WEATHER, "name": "calculator"}])
+    no("messages", "input.invalid", content=[])
+    no("messages", "input.invalid", content=[user("hello"), {"role": "assistant", "content": "Re"}])
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+    no("messages[0].content[0].type", content=[user([image])])
+    no("max_tokens", "input.invalid", max_tokens=0)
+    late = [user("hello"), user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "snow"}])]
+    no("messages[1].content[0].tool_use_id", "input.invalid", content=late)
+    gone = lambda: client.messages.count_tokens(model="assistant", messages=[user("hello")])
+    refused(gone, anthropic.NotFoundError, "not_found_error", "route.not_found")
+    fine = ask(client, metadata={"user_id": "ann"}, extra_body={"temperature": 1, "stop_sequences": []})
+    same(text(fine), ["Reply to hello."])
+
+
+def plain(client):
+    message = ask(client, system="Be kind.")
+    same((message.type, message.role, message.model), ("message", "assistant", "assistant"))
+    same((text(message), message.stop_reason), (["Reply to hello."], "end_turn"))
+    assert message.usage.input_tokens > 0 and message.usage.output_tokens > 0
+    blocks = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
+    same(text(ask(client, [user([{"type": "text", "text": "hello"}])], system=blocks)), ["Reply to hello."])
+    # A conversation goes on where it was had, as long as it is told as it was.
+    first = ask(client, "good morning")
+    told = [user("good morning"), {"role": "assistant", "content": first.content}, user("and now?")]
+    same(text(ask(client, told)), ["Reply to and now?."])
+
+
+def streaming(client):
+    events = list(ask(client, "slowly", stream=True))
+    kinds = [event.type for event in events]
+    same(kinds[:2], ["message_start", "content_block_start"])
+    same(kinds[-3:], ["content_block_stop", "message_delta", "message_stop"])
+    deltas = [event.delta.text for event in events if event.type == "content_block_delta"]
+    same(("".join(deltas), len(deltas)), (SLOW, 12))
+    with client.messages.stream(model="assistant", max_tokens=1000, messages=[user("slowly")]) as stream:
+        same("".join(stream.text_stream), SLOW)
+        final = stream.get_final_message()
+    same((text(final), final.stop_reason), ([SLOW], "end_turn"))
+    # Tools of the agent run on the server; what the model says before and after them are blocks of their own.
+    same(text(ask(client, "steps")), ["Let me see.", "42"])
+    with client.messages.stream(model="assistant", max_tokens=1000, messages=[user("steps")]) as stream:
+        same(text(stream.get_final_message()), ["Let me see.", "42"])
+
+
+def tools(client):
+    for streams in (False, True):
+        conversation = [user(f"weather, {streams}")]
+        if streams:
+            with client.messages.stream(model="assistant", max_tokens=1000, messages=conversation, tools=[WEATHER]) as stream:
+                asked = stream.get_final_message()
+        else:
+            asked = ask(client, conversation, tools=[WEATHER])
+        same(asked.stop_reason, "tool_use")
+        call = next(block for block in asked.content if block.type == "tool_use")
+        same((call.name, call.input), ("weather", {"city": "Oslo"}))
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "snow"}
+        conversation += [{"role": "assistant", "content": asked.content}, user([result])]
+        answer = ask(client, conversation, tools=[WEATHER])
+        same((text(answer), answer.stop_reason), (["It is snow there."], "end_turn"))
+        # The same results again are the same answer; other ones are not taken.
+        same(ask(client, conversation, tools=[WEATHER]).to_dict(), answer.to_dict())
+        result["content"] = "rain"
+        other = lambda: ask(client, conversation, tools=[WEATHER])
+        refused(other, anthropic.APIStatusError, "invalid_request_error", "input.key_reused", "messages")
+        result["content"] = "snow"
+        conversation += [{"role": "assistant", "content": answer.content}, user("thanks")]
+        same(text(ask(client, conversation, tools=[WEATHER])), ["Reply to thanks."])
+    failing = ask(client, "weather that fails", tools=[WEATHER])
+    call = failing.content[-1]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "no window", "is_error": True}
+    told = [user("weather that fails"), {"role": "assistant", "content": failing.content}, user([result])]
+    assert "no window" in text(ask(client, told, tools=[WEATHER]))[0]
+
+
+def structured(client):
+    parsed = client.messages.parse(
+        model="assistant", max_tokens=1000, messages=[user("ticket")], output_format=Ticket
+    )
+    same(parsed.parsed_output, Ticket(title="broken lamp", urgent=True))
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    config = {"format": {"type": "json_schema", "schema": schema}}
+    events = list(ask(client, "ticket again", output_config=config, stream=True))
+    said = "".join(event.delta.text for event in events if event.type == "content_block_delta")
+    same(json.loads(said)["title"], "broken lamp")
+
+
+def idempotency(client):
+    headers = {"Idempotency-Key": "one"}
+    first = ask(client, "hello", extra_headers=headers)
+    same(ask(client, "hello", extra_headers=headers).to_dict(), first.to_dict())
+    assert ask(client, "hello").id != first.id
+    other = lambda: ask(client, "something else", extra_headers=headers)
+    refused(other, anthropic.APIStatusError, "invalid_request_error", "input.key_reused")
+
+
+def again(client):
+    """A request whose connection broke is made again under its key, and gets the same text."""
+    headers = {"Idempotency-Key": "slow"}
+    heard = ""
+    try:
+        for event in ask(client, "slowly", stream=True, extra_headers=headers):
+            if event.type == "content_block_delta":
+                heard += event.delta.text
+                if heard == "one two ":
+                    print("killed?", flush=True)
+                    sys.stdin.readline()
+    except Exception as error:
+        print(f"broken: {type(error).__name__}", file=sys.stderr)
+    assert SLOW.startswith(heard) and heard != SLOW, heard
+    events = list(ask(client, "slowly", stream=True, extra_headers=headers))
+    said = "".join(event.delta.text for event in events if event.type == "content_block_delta")
+    same(said, SLOW)
+    whole = ask(client, "slowly", extra_headers=headers)
+    same((text(whole), whole.id), ([SLOW], events[0].message.id))
+
+
+def main():
+    mode, url, key, *more = sys.argv[1:]
+    client = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=60)
+    if mode == "again":
+        again(client)
+    else:
+        models(client)
+        errors(client, more[0])
+        plain(client)
+        streaming(client)
+        tools(client)
+        structured(client)
+        idempotency(client)
+    print("fine")
+
+
+main()

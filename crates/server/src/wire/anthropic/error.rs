@@ -1,0 +1,84 @@
+//! Errors as Anthropic's clients know them, with our code.
+use crate::wire::refusal::Complaint;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+/// What went wrong, as Anthropic says it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicError {
+    /// `error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The error.
+    error: AnthropicErrorBody,
+}
+
+/// The error itself.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicErrorBody {
+    /// Which kind of error, by its status.
+    #[serde(rename = "type")]
+    #[schema(example = "invalid_request_error")]
+    kind: &'static str,
+    /// What was expected and what was found.
+    message: String,
+    /// The parameter that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    param: Option<String>,
+    /// Our stable code; its page is at `/errors/{code}`.
+    #[schema(example = "agent.not_found")]
+    code: String,
+}
+
+/// The body of an error.
+pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
+    let Complaint { status, code, detail, param } = complaint;
+    said(status.as_u16(), code, detail, *param)
+}
+
+/// An error with this status.
+pub(crate) fn said(status: u16, code: &str, detail: &str, param: Option<&str>) -> Value {
+    let error = AnthropicErrorBody {
+        kind: kind(status),
+        message: detail.to_owned(),
+        param: param.map(ToOwned::to_owned),
+        code: code.to_owned(),
+    };
+    json!(AnthropicError { kind: "error", error })
+}
+
+fn kind(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// The errors of every route of this wire, for the document.
+pub(crate) struct AnthropicErrors;
+
+impl IntoResponses for AnthropicErrors {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        let said = [
+            ("400", "A parameter does not have the form it must have, or is not taken."),
+            ("401", "No API key, or one that counts no more."),
+            ("403", "The key does not allow it, or the request comes from another site."),
+            ("404", "It is not there, or belongs to another organisation."),
+            ("default", "Any other error."),
+        ];
+        let response = |text: &str| {
+            let error = Ref::from_schema_name("AnthropicError");
+            let content = ContentBuilder::new().schema(Some(error)).build();
+            ResponseBuilder::new().description(text).content("application/json", content).build()
+        };
+        said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
+    }
+}

@@ -1,0 +1,188 @@
+//! Messages: an API whose client brings the whole conversation with every request.
+//!
+//! The conversation goes on in the session that it was had in, as that of Chat Completions does ([`crate::wire::talk`]).
+use super::blocks::{Blocks, Head};
+use super::error::AnthropicErrors;
+use super::said;
+use crate::caller::{Caller, Runs};
+use crate::extract::Said;
+use crate::inputs::Marks;
+use crate::shared::Shared;
+use crate::wire::conversed::Conversed;
+use crate::wire::gather::Gathered;
+use crate::wire::openai::params::read;
+use crate::wire::refusal::{Answer, Refusal};
+use crate::wire::sending::Sent;
+use crate::wire::stream;
+use crate::wire::talk::Talk;
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use outlast_runtime::Runtime;
+use outlast_vocab::message::{ToolName, shown};
+use outlast_vocab::tool::ClientTool;
+use outlast_vocab::{Error, Kind};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Why most parameters are not taken.
+const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
+
+/// Parameters that change nothing of an answer of ours.
+const HARMLESS: &[&str] = &["metadata", "service_tier", "inference_geo", "cache_control"];
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(create))
+}
+
+/// A request for a message. What is not listed here and would change the answer is refused.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct CreateMessage {
+    /// The agent that is to answer.
+    model: String,
+    /// Wanted by the API; how long an answer may be is said by the agent.
+    max_tokens: u64,
+    /// The conversation. Results of tools at its end go on with the turn that asked for them.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Map<String, Value>>,
+    /// What the model is told after what its agent says: a text, or blocks of text.
+    #[serde(default)]
+    system: Value,
+    /// Tools that the client runs.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Map<String, Value>>>,
+    /// `auto`.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Map<String, Value>>,
+    /// The form of the answer: a `format` of the type `json_schema`.
+    #[schema(value_type = Option<Object>)]
+    output_config: Option<Map<String, Value>>,
+    /// Whether to stream events.
+    stream: Option<bool>,
+    /// Anything else: refused unless it changes nothing.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
+}
+
+/// Asks an agent.
+///
+/// The input is durable before anything is answered, and the turn goes on if nobody listens. The same `Idempotency-Key` is the same
+/// turn.
+#[utoipa::path(post, path = "/anthropic/v1/messages", tag = "anthropic", operation_id = "anthropic_create_message",
+    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same message.")),
+    request_body = CreateMessage,
+    responses((status = 200, description = "The message, or a stream of its events.", body = Object), AnthropicErrors),
+    security(("key" = ["run"])))]
+async fn create(
+    caller: Caller<Runs>,
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Said(body): Said<Value>,
+) -> Answer<Response> {
+    let request: CreateMessage = read(body, "")?;
+    request.check()?;
+    let streams = request.stream == Some(true);
+    let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
+    let model = request.model.clone();
+    let Sent { leg, mut hearing, .. } = request.send(&caller.runtime, Marks::of(&headers)?).await?;
+    let head = Head { leg, model };
+    if let Some(open) = open {
+        return Ok(stream::response(&shared, open, hearing, Blocks::new(head)));
+    }
+    let mut gathered = Gathered::default();
+    if !gathered.listen(&mut hearing, shared.limits.wire_wait).await? {
+        let detail =
+            format!("{} is not over after {} s; it goes on", leg.turn, shared.limits.wire_wait.as_secs());
+        return Err(Error::new(Kind::TurnWaits, detail).into());
+    }
+    Ok(Json(head.whole(&gathered)?).into_response())
+}
+
+impl CreateMessage {
+    /// Refuses what would change the answer and is not taken.
+    fn check(&self) -> Answer<()> {
+        if self.max_tokens == 0 {
+            return Err(Refusal::wrong("max_tokens", "expected at least 1, got 0"));
+        }
+        for (name, value) in &self.rest {
+            if !value.is_null() && !HARMLESS.contains(&name.as_str()) && !is_usual(name, value) {
+                return Err(Refusal::unsupported(name, AGENT_DECIDES));
+            }
+        }
+        let Some(choice) = &self.tool_choice else { return Ok(()) };
+        let auto = choice.get("type") == Some(&json!("auto"));
+        let alone = choice.get("disable_parallel_tool_use") == Some(&json!(true));
+        if auto && !(alone && self.tools.is_some()) {
+            return Ok(());
+        }
+        let why = "the model chooses by itself (`auto`), and calls of one reply are asked for together";
+        Err(Refusal::unsupported("tool_choice", why))
+    }
+
+    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+        let (client_tools, output) = (self.client_tools()?, self.output()?);
+        let mut conversed = Conversed::default();
+        for (index, message) in self.messages.iter().enumerate() {
+            said::message(message, &format!("messages[{index}]"), &mut conversed)?;
+        }
+        let instructions = said::system(&self.system)?;
+        let brought = conversed.brought("messages")?;
+        let talk =
+            Talk { wire: "anthropic", agent: self.model, instructions, output, note: None, client_tools };
+        talk.send(runtime, brought, marks).await
+    }
+
+    fn client_tools(&self) -> Answer<Vec<ClientTool>> {
+        let mut tools = Vec::new();
+        for (index, tool) in self.tools.iter().flatten().enumerate() {
+            let place = format!("tools[{index}]");
+            let kind = tool.get("type").and_then(Value::as_str).unwrap_or("custom");
+            if kind != "custom" {
+                let why = format!("only tools of the client are, and this is `{}`", shown(kind));
+                return Err(Refusal::unsupported(format!("{place}.type"), why));
+            }
+            let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
+            let about = |error: Error| Refusal::from(error).about(format!("{place}.name"));
+            let name: ToolName = text("name").parse().map_err(about)?;
+            let Some(input) = tool.get("input_schema").filter(|schema| schema.is_object()).cloned() else {
+                return Err(Refusal::wrong(format!("{place}.input_schema"), "expected a JSON Schema"));
+            };
+            tools.push(ClientTool { name, description: text("description").to_owned(), input });
+        }
+        Ok(tools)
+    }
+
+    /// The JSON Schema that the answer must fit.
+    fn output(&self) -> Answer<Option<Value>> {
+        let Some(config) = &self.output_config else { return Ok(None) };
+        let other = config.iter().find(|(name, value)| *name != "format" && !value.is_null());
+        if let Some((name, value)) = other {
+            let why = format!("{AGENT_DECIDES}; this says `{}`", shown(&value.to_string()));
+            return Err(Refusal::unsupported(format!("output_config.{name}"), why));
+        }
+        let format = config.get("format").unwrap_or(&Value::Null);
+        match (format["type"].as_str(), format.get("schema")) {
+            (None, _) if format.is_null() => Ok(None),
+            (Some("json_schema"), Some(schema)) if schema.is_object() => Ok(Some(schema.clone())),
+            _ => {
+                Err(Refusal::wrong("output_config.format", "expected the type `json_schema` and a `schema`"))
+            }
+        }
+    }
+}
+
+/// Whether it says what would be so without it.
+fn is_usual(name: &str, value: &Value) -> bool {
+    match name {
+        "temperature" | "top_p" => value.as_f64().is_some_and(|value| (value - 1.0).abs() < f64::EPSILON),
+        "stop_sequences" | "mcp_servers" => *value == json!([]),
+        "thinking" => *value == json!({ "type": "disabled" }),
+        _ => false,
+    }
+}

@@ -1,0 +1,73 @@
+//! Models: each agent is one.
+use super::error::AnthropicErrors;
+use crate::caller::{Caller, Reads};
+use crate::extract::{At, Word};
+use crate::shared::Shared;
+use crate::wire::refusal::{Answer, Refusal};
+use axum::Json;
+use outlast_vocab::{Error, Kind};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
+}
+
+/// An agent, as a model.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicModel {
+    /// `model`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The agent's name.
+    id: String,
+    /// The same.
+    display_name: String,
+    /// The beginning of 1970: an agent does not know when it was made.
+    created_at: &'static str,
+}
+
+impl AnthropicModel {
+    fn of(id: String) -> Self {
+        Self { kind: "model", display_name: id.clone(), id, created_at: "1970-01-01T00:00:00Z" }
+    }
+}
+
+/// All of them.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicModels {
+    /// The agents.
+    data: Vec<AnthropicModel>,
+    /// The first one.
+    first_id: Option<String>,
+    /// The last one.
+    last_id: Option<String>,
+    /// `false`: there is one page.
+    has_more: bool,
+}
+
+/// The agents that answer here, as models.
+#[utoipa::path(get, path = "/anthropic/v1/models", tag = "anthropic", operation_id = "anthropic_models",
+    responses((status = 200, body = AnthropicModels), AnthropicErrors), security(("key" = ["read"])))]
+async fn list(caller: Caller<Reads>) -> Answer<Json<AnthropicModels>> {
+    let names: Vec<String> = caller.runtime.agents().into_iter().map(|agent| agent.name).collect();
+    let (first_id, last_id) = (names.first().cloned(), names.last().cloned());
+    let data = names.into_iter().map(AnthropicModel::of).collect();
+    Ok(Json(AnthropicModels { data, first_id, last_id, has_more: false }))
+}
+
+/// One of them.
+#[utoipa::path(get, path = "/anthropic/v1/models/{model}", tag = "anthropic", operation_id = "anthropic_model",
+    params(("model" = String, Path)), responses((status = 200, body = AnthropicModel), AnthropicErrors),
+    security(("key" = ["read"])))]
+async fn show(caller: Caller<Reads>, At(Word(model)): At<Word>) -> Answer<Json<AnthropicModel>> {
+    if caller.runtime.agents().iter().any(|agent| agent.name == model) {
+        return Ok(Json(AnthropicModel::of(model)));
+    }
+    let shown = outlast_vocab::message::shown(&model).into_owned();
+    let error = Error::new(Kind::AgentNotFound, format!("no agent is called `{shown}` here"));
+    Err(Refusal::from(error).about("model_id"))
+}

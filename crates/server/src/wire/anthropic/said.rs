@@ -1,0 +1,111 @@
+//! What the `messages` and the `system` of a request say.
+use crate::wire::conversed::Conversed;
+use crate::wire::gather::BETWEEN_TEXTS;
+use crate::wire::refusal::{Answer, Refusal};
+use outlast_vocab::message::{ToolResult, shown};
+use outlast_vocab::{Failure, Kind};
+use serde_json::{Map, Value};
+
+/// Reads one message.
+pub(crate) fn message(message: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<()> {
+    let place = format!("{place}.content");
+    let content = message.get("content").unwrap_or(&Value::Null);
+    match message.get("role").and_then(Value::as_str) {
+        Some("user") => user(content, &place, into),
+        Some("assistant") => assistant(content, &place, into),
+        other => {
+            let detail = format!("expected user or assistant, got `{}`", shown(other.unwrap_or("nothing")));
+            Err(Refusal::wrong(place.replace(".content", ".role"), detail))
+        }
+    }
+}
+
+/// What the model is told before everything, beside what its agent says.
+pub(crate) fn system(system: &Value) -> Answer<Vec<String>> {
+    match system {
+        Value::Null => Ok(Vec::new()),
+        said => text(said, "system").map(|text| vec![text]),
+    }
+}
+
+/// A text, or blocks that are text.
+fn text(content: &Value, place: &str) -> Answer<String> {
+    let mut all = String::new();
+    for (block, place) in blocks(content, place)? {
+        all.push_str(text_of(block, &place)?);
+    }
+    Ok(all)
+}
+
+/// The blocks of a content, each with its place. A text alone is one block.
+fn blocks<'a>(content: &'a Value, place: &str) -> Answer<Vec<(&'a Value, String)>> {
+    match content {
+        Value::String(_) => Ok(vec![(content, place.to_owned())]),
+        Value::Array(blocks) => {
+            Ok(blocks.iter().enumerate().map(|(index, block)| (block, format!("{place}[{index}]"))).collect())
+        }
+        _ => Err(Refusal::wrong(place, "expected a text or a list of blocks")),
+    }
+}
+
+fn kind(block: &Value) -> &str {
+    if block.is_string() { "text" } else { block["type"].as_str().unwrap_or_default() }
+}
+
+fn text_of<'a>(block: &'a Value, place: &str) -> Answer<&'a str> {
+    let text = block.as_str().or_else(|| block["text"].as_str().filter(|_| kind(block) == "text"));
+    text.ok_or_else(|| unknown(block, place))
+}
+
+fn unknown(block: &Value, place: &str) -> Refusal {
+    let why = format!("blocks of the type `{}` are not known here", shown(kind(block)));
+    Refusal::unsupported(format!("{place}.type"), why)
+}
+
+/// Results of tools come before what else is said.
+fn user(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
+    let (mut said, mut results) = (String::new(), 0);
+    for (block, place) in blocks(content, place)? {
+        if kind(block) == "tool_result" {
+            result(block, &place, into)?;
+            results += 1;
+        } else {
+            said.push_str(text_of(block, &place)?);
+        }
+    }
+    if said.is_empty() && results > 0 { Ok(()) } else { into.say("user", said, place) }
+}
+
+fn result(block: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
+    let content = &block["content"];
+    let said = if content.is_null() { String::new() } else { text(content, &format!("{place}.content"))? };
+    let result = if block["is_error"] == Value::Bool(true) {
+        ToolResult::Err(Failure::new(Kind::ToolFailed, said))
+    } else {
+        ToolResult::Ok(Value::String(said))
+    };
+    into.gave(block["tool_use_id"].as_str().unwrap_or_default(), result, &format!("{place}.tool_use_id"))
+}
+
+fn assistant(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
+    let (mut texts, mut calls) = (Vec::new(), Vec::new());
+    for (block, place) in blocks(content, place)? {
+        match kind(block) {
+            "tool_use" => calls.push((block, place)),
+            // What a model thought is not said.
+            "thinking" | "redacted_thinking" => {}
+            _ => texts.push(text_of(block, &place)?),
+        }
+    }
+    if texts.is_empty() && !calls.is_empty() {
+        into.silent_reply();
+    } else {
+        // As an answer of ours, whose texts stand in blocks of their own.
+        into.say("assistant", texts.join(BETWEEN_TEXTS), place)?;
+    }
+    for (call, place) in calls {
+        let of = |name: &str| call[name].as_str().unwrap_or_default();
+        into.call(of("id"), of("name"), &call["input"].to_string(), &place)?;
+    }
+    Ok(())
+}
