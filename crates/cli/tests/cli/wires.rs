@@ -13,6 +13,7 @@ const SCRIPT: &str = "\
     when weather\ncall weather {\"city\": \"Oslo\"}\n---\nsay It is {{result weather}} there.
     when ticket\nsay {\"title\": \"broken lamp\", \"urgent\": true}
     when forever\ndelay 1m\nsay never
+    when haltingly\nsay one two three\ndelay 1m\nsay four
     any\nsay Reply to {{input}}.";
 
 /// What `cargo xtask test` installs.

@@ -7,6 +7,7 @@ openai_client.py resume BASE_URL KEY             reads half of a stream, says `k
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 from pydantic import BaseModel
@@ -231,6 +232,10 @@ def threads(client, sessions):
     # The same words of another conversation are another conversation.
     same(say(messages[:1]), "Reply to a thread.")
     same(len(sessions()) - len(before), 3)
+    # So are those that begin with the same words at the same time.
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        said = list(pool.map(say, [[{"role": "user", "content": "at once"}]] * 4))
+    same((said, len(sessions()) - len(before)), (["Reply to at once."] * 4, 7))
 
 
 def background(client):
@@ -263,6 +268,17 @@ def cancel(client):
     same(client.responses.retrieve(response.id).status, "cancelled")
     done = client.responses.create(model="assistant", input="hello")
     same(client.responses.cancel(done.id).status, "completed")
+    # What is said is streamed while the model goes on, and a stream tells that it was cancelled.
+    text, id = "", None
+    for event in client.responses.create(model="assistant", input="haltingly", stream=True):
+        if event.type == "response.output_text.delta":
+            text += event.delta
+            if text == "one two ":
+                same(client.responses.retrieve(id).status, "in_progress")
+                client.responses.cancel(id)
+        elif event.type == "response.created":
+            id = event.response.id
+    same((text, event.response.status), ("one two ", "cancelled"))
 
 
 def idempotency(client):

@@ -1,6 +1,8 @@
 //! What wires of other providers share; their official clients are played in `cli/tests`.
 use crate::stage::Stage;
-use serde_json::json;
+use outlast_vocab::limits::ServerLimits;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_client_that_cannot_come_without_a_key_may_send_any_where_nobody_needs_one() {
@@ -33,5 +35,55 @@ async fn errors_of_a_wire_have_its_shape_also_at_the_door_and_where_nothing_is()
     assert_eq!((not_so.status, not_so.json()["error"]["code"].as_str()), (405, Some("route.method")));
     let broken = stage.request("POST", "/openai/v1/responses").bytes("application/json", "{").send().await;
     assert_eq!((broken.status, broken.json()["error"]["code"].as_str()), (400, Some("input.invalid")));
+    stage.stop().await;
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_for_others_goes_on_without_the_client_that_asked() {
+    let limits = ServerLimits { wire_wait: Duration::from_millis(200), ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let asked =
+        stage.post("/openai/v1/responses", &json!({ "input": "later", "metadata": { "a": "b" } })).await.ok();
+    assert_eq!((text(&asked["status"]), text(&asked["model"])), ("in_progress", "assistant"));
+    let turn = text(&asked["id"]).replace("resp_", "trn_");
+    let why = loop {
+        let why = stage.get(&format!("/v1/turns/{turn}/why")).await.ok();
+        if why["waits"][0]["completion"].is_string() {
+            break why;
+        }
+    };
+    let path = format!("/openai/v1/responses/{}", text(&asked["id"]));
+    let waiting = stage.get(&path).await.ok();
+    assert_eq!(
+        (text(&waiting["output"][0]["name"]), text(&waiting["output"][0]["status"])),
+        ("later", "in_progress")
+    );
+    let completion = format!("/v1/completions/{}", text(&why["waits"][0]["completion"]));
+    stage.post(&completion, &json!({ "ok": "done" })).await.ok();
+    stage.get(&format!("/v1/turns/{turn}?wait=20")).await.ok();
+    let over = stage.get(&path).await.ok();
+    assert_eq!((text(&over["status"]), &over["metadata"]), ("completed", &json!({ "a": "b" })));
+    assert_eq!(text(&over["output"][0]["output"]), "done");
+    assert_eq!(text(&over["output"][1]["content"][0]["text"]), "done");
+    let chat = json!({ "model": "assistant", "messages": [{ "role": "user", "content": "later" }] });
+    let waits = stage.post("/openai/v1/chat/completions", &chat).await;
+    assert_eq!((waits.status, waits.code().as_str()), (424, "turn.waits"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_turn_of_our_own_api_answered_is_a_response_too() {
+    let stage = Stage::new().await;
+    let receipt = stage.say("ann", "hello").await;
+    let id = text(&receipt["turn"]).replace("trn_", "resp_");
+    let response = stage.get(&format!("/openai/v1/responses/{id}")).await.ok();
+    assert_eq!(text(&response["output"][0]["content"][0]["text"]), "Reply to hello.");
+    let more = json!({ "input": "more", "previous_response_id": id });
+    let more = stage.post("/openai/v1/responses", &more).await.ok();
+    assert_eq!(text(&more["conversation"]["id"]).replace("conv_", "ses_"), text(&receipt["session"]));
     stage.stop().await;
 }
