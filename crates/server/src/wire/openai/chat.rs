@@ -79,7 +79,8 @@ pub(crate) struct CreateCompletion {
 #[utoipa::path(post, path = "/openai/v1/chat/completions", tag = "openai", operation_id = "openai_create_completion",
     params(("idempotency-key" = Option<String>, Header, description = "The same key is the same completion.")),
     request_body = CreateCompletion,
-    responses((status = 200, description = "The completion, or a stream of its chunks.", body = Object), OpenAiErrors),
+    responses((status = 200, description = "The completion, or a stream of its chunks.",
+        content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,

@@ -111,7 +111,8 @@ pub(crate) fn session_of(id: &str) -> Option<SessionId> {
 #[utoipa::path(post, path = "/openai/v1/responses", tag = "openai", operation_id = "openai_create_response",
     params(("idempotency-key" = Option<String>, Header, description = "The same key is the same response.")),
     request_body = CreateResponse,
-    responses((status = 200, description = "The response, or a stream of its events.", body = Object), OpenAiErrors),
+    responses((status = 200, description = "The response, or a stream of its events.",
+        content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,
@@ -281,7 +282,8 @@ async fn past(runtime: &Runtime, leg: Leg) -> Result<Past, Error> {
 /// One response, or a stream of its events.
 #[utoipa::path(get, path = "/openai/v1/responses/{response}", tag = "openai", operation_id = "openai_response",
     params(("response" = String, Path), Look),
-    responses((status = 200, description = "The response, or a stream of its events.", body = Object), OpenAiErrors),
+    responses((status = 200, description = "The response, or a stream of its events.",
+        content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
     security(("key" = ["read"])))]
 async fn show(
     caller: Caller<Reads>,
