@@ -74,7 +74,7 @@ impl Agent {
     }
 
     /// The agent's name on a server. Everything else about it is said where the server starts.
-    fn named_there(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn named_there(&self) -> Result<Option<String>, Error> {
         let flags = [
             ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
             ("--overlay", self.play.overlay.is_some()),

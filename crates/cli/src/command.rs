@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// List, show, fork, rewind, delete, export or import sessions
     Sessions(sessions::Sessions),
     /// Print what happened in a session
-    Events(events::Events),
+    Events(events::Told),
     /// Show what a model would be shown of a session, and what each part takes
     Context(context::Context),
     /// List what a session has attached, or save it

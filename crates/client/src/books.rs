@@ -1,13 +1,15 @@
-//! What was used and what may be: cost and budgets.
+//! What was used and what may be: cost, budgets and rates.
 use crate::Client;
 use crate::http::{read, with_json};
 use crate::page::Page;
 use outlast_ports::budget::PurseView;
+use outlast_ports::rate::RateView;
 use outlast_runtime::costs::{By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::{Error, OrgId, SessionId};
+use outlast_vocab::rate;
+use outlast_vocab::{Error, Millis, OrgId, SessionId};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,6 +71,27 @@ impl From<Standing> for PurseView {
     }
 }
 
+#[derive(Deserialize)]
+struct Paced {
+    org: OrgId,
+    name: String,
+    every_us: u64,
+    burst: u32,
+    next_us: u64,
+    line_us: u64,
+    taken: u64,
+    refused: u64,
+    asked: Millis,
+}
+
+impl From<Paced> for RateView {
+    fn from(paced: Paced) -> Self {
+        let Paced { org, name, every_us, burst, next_us, line_us, taken, refused, asked } = paced;
+        let standing = rate::Standing { next: next_us, line: line_us };
+        Self { org, name, every: every_us, burst, standing, taken, refused, asked }
+    }
+}
+
 impl Client {
     /// What models and tools cost, added up.
     pub async fn spent(&self, session: Option<SessionId>, by: By) -> Result<BTreeMap<String, Spent>, Error> {
@@ -85,6 +108,12 @@ impl Client {
     pub async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
         let page: Page<Standing> = self.get(&["v1", "budgets"], &[]).await?;
         Ok(page.items.into_iter().map(PurseView::from).collect())
+    }
+
+    /// All rates that a call ever fell under, by name.
+    pub async fn rates(&self) -> Result<Vec<RateView>, Error> {
+        let page: Page<Paced> = self.get(&["v1", "rates"], &[]).await?;
+        Ok(page.items.into_iter().map(RateView::from).collect())
     }
 
     /// Sets a budget.

@@ -109,19 +109,23 @@ impl Following {
                 self.open = Some(SseByteStream::new(body));
                 Ok(self.lost.take().map(|_| Heard::Back))
             }
-            Err(error) => self.refused(error).map(|()| None),
+            Err(error) => self.refused(error),
         }
     }
 
-    /// Whether a connection is worth another attempt.
-    fn refused(&mut self, error: Error) -> Result<(), Error> {
+    /// Whether a connection is worth another attempt. Who follows has spoken with the server before, so the first may fail too.
+    fn refused(&mut self, error: Error) -> Result<Option<Heard>, Error> {
         match &mut self.lost {
-            Some((since, tries)) if error.class() == Class::Retry && since.elapsed() < PATIENCE => {
-                *tries += 1;
-                Ok(())
+            _ if error.class() != Class::Retry => Err(error),
+            None => {
+                self.lost = Some((Instant::now(), 0));
+                Ok(Some(Heard::Lost(error)))
             }
-            // Whoever cannot connect the first time is told so.
-            _ => Err(error),
+            Some((since, tries)) if since.elapsed() < PATIENCE => {
+                *tries += 1;
+                Ok(None)
+            }
+            Some(_) => Err(error),
         }
     }
 

@@ -1,12 +1,13 @@
 //! `outlast events`: what happened in a session, from any cursor on.
 use crate::data::Data;
 use crate::desk::Desk;
+use crate::host::Events;
 use crate::terminal;
 use crate::words;
 use clap::Args;
 use outlast::vocab::event::Event;
-use outlast::vocab::record::Seq;
-use outlast::{Error, Limits};
+use outlast::vocab::record::{Record, Seq};
+use outlast::{Error, Limits, SessionId};
 use std::time::Duration;
 
 /// How often a follower looks whether another process wrote something.
@@ -14,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Prints what happened in a session.
 #[derive(Args)]
-pub(crate) struct Events {
+pub(crate) struct Told {
     /// The session, by id or key
     session: String,
     /// Go on printing what happens
@@ -28,7 +29,7 @@ pub(crate) struct Events {
     json: bool,
 }
 
-impl Events {
+impl Told {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
@@ -39,8 +40,7 @@ impl Events {
         loop {
             let changes = match &desk {
                 Desk::File(store) => store.changes().await?,
-                // A server is simply asked again.
-                Desk::Server(_) => seen.map_or(0, |seen: u64| seen.wrapping_add(1)),
+                Desk::Server(_) => 0,
             };
             while seen != Some(changes) {
                 let page = desk.records(session, after, rows).await?;
@@ -49,17 +49,33 @@ impl Events {
                 }
                 for record in page {
                     after = record.seq;
-                    if self.json {
-                        terminal::json(&Event::Durable(Box::new(record)).frame(session));
-                    } else {
-                        terminal::say(&format!("{} {}", words::when(record.at), words::record(&record)));
-                    }
+                    self.print(session, record);
                 }
             }
             if !self.follow {
                 return Ok(());
             }
+            if let Desk::Server(client) = &desk {
+                return self.follow(session, Events::Server(Box::new(client.follow(session, after)))).await;
+            }
             tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Prints what a server tells, for ever.
+    async fn follow(&self, session: SessionId, mut events: Events) -> Result<(), Error> {
+        loop {
+            if let Event::Durable(record) = events.next().await? {
+                self.print(session, *record);
+            }
+        }
+    }
+
+    fn print(&self, session: SessionId, record: Record) {
+        if self.json {
+            terminal::json(&Event::Durable(Box::new(record)).frame(session));
+        } else {
+            terminal::say(&format!("{} {}", words::when(record.at), words::record(&record)));
         }
     }
 }

@@ -18,13 +18,10 @@ pub(crate) struct Rates {
     json: bool,
 }
 
-/// How many are listed.
-const LISTED: usize = 1_000;
-
 impl Rates {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let rates = data.open().await?.rates(LISTED).await?;
+        let rates = data.desk().await?.rates().await?;
         let now = SystemClock.now();
         if self.json {
             list_json(&rates, now);

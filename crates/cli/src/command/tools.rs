@@ -7,6 +7,7 @@ use clap::Args;
 use outlast::vocab::message::ToolName;
 use outlast::vocab::tool::Contract;
 use outlast::{Error, Kind, Outlast};
+use outlast_client::Client;
 
 /// Lists the tools of an agent, shows one, or says what a call would do.
 #[derive(Args)]
@@ -26,7 +27,9 @@ pub(crate) struct Tools {
 impl Tools {
     /// Does it. Nothing is kept: no turn is driven.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        data.only_on_a_file()?;
+        if let Some(client) = data.client()? {
+            return self.there(&client).await;
+        }
         let arguments = self.preview.as_deref().map(|json| input::json("--preview", json)).transpose()?;
         let outlast = self.agent.build(Outlast::ephemeral(), &self.agent.staff(data).await?)?.start().await?;
         let tools = &outlast.runtime().world().tools;
@@ -48,12 +51,7 @@ impl Tools {
                     if self.json {
                         terminal::json(contract);
                     } else {
-                        let summary = contract.manifest().summary;
-                        terminal::say(&format!(
-                            "{:<14} {:<14} {summary}",
-                            contract.name.as_str(),
-                            contract.class.name()
-                        ));
+                        line(contract);
                     }
                 }
             }
@@ -61,6 +59,54 @@ impl Tools {
         outlast.shut_down().await;
         Ok(())
     }
+}
+
+impl Tools {
+    /// The tools of an agent of a server, as its package has them.
+    async fn there(&self, client: &Client) -> Result<(), Error> {
+        if self.preview.is_some() {
+            let detail =
+                "`--preview` asks a tool of this machine what it would do; leave it away, or name no server";
+            return Err(Error::new(Kind::CommandLocal, detail));
+        }
+        let agent = match self.agent.named_there()? {
+            Some(name) => name,
+            None => first(client).await?,
+        };
+        let contracts = client.agent(&agent).await?.package.and_then(|pinned| pinned.contracts);
+        let contracts = contracts.unwrap_or_default();
+        let wanted: Vec<&Contract> = contracts
+            .iter()
+            .filter(|contract| self.name.as_ref().is_none_or(|name| contract.name == *name))
+            .collect();
+        if let (Some(name), true) = (&self.name, wanted.is_empty()) {
+            let names: Vec<&str> = contracts.iter().map(|contract| contract.name.as_str()).collect();
+            let detail = format!("no tool of `{agent}` is called `{name}`; there are: {}", names.join(", "));
+            return Err(Error::new(Kind::ToolUnknown, detail));
+        }
+        for contract in wanted {
+            match (self.json, &self.name) {
+                (true, _) => terminal::json(contract),
+                (false, Some(_)) => show(contract),
+                (false, None) => line(contract),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The agent that answers when nobody names one.
+async fn first(client: &Client) -> Result<String, Error> {
+    let agents = client.agents().await?;
+    agents.into_iter().find(|agent| agent.first).map(|agent| agent.name).ok_or_else(|| {
+        Error::new(Kind::AgentNotFound, "the server has no agent that answers first; name one with `--agent`")
+    })
+}
+
+/// A tool in a list.
+fn line(contract: &Contract) {
+    let summary = contract.manifest().summary;
+    terminal::say(&format!("{:<14} {:<14} {summary}", contract.name.as_str(), contract.class.name()));
 }
 
 fn show(contract: &Contract) {

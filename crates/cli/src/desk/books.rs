@@ -4,6 +4,7 @@ use outlast::budget::PurseView;
 use outlast::clock::Clock;
 use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::orgs::{AuditRange, KeyView};
+use outlast::rate::RateView;
 use outlast::runtime::costs::{self, By, Spent};
 use outlast::runtime::system::SystemClock;
 use outlast::store::AttachmentView;
@@ -15,7 +16,7 @@ use outlast_ports::rows::AuditRow;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Budgets that are listed.
+/// Budgets and rates that are listed.
 const LISTED: usize = 1_000;
 
 /// Versions of a configuration that are listed and looked among.
@@ -39,6 +40,14 @@ impl Desk {
         match self {
             Self::File(store) => store.budgets(LISTED).await,
             Self::Server(client) => client.budgets().await,
+        }
+    }
+
+    /// All rates that a call ever fell under, by name.
+    pub(crate) async fn rates(&self) -> Result<Vec<RateView>, Error> {
+        match self {
+            Self::File(store) => store.rates(LISTED).await,
+            Self::Server(client) => client.rates().await,
         }
     }
 

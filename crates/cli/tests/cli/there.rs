@@ -2,7 +2,8 @@
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
-use std::io::{Read, Write};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -93,6 +94,7 @@ fn every_look_at_a_file_and_at_its_server_prints_the_same() {
         cost --by day
         cost --by turn --session ann
         budgets
+        rates
         keys
         audit
         audit --since 1h
@@ -206,6 +208,9 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
          agents show clerk
          agents import clerk.toml
          agents diff clerk clerk
+         tools
+         tools pay
+         tools nothing
          run hello --agent nobody",
         &expect![[r#"
             $ run hello --session ann --attach note.txt
@@ -245,6 +250,16 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
             agent clerk, version 1, in the database
             $ agents diff clerk clerk
             | · they are the same
+            $ tools
+            pay            at_most_once   Pays somebody.
+            $ tools pay
+            pay (at_most_once)
+            Pays somebody.
+            arguments: {"properties":{"euros":{"type":"integer"},"to":{"type":"string"}},"required":["to","euros"],"type":"object"}
+            $ tools nothing
+            | error[tool.unknown]: no tool of `clerk` is called `nothing`; there are: pay
+            |   read on with: outlast explain tool.unknown
+            exit 1
             $ run hello --agent nobody
             | error[agent.not_found]: no agent is called `nobody` here; there are: clerk
             |   read on with: outlast explain agent.not_found
@@ -266,9 +281,8 @@ fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
         "doctor",
         "sinks",
         "orgs",
-        "rates",
         "agents validate",
-        "tools",
+        "tools --preview {} pay",
         "attachments --sweep",
         "run hi --script script.txt",
         "run hi --model rehearsal/agent",
@@ -348,6 +362,29 @@ fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
     assert_eq!(String::from_utf8_lossy(&first) + rest.as_str(), TEXT, "{}", place.show(&output));
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("connected again"));
+    server.kill();
+}
+
+#[test]
+fn events_are_followed_over_a_server_that_is_started_anew() {
+    let (place, server) = stage();
+    let (address, url) = (server.address.clone(), at(&server));
+    let say =
+        |text| assert!(place.output(&["--server", &url, "run", text, "--session", "ann"]).status.success());
+    say("one");
+    let args = ["--server", &url, "events", "ann", "--follow", "--json"];
+    let mut follow = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    let mut events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let first: Vec<u64> = events.by_ref().take(5).map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(first, [1, 2, 3, 4, 5]);
+    server.kill();
+    let server = Server::run(&place, &address, &OPTIONS);
+    say("two");
+    let next: Vec<u64> = events.by_ref().take(4).map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(next, [6, 7, 8, 9]);
+    follow.kill().unwrap();
+    follow.wait().unwrap();
     server.kill();
 }
 

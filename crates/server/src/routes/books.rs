@@ -1,4 +1,4 @@
-//! What was used and what may be: cost and budgets.
+//! What was used and what may be: cost, budgets and rates.
 use crate::caller::{Caller, Operates, Reads};
 use crate::extract::{Asked, At, Said};
 use crate::page::Page;
@@ -7,23 +7,28 @@ use crate::shared::Shared;
 use axum::Json;
 use axum::http::StatusCode;
 use outlast_ports::budget::PurseView;
+use outlast_ports::rate::RateView;
 use outlast_runtime::costs::{self, By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::{Error, Kind, OrgId, SessionId};
+use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Budgets that are listed.
+/// Budgets and rates that are listed.
 const LISTED: usize = 1_000;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(cost)).routes(routes!(budgets)).routes(routes!(set, clear))
+    OpenApiRouter::new()
+        .routes(routes!(cost))
+        .routes(routes!(budgets))
+        .routes(routes!(set, clear))
+        .routes(routes!(rates))
 }
 
 /// What is added up.
@@ -179,6 +184,46 @@ impl From<PurseView> for Standing {
 async fn budgets(caller: Caller<Reads>) -> Answer<Json<Page<Standing>>> {
     let purses = caller.runtime.store().budgets(LISTED).await?;
     Ok(Json(Page::whole(purses.into_iter().map(Standing::from).collect())))
+}
+
+/// A rate of outbound calls, and how it stands.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Paced {
+    /// The organisation.
+    #[schema(value_type = String)]
+    org: OrgId,
+    /// What it is called.
+    name: String,
+    /// Microseconds between two calls, when it was last asked.
+    every_us: u64,
+    /// How many may go at once.
+    burst: u32,
+    /// From when on the next call fits, in microseconds since 1970.
+    next_us: u64,
+    /// Where the line of those who wait ends, in microseconds since 1970.
+    line_us: u64,
+    /// Calls that it let out.
+    taken: u64,
+    /// Calls that it turned away.
+    refused: u64,
+    /// When it was last asked.
+    #[schema(value_type = u64)]
+    asked: Millis,
+}
+
+impl From<RateView> for Paced {
+    fn from(RateView { org, name, every, burst, standing, taken, refused, asked }: RateView) -> Self {
+        let (next_us, line_us) = (standing.next, standing.line);
+        Self { org, name, every_us: every, burst, next_us, line_us, taken, refused, asked }
+    }
+}
+
+/// All rates that a call ever fell under, by name.
+#[utoipa::path(get, path = "/v1/rates", tag = "books", responses((status = 200, body = Page<Paced>), Problems),
+    security(("key" = ["read"])))]
+async fn rates(caller: Caller<Reads>) -> Answer<Json<Page<Paced>>> {
+    let rates = caller.runtime.store().rates(LISTED).await?;
+    Ok(Json(Page::whole(rates.into_iter().map(Paced::from).collect())))
 }
 
 /// Sets a budget in place of what its agent says. Turns that wait for it go on.
