@@ -20,7 +20,7 @@ use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
-use outlast::vocab::message::ModelName;
+use outlast::vocab::message::{ModelName, shown};
 use outlast::vocab::package::Pinned;
 use outlast::{Builder, Error, Kind, Outlast};
 use staff::{Member, Staff};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 const RULES: &str = "rehearsal/agent";
 
 /// The agent of a command that drives turns.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Agent {
     /// The agent: its name in the configuration or in the database, or a TOML file; an assistant with the built-in tools without it
     #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
@@ -41,7 +41,7 @@ pub(crate) struct Agent {
 }
 
 /// What else is said of the agent.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Play {
     /// A layer over the agent, as a TOML file with the fields of an agent
     #[arg(long, value_name = "FILE", requires = "agent")]
@@ -95,6 +95,18 @@ impl Agent {
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
         let staff = self.staff(data).await?;
         self.build(data.configured(&self.play.configuration)?, &staff)?.start().await
+    }
+
+    /// The same with another agent of the configuration, or another model. A script is played only by its own model.
+    pub(crate) fn otherwise(self, who: Option<String>, model: Option<ModelName>) -> Result<Self, Error> {
+        if let Some(file) = who.as_deref().filter(|who| is_file(who)) {
+            let detail = format!("expected the name of an agent, got `{}`", shown(file));
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        let Self { who: first, play } = self;
+        let script = play.script.filter(|_| model.is_none());
+        let overlay = play.overlay.filter(|_| who.is_none());
+        Ok(Self { who: who.or(first), play: Play { model: model.or(play.model), script, overlay, ..play } })
     }
 
     /// The agents there are, in the configuration and in the database.

@@ -25,6 +25,7 @@ mod rerun;
 mod resolve;
 mod retry;
 mod run;
+mod search;
 mod serve;
 mod sessions;
 mod sinks;
@@ -61,6 +62,8 @@ pub(crate) enum Command {
     Config(config::Config),
     /// List, show, fork, rewind, delete, export or import sessions
     Sessions(sessions::Sessions),
+    /// Find messages by their words
+    Search(search::Search),
     /// Print what happened in a session
     Events(events::Told),
     /// Show what a model would be shown of a session, and what each part takes
@@ -133,6 +136,7 @@ impl Command {
             Self::Agents(agents) => complete(agents.run(data)),
             Self::Config(config) => config.run(),
             Self::Sessions(sessions) => done(sessions.run(data)),
+            Self::Search(search) => done(search.run(data)),
             Self::Events(events) => done(events.run(data)),
             Self::Context(context) => done(context.run(data)),
             Self::Attachments(attachments) => done(attachments.run(data)),

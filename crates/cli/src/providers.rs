@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "outlast.toml";
 
 /// Which configuration is read.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Configuration {
     /// The file that configures agents, providers of models, the store of attachments, telemetry and sinks; `./outlast.toml` if it is
     /// there

@@ -4,6 +4,7 @@ use crate::http::Query;
 use crate::page::{MOST, Page};
 use outlast_ports::store::{ForkTo, HistoryTurn, SessionState, SessionView, TurnState, TurnView};
 use outlast_runtime::listing::{Filter, Listed};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Place;
 use outlast_vocab::event::Event;
 use outlast_vocab::record::{End, NodeRef, Record, Seq};
@@ -31,6 +32,7 @@ pub(crate) struct Session {
     worker: Option<WorkerId>,
     waits: Vec<Wait>,
     wake_at: Option<Millis>,
+    cost: Option<Cost>,
     #[serde(default)]
     forks: Vec<SessionId>,
 }
@@ -86,6 +88,7 @@ impl TryFrom<Session> for Listed {
             worker: session.worker,
             waits: session.waits,
             wake_at: session.wake_at,
+            cost: session.cost,
         };
         Ok(Self { session: view, title: session.title })
     }

@@ -47,6 +47,7 @@ mod outside;
 mod payments;
 mod queue;
 mod scene;
+mod search;
 mod shared;
 mod tool;
 mod tree;
@@ -268,6 +269,11 @@ suite! { $
             an_operator_settles_the_call_they_name,
             an_operator_settles_while_the_turn_goes_on,
             only_an_unknown_outcome_can_be_settled_by_an_operator,
+        }
+        search {
+            messages_are_found_by_all_their_words_the_newest_first,
+            a_page_of_what_is_found_goes_on_where_the_one_before_ended,
+            what_is_deleted_is_not_found_any_more,
         }
         notices {
             people_are_reminded_when_it_is_due_and_each_time_once,

@@ -14,6 +14,7 @@ mod outbox;
 mod outputs;
 mod outside;
 mod rate;
+mod search;
 mod tree;
 mod turn;
 mod votes;
@@ -31,12 +32,14 @@ pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, rev
 pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
 pub use outside::{acquit, condemn, forget, left, unused};
 pub use rate::rates;
+pub use search::find;
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
 pub use votes::{grants, grants_in, revoke_grant, standing, vote};
 
 use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Place;
 use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::record::{self, Fact, Seq};
@@ -78,11 +81,20 @@ fn append(
     };
     let turn_no = turn.as_ref().map(|turn| turn.no);
     rows.append(&RecordRow { session: session.no, seq, turn: turn_no, at: now, node, hash, body })?;
+    search::keep(rows, session, seq, &fact)?;
     (session.last_seq, session.last_hash, session.updated) = (seq, hash, now);
+    session.count(&fact);
     if let (true, Some(turn)) = (node, turn) {
         turn.last_node = seq;
     }
     Ok((Place { seq, hash }, fact))
+}
+
+impl SessionRow {
+    /// Adds what a fact cost.
+    fn count(&mut self, fact: &Fact) {
+        self.cost = self.cost.map(|cost| cost + fact.cost().unwrap_or_default());
+    }
 }
 
 /// A session with nothing in it yet.
@@ -107,6 +119,7 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
         claims: 0,
         forked_from: None,
         imported: Seq(0),
+        cost: Some(Cost::ZERO),
     }
 }
 

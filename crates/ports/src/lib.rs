@@ -27,6 +27,7 @@ pub mod policy;
 pub mod rate;
 pub mod rows;
 pub mod scoped;
+pub mod search;
 pub mod service;
 pub mod sink;
 pub mod store;

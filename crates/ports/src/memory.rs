@@ -19,6 +19,7 @@ use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, 
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,6 +131,8 @@ struct Tables {
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
     deliveries: BTreeMap<DeliveryAt, DeliveryRow>,
+    /// The words of messages, by the position of their record.
+    said: BTreeMap<u64, String>,
     orgs: Organisations,
     keys: BTreeMap<KeyId, KeyRow>,
     audit: BTreeMap<u64, AuditRow>,
@@ -210,6 +213,7 @@ enum Undo {
     Sink(String, Option<SinkRow>),
     Config(ConfigAt, Option<ConfigRow>),
     Delivery(DeliveryAt, Option<DeliveryRow>),
+    Said(u64, Option<String>),
     Org(OrgId, Option<Org>),
     Key(KeyId, Option<KeyRow>),
     Audit(u64, Option<AuditRow>),
@@ -249,6 +253,7 @@ impl Tables {
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Config(at, row) => self.set_config(at, row),
                 Undo::Delivery(key, row) => self.set_delivery(key, row),
+                Undo::Said(position, words) => self.set_said(position, words),
                 Undo::Org(id, org) => self.set_org(id, org),
                 Undo::Key(id, row) => self.set_key(id, row),
                 Undo::Audit(no, row) => self.set_audit(no, row),
@@ -386,6 +391,11 @@ impl Tables {
     fn set_config(&mut self, at: ConfigAt, row: Option<ConfigRow>) {
         let old = swap(&mut self.configs, &at, row);
         self.undo.push(Undo::Config(at, old));
+    }
+
+    fn set_said(&mut self, position: u64, words: Option<String>) {
+        let old = swap(&mut self.said, &position, words);
+        self.undo.push(Undo::Said(position, old));
     }
 
     fn set_delivery(&mut self, key: DeliveryAt, row: Option<DeliveryRow>) {
@@ -531,6 +541,22 @@ impl ReadRows for Tables {
         let later = self.log.range(after.saturating_add(1)..);
         let later = later.filter(|(_, row)| self.covers(of, row.session));
         Ok(later.take(limit).map(|(position, row)| (*position, row.clone())).collect())
+    }
+
+    fn with_words(
+        &self,
+        of: Reach,
+        session: Option<SessionNo>,
+        wanted: &Wanted,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let fitting = self.said.range(..before).rev().filter(|(_, words)| wanted.fits(words));
+        let rows = fitting.filter_map(|(position, _)| Some((*position, self.log.get(position)?.clone())));
+        let shown = rows.filter(|(_, row)| {
+            self.covers(of, row.session) && session.is_none_or(|session| session == row.session)
+        });
+        Ok(shown.take(limit).collect())
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
@@ -867,6 +893,20 @@ impl Rows for Tables {
 
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error> {
         self.set_turn(row.no, Some(row.clone()));
+        Ok(())
+    }
+
+    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+        if let Some(position) = self.log_order.get(&(session.no, seq)).copied() {
+            self.set_said(position, Some(words.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn delete_words(&mut self, session: &SessionRow, seq: Seq, _words: &str) -> Result<(), Error> {
+        if let Some(position) = self.log_order.get(&(session.no, seq)).copied() {
+            self.set_said(position, None);
+        }
         Ok(())
     }
 

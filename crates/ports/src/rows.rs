@@ -13,6 +13,7 @@ use crate::votes::Vote;
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
 use outlast_vocab::approval::Given;
 use outlast_vocab::budget::{Amount, Budget};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
@@ -20,6 +21,7 @@ use outlast_vocab::message::{Attachment, RuleId, ToolName};
 use outlast_vocab::policy::Ask;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
 use std::fmt;
 use std::ops::Range;
@@ -91,6 +93,8 @@ pub struct SessionRow {
     pub forked_from: Option<Node>,
     /// The last of its records that came from a file; 0 if none did.
     pub imported: Seq,
+    /// What models cost in it, as far as prices were known; not known of sessions that are older than the count.
+    pub cost: Option<Cost>,
 }
 
 /// A turn.
@@ -489,6 +493,16 @@ pub trait ReadRows {
     /// Records of many sessions in the order they became durable, after a position.
     fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
 
+    /// Records whose words fit, before a position and with it, the newest first: of whoever has this reach, in one session if that is
+    /// said.
+    fn with_words(
+        &self,
+        of: Reach,
+        session: Option<SessionNo>,
+        wanted: &Wanted,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, RecordRow)>, Error>;
     /// The position of the last record of the feed.
     fn feed_end(&self) -> Result<u64, Error>;
     /// How many records are in the feed after a position.
@@ -628,6 +642,10 @@ pub trait Rows: ReadRows {
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;
     /// Adds a record at the end.
     fn append(&mut self, row: &RecordRow) -> Result<(), Error>;
+    /// Lets a record of a session be found by these words, with spaces between them.
+    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
+    /// Lets a record not be found by its words any more, which are these.
+    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
     /// Adds or replaces a claim.
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;
     /// Removes a claim.

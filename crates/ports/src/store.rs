@@ -14,10 +14,12 @@ use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkVi
 use crate::rate::{Pacing, RateView, Rates, Want};
 use crate::rows::{ReadRows, Rows};
 use crate::scoped::Scoped;
+use crate::search::Search;
 use crate::votes::Votes;
 use crate::{Answer, BoxFuture};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, Purse};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
@@ -384,6 +386,8 @@ pub struct SessionView {
     pub waits: Vec<Wait>,
     /// When a worker looks at it again by itself.
     pub wake_at: Option<Millis>,
+    /// What models cost in it, as far as prices were known; not known of sessions that are older than the count.
+    pub cost: Option<Cost>,
 }
 
 /// A turn as people look at it.
@@ -731,6 +735,7 @@ pub trait Store:
     + Configs
     + Votes
     + Archives
+    + Search
 {
     /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
     /// either.

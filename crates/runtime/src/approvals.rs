@@ -4,6 +4,7 @@
 use outlast_ports::store::{Store, WaitingTurn};
 use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
 use outlast_vocab::approval::{Given, question_id};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
@@ -43,6 +44,8 @@ pub struct Question {
     pub since: Millis,
     /// The wait.
     pub wait: Wait,
+    /// What models cost in its turn so far, as far as prices were known.
+    pub cost: Cost,
     /// Whether it is decided, and no worker has taken note of that yet.
     pub decided: bool,
 }
@@ -135,6 +138,7 @@ impl Approvals {
         let decided = records
             .iter()
             .any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
+        let cost = records.iter().filter_map(|record| record.fact.cost()).sum();
         let held = records.into_iter().find_map(|record| held_up(record, &wait.key));
         let Some((since, mut call)) = held else { return Ok(None) };
         let Some(Decision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
@@ -148,7 +152,20 @@ impl Approvals {
         let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
         let first = question_id(turn, &wait.key);
         let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
-        Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, decided }))
+        Ok(Some(Question {
+            id,
+            session,
+            turn,
+            call,
+            original,
+            ask,
+            votes,
+            given,
+            since,
+            wait,
+            cost,
+            decided,
+        }))
     }
 }
 

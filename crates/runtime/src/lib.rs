@@ -14,6 +14,7 @@ mod call;
 pub mod cancel;
 pub mod catalogue;
 mod client_side;
+pub mod context;
 pub mod costs;
 mod deliver;
 pub mod difference;

@@ -1,5 +1,6 @@
 //! What is done around every request: its id, the door, the log, the counts, and headers that keep browsers from guessing.
 use crate::problem::{Cause, Failed};
+use crate::quota::Told;
 use crate::shared::Shared;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -17,11 +18,13 @@ const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-
 const ID_LETTERS: usize = 64;
 
 /// Lets a request through to its handler.
-pub(crate) async fn around(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = id_of(request.headers()).unwrap_or_else(|| fresh_id(&shared));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let told = Told::default();
+    request.extensions_mut().insert(told.clone());
     let admitted = shared.door.admitted(request.headers()).cloned();
     let mut response = match shared.door.check(request.headers()) {
         Err(error) => Failed(error).into_response(),
@@ -46,6 +49,7 @@ pub(crate) async fn around(State(shared): State<Shared>, request: Request, next:
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, id);
     }
+    told.tell(headers);
     guard(headers);
     if let Some(origin) = admitted {
         open(headers, origin);
@@ -86,6 +90,6 @@ fn open(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(allowed));
     let methods = "GET, POST, PUT, DELETE";
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    let told = "etag, retry-after, x-request-id";
+    let told = "etag, ratelimit, ratelimit-policy, retry-after, x-request-id";
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(told));
 }

@@ -1,12 +1,13 @@
 //! Who asks, as the handle that serves them: what a handler cannot reach it cannot give away (R12.8).
 use crate::door;
 use crate::problem::Failed;
+use crate::quota::Told;
 use crate::shared::Shared;
 use crate::wire::refusal::{is_wire, takes_x_api_key};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use outlast_runtime::Runtime;
-use outlast_vocab::access::{Principal, Scope};
+use outlast_vocab::access::{ApiKey, Principal, Scope};
 use outlast_vocab::{Error, Kind};
 use std::marker::PhantomData;
 
@@ -74,11 +75,22 @@ impl<S: Needs> FromRequestParts<Shared> for Caller<S> {
             None if takes_x_api_key(path) => door::x_api_key(&parts.headers)?,
             key => key,
         };
+        let told = parts.extensions.get::<Told>();
         let (access, proved) = match (key, &shared.door.without_key) {
             // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
-            (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => (access.clone(), false),
-            (Some(key), _) => (shared.runtime.admit(key).await?, true),
-            (None, Some(access)) => (access.clone(), false),
+            (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => {
+                shared.quotas.count(None, told)?;
+                (access.clone(), false)
+            }
+            (Some(key), _) => {
+                let access = shared.runtime.admit(key).await?;
+                shared.quotas.count(Some(key.parse::<ApiKey>()?.id), told)?;
+                (access, true)
+            }
+            (None, Some(access)) => {
+                shared.quotas.count(None, told)?;
+                (access.clone(), false)
+            }
             (None, None) => {
                 let detail = "this server takes an API key: `authorization: Bearer olk_…`";
                 return Err(Error::new(Kind::KeyInvalid, detail).into());

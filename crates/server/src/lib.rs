@@ -19,6 +19,8 @@ mod links;
 mod metrics;
 mod page;
 mod problem;
+mod quota;
+pub mod rerun;
 mod routes;
 mod server;
 mod shared;

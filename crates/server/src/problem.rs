@@ -1,6 +1,7 @@
 //! Errors as the API answers them: RFC 9457, with the code, the class and the page of the error.
 //!
 //! Which status an error has is said in one place, the table of kinds in `vocab::error`.
+use crate::quota::come_again;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -77,6 +78,7 @@ impl IntoResponse for Failed {
             Kind::KeyInvalid => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            Kind::RequestLimited => come_again(error.pause().unwrap_or_default(), headers),
             Kind::ServerBusy | Kind::StoreBusy | Kind::StoreFull => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static(COME_AGAIN));
             }
@@ -105,6 +107,7 @@ impl IntoResponses for Problems {
             ("401", "No API key, or one that counts no more."),
             ("403", "The key does not allow it, or the request comes from another site."),
             ("404", "It is not there, or belongs to another organisation."),
+            ("429", "The key has sent too many requests; `retry-after` says when to come again."),
             ("default", "Any other error."),
         ];
         let response = |text: &str| {

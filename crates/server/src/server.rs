@@ -3,6 +3,8 @@ use crate::api::router;
 use crate::door::Door;
 use crate::mcp::{Endpoint, More};
 use crate::metrics::Metrics;
+use crate::quota::Quotas;
+use crate::rerun::{Rerunner, Reruns};
 use crate::shared::{Inner, Shared};
 use crate::streams::Streams;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,6 +34,7 @@ pub struct Server {
     limits: ServerLimits,
     exposition: Option<fn(&Snapshot) -> String>,
     more: Option<More>,
+    rerunner: Option<Rerunner>,
 }
 
 impl Server {
@@ -52,7 +55,8 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
         let (door, limits) = (Door::at(address, local), ServerLimits::default());
-        Ok(Self { runtime, listener, address, door, limits, exposition: None, more: None })
+        let (exposition, more, rerunner) = (None, None, None);
+        Ok(Self { runtime, listener, address, door, limits, exposition, more, rerunner })
     }
 
     /// Where it listens.
@@ -88,10 +92,17 @@ impl Server {
         self
     }
 
+    /// Lets callers run sessions again, with whatever agents the program has.
+    #[must_use]
+    pub fn rerunner(mut self, by: Rerunner) -> Self {
+        self.rerunner = Some(by);
+        self
+    }
+
     /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end. The
     /// worker goes on; shutting that down is for whoever started it.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { runtime, listener, door, limits, exposition, more, .. } = self;
+        let Self { runtime, listener, door, limits, exposition, more, rerunner, .. } = self;
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
         let shared = Shared::new(Inner {
@@ -102,6 +113,8 @@ impl Server {
             metrics: Metrics::default(),
             streams: Streams::default(),
             mcp: Endpoint::new(secret, &limits, more),
+            quotas: Quotas::new(limits.requests_per_minute),
+            reruns: Reruns::new(rerunner, limits.reruns),
             exposition,
             stopping: stops,
         });

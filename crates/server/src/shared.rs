@@ -1,6 +1,8 @@
 //! What every request shares.
 use crate::door::Door;
 use crate::metrics::Metrics;
+use crate::quota::Quotas;
+use crate::rerun::Reruns;
 use crate::streams::Streams;
 use outlast_mcp_server::Endpoint;
 use outlast_ports::metrics::Snapshot;
@@ -25,6 +27,8 @@ pub(crate) struct Inner {
     pub(crate) streams: Streams,
     /// Answers MCP clients.
     pub(crate) mcp: Endpoint,
+    pub(crate) quotas: Quotas,
+    pub(crate) reruns: Reruns,
     /// Who writes what the worker counts.
     pub(crate) exposition: Option<fn(&Snapshot) -> String>,
     /// Whether the server shuts down.

@@ -4,7 +4,8 @@
 //! closing parenthesis falls away. Ids are 16 bytes, hashes 32, times milliseconds, flags 0 or 1. A released migration is
 //! never changed; a new one is added behind it, with a fixture of the database before it (`tests/fixtures`).
 use crate::error::failure;
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::record::Fact;
+use outlast_vocab::{Error, Kind, words};
 use rusqlite::{Connection, params};
 use std::path::Path;
 
@@ -217,6 +218,11 @@ CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NUL
 // Votes on questions that are not decided, one of each person; whom to tell again of a question, which is due only while its
 // turn waits; what is approved for the rest of a session.
 //
+// `cost` is what models cost in a session, in picodollars; of sessions that were there before it is not known.
+//
+// `said` finds messages by their words: the row of the record, whose they are (`place`) and the words, as the ledger cuts them. It keeps
+// no text and no order, and the ledger alone cuts: only blanks part words. In PostgreSQL it is a table with a `tsvector`.
+//
 // A turn has several outputs: a delivery says which record it tells of, and which of the things that record says.
 const VERSION_5: &str = "
 CREATE TABLE orgs (
@@ -232,6 +238,7 @@ DROP INDEX sessions_key;
 CREATE UNIQUE INDEX sessions_key ON sessions (org, key) WHERE key IS NOT NULL;
 CREATE INDEX sessions_org ON sessions (org, no);
 ALTER TABLE sessions ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN cost INTEGER;
 
 CREATE TABLE api_keys (
     id BLOB NOT NULL PRIMARY KEY,
@@ -341,6 +348,16 @@ CREATE INDEX deliveries_turn ON deliveries (turn);
 CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn, seq, nth) WHERE due_at IS NOT NULL;
 CREATE INDEX deliveries_taken ON deliveries (sink, turn, seq, nth) WHERE worker IS NOT NULL;
 
+CREATE VIRTUAL TABLE said USING fts5 (
+    place,
+    words,
+    content = '',
+    columnsize = 0,
+    detail = column,
+    tokenize = \"unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'\"
+);
+INSERT INTO said (said, rank) VALUES ('secure-delete', 1);
+
 ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 UPDATE waits SET kind = json_extract(wait, '$.kind');
 CREATE INDEX waits_kind ON waits (kind, turn);
@@ -395,11 +412,42 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
             if from == 0 {
                 begin(&next)?;
             }
+            if from + 1 == INDEXED {
+                index(&next)?;
+            }
             next.pragma_update(None, "user_version", from + 1).map_err(failure)?;
         }
         next.commit().map_err(failure)?;
     }
     Ok(())
+}
+
+/// The version that finds messages by their words.
+const INDEXED: u32 = 5;
+
+/// Indexes the messages that were there before they could be found by their words.
+fn index(conn: &Connection) -> Result<(), Error> {
+    let sql = "SELECT r.pos, coalesce(r.body, b.bytes), s.no, s.org FROM records AS r
+               JOIN sessions AS s ON s.no = r.session LEFT JOIN blobs AS b ON b.hash = r.blob WHERE r.node = 1";
+    let mut messages = conn.prepare(sql).map_err(failure)?;
+    let mut rows = messages.query([]).map_err(failure)?;
+    let mut insert =
+        conn.prepare("INSERT INTO said (rowid, place, words) VALUES (?1, ?2, ?3)").map_err(failure)?;
+    while let Some(row) = rows.next().map_err(failure)? {
+        let body: Option<Vec<u8>> = row.get(1).map_err(failure)?;
+        let fact = Fact::decode(&body.unwrap_or_default())?;
+        if let Some(words) = words::of_fact(&fact) {
+            let (pos, session): (i64, i64) = (row.get(0).map_err(failure)?, row.get(2).map_err(failure)?);
+            let org: [u8; 16] = row.get(3).map_err(failure)?;
+            insert.execute(params![pos, place(u128::from_be_bytes(org), session), words]).map_err(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whose a message is, in words that only the index knows: its organisation and its session.
+pub(crate) fn place(org: u128, session: i64) -> String {
+    format!("o{org:032x} s{session}")
 }
 
 /// What a new database has besides its tables: our name, and the secret that signs completion keys.

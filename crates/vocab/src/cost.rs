@@ -29,6 +29,16 @@ impl Cost {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// In picodollars, as databases keep it.
+    pub const fn picodollars(self) -> u64 {
+        self.0
+    }
+
+    /// So many picodollars.
+    pub const fn of_picodollars(picodollars: u64) -> Self {
+        Self(picodollars)
+    }
+
     pub(crate) const fn picos(self) -> u128 {
         self.0 as u128
     }

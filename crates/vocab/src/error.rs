@@ -304,6 +304,8 @@ kinds! {
     StreamRetracted = "stream.retracted", Retry, 409;
     /// A turn did not come to its end while a request waited for it.
     TurnWaits = "turn.waits", Park, 424;
+    /// A key has sent more requests than it may.
+    RequestLimited = "request.limited", Retry, 429;
 
     /// A sink did not take an output.
     DeliveryFailed = "delivery.failed", Retry, 502;

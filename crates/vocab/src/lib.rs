@@ -35,6 +35,7 @@ pub mod tool;
 pub mod trace;
 pub mod visible;
 pub mod wait;
+pub mod words;
 
 pub use error::{At, Class, Error, Failure, Kind};
 pub use hash::Hash;

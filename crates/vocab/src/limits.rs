@@ -1,5 +1,6 @@
 //! Every bound of the system, with its name and default in one place (R4.11).
 use crate::{Error, Kind};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// Bytes of a record's body that stay in its row; larger ones go to the blob store (R3.12). Not a setting: two processes
@@ -274,6 +275,12 @@ pub struct ServerLimits {
     pub mcp_idle: Duration,
     /// How long a call over MCP waits for its turn.
     pub mcp_wait: Duration,
+    /// Requests that one key may send in a minute; as many as it likes without a number.
+    pub requests_per_minute: Option<NonZeroU32>,
+    /// Sessions that are run again at the same time.
+    pub reruns: usize,
+    /// Bytes of a session that is run again, as a file.
+    pub rerun_bytes: usize,
 }
 
 impl Default for ServerLimits {
@@ -296,6 +303,9 @@ impl Default for ServerLimits {
             mcp_sessions: 1_024,
             mcp_idle: Duration::from_hours(1),
             mcp_wait: Duration::from_mins(5),
+            requests_per_minute: None,
+            reruns: 2,
+            rerun_bytes: 64 << 20,
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A record's body is one version byte and the JSON of its [`Fact`]. Bodies of every released version decode for ever;
 //! `tests/fixtures` holds one of each.
 use crate::cost::Cost;
-use crate::effect::{Command, EffectKind, Outcome, Place, ToolOutcome, Usage, is_default};
+use crate::effect::{
+    Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, Place, ToolOutcome, Usage, is_default,
+};
 use crate::error::Failure;
 use crate::hook::Patch;
 use crate::id::{CallId, SessionId, TurnId};
@@ -552,6 +554,20 @@ impl Fact {
                 Err(Error::new(Kind::RecordCorrupt, format!("no record ever had version {version}")))
             }
             None => Err(Error::new(Kind::RecordCorrupt, "a record's body is empty")),
+        }
+    }
+
+    /// What a model cost that this tells of, where its price was known.
+    pub fn cost(&self) -> Option<Cost> {
+        match self {
+            Self::Performed(Performed {
+                outcome:
+                    Outcome::ModelCall(ModelOutcome::Reply(reply))
+                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
+                ..
+            }) => reply.cost,
+            Self::Compacted(Compacted { shorter: Shorter::Summary { cost, .. }, .. }) => *cost,
+            _ => None,
         }
     }
 

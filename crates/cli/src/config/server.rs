@@ -3,6 +3,7 @@ use outlast::Error;
 use outlast::vocab::link::PublicUrl;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::num::NonZeroU32;
 
 /// What the server is told.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -11,6 +12,8 @@ use serde::Deserialize;
 pub(crate) struct ServerTable {
     /// Where people reach it, like `https://agents.example.com`; links that decide questions for approval lead there.
     pub(crate) url: Option<String>,
+    /// Requests that each key may send in a minute, and all who come without one together; as many as they like without it.
+    pub(crate) requests_per_minute: Option<NonZeroU32>,
 }
 
 impl ServerTable {

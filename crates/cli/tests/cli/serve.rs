@@ -179,3 +179,34 @@ fn an_address_that_others_reach_is_refused_without_keys() {
         "#]],
     );
 }
+
+#[test]
+fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let said = server.post("/v1/turns?wait=20", r#"{"session_key": "s", "text": "steps"}"#);
+    let path = format!("/v1/sessions/{}/rerun", said["session"].as_str().unwrap());
+    let same = server.post(&path, r#"{"prompt": "Be brief."}"#);
+    assert_eq!(
+        (&same["changed"], &same["reused"], &same["ran"]),
+        (&Value::from(0), &Value::from(1), &Value::from(0))
+    );
+    assert_eq!(same["turns"][0]["recorded"]["answer"], "42");
+    let other = server.post(&path, r#"{"model": "rehearsal/agent"}"#);
+    assert_eq!(
+        (&other["changed"], &other["turns"][0]["recorded"]["answer"]),
+        (&Value::from(1), &Value::from("42"))
+    );
+    for (wish, code) in [
+        (r#"{"agent": "/etc/passwd"}"#, "input.invalid"),
+        (r#"{"agent": "nobody"}"#, "agent.not_found"),
+        (r#"{"from": "9"}"#, "turn.not_found"),
+        (r#"{"model": "rehearsal/none"}"#, "model.unknown"),
+    ] {
+        assert_eq!(server.post(&path, wish)["code"], code, "{wish}");
+    }
+    server.kill();
+    let found = String::from_utf8(place.output(&["search", "let", "me", "se", "--json"]).stdout).unwrap();
+    let found: Value = serde_json::from_str(found.trim()).unwrap();
+    assert_eq!((&found["session"], &found["excerpt"]), (&said["session"], &Value::from("Let me see.")));
+}

@@ -1,6 +1,7 @@
 //! Sessions on their way into a file, and out of one. What stands in a file: [`outlast_vocab::archive`].
 use super::orgs::{Deed, note};
 use super::outside::use_outside;
+use super::search::keep;
 use super::{append, empty_session, lookup, referred, session_row};
 use crate::archive::{Import, Imported, Lines, Outline, RecordPage, Recorded, content_of};
 use crate::filed::{Lies, Outside};
@@ -342,7 +343,9 @@ impl Section {
         };
         let (session, seq, at, hash) = (self.row.no, line.seq, line.at, line.hash);
         rows.append(&RecordRow { session, seq, turn, at, node: fact.is_node(), hash, body })?;
+        keep(rows, &self.row, seq, &fact)?;
         (self.row.last_seq, self.row.last_hash) = (seq, hash);
+        self.row.count(&fact);
         match turn {
             Some(turn) => self.follow(rows, turn, fact, (seq, at)),
             None => Ok(()),

@@ -220,6 +220,7 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
         worker: session.worker,
         waits: session.active.map(|no| rows.waits(no)).transpose()?.unwrap_or_default(),
         wake_at: session.wake_at,
+        cost: session.cost,
     })
 }
 

@@ -127,6 +127,7 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
             format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
         return Err(Error::new(Kind::SessionHasForks, detail));
     }
+    super::search::forget(rows, &session)?;
     rows.delete_purse(session.org, &Purse::Session(session.id).to_string())?;
     let detail = session.key.map_or_else(String::new, |key| format!("with the key `{key}`"));
     note(rows, Deed { act: Act::Delete, org: session.org, subject: &session.id, detail }, now)?;

@@ -18,8 +18,9 @@ use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::ClaimRef;
+use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -224,6 +225,24 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
         let mut shown = Vec::new();
         for (position, row) in self.rows.feed(self.narrowed(of), after, limit)? {
+            if self.is_shown(row.session)? {
+                self.record_seen(&row);
+                shown.push((position, row));
+            }
+        }
+        Ok(shown)
+    }
+
+    fn with_words(
+        &self,
+        of: Reach,
+        session: Option<SessionNo>,
+        wanted: &Wanted,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let mut shown = Vec::new();
+        for (position, row) in self.rows.with_words(self.narrowed(of), session, wanted, before, limit)? {
             if self.is_shown(row.session)? {
                 self.record_seen(&row);
                 shown.push((position, row));
@@ -514,6 +533,16 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error> {
         self.may_write(row.session)?;
         self.rows.put_turn(row)
+    }
+
+    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+        self.may_write(session.no)?;
+        self.rows.put_words(session, seq, words)
+    }
+
+    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+        self.may_write(session.no)?;
+        self.rows.delete_words(session, seq, words)
     }
 
     fn append(&mut self, row: &RecordRow) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::store::{Fork, ForkTo, MAIN, SessionState, SessionView};
 use outlast_runtime::listing::{self, Filter, Listed};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
@@ -80,6 +81,10 @@ pub(crate) struct Session {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     forks: Vec<SessionId>,
+    /// What models cost in it so far, in US dollars, as far as prices were known; absent of sessions that are older than the count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "0.0123")]
+    cost: Option<Cost>,
 }
 
 /// A head of a session.
@@ -129,7 +134,7 @@ impl From<&Wait> for Waiting {
 impl From<Listed> for Session {
     fn from(Listed { session, title }: Listed) -> Self {
         let SessionView { id, org, key, state, created, updated, turns, last, .. } = session;
-        let SessionView { heads, forked_from, active, worker, waits, wake_at, .. } = session;
+        let SessionView { heads, forked_from, active, worker, waits, wake_at, cost, .. } = session;
         let head = |(name, at): (String, Option<NodeRef>)| Head { name, at: at.map(Node::from) };
         Self {
             id,
@@ -149,6 +154,7 @@ impl From<Listed> for Session {
             waits: waits.iter().map(Waiting::from).collect(),
             wake_at,
             forks: Vec::new(),
+            cost,
         }
     }
 }

@@ -9,6 +9,7 @@ use axum::extract::State;
 use outlast_ports::store::{Resolved, UnknownCall};
 use outlast_ports::votes::{Vote, Voted};
 use outlast_runtime::approvals::Question;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::ToolResult;
@@ -118,7 +119,10 @@ pub(crate) struct Pending {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     original: Option<Value>,
-    /// Who may approve; anybody if it is empty.
+    /// What the tool says the call would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<String>,
+    /// Who may approve by now; anybody if it is empty.
     who: Vec<String>,
     /// Who has approved it so far.
     votes: Vec<String>,
@@ -131,9 +135,13 @@ pub(crate) struct Pending {
     reminded: u32,
     /// Whether others may approve too by now.
     escalated: bool,
-    /// What the tool says the call would do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    preview: Option<String>,
+    /// How many have to.
+    needed: usize,
+    /// Whether it may be approved for the rest of the session.
+    for_session: bool,
+    /// What models cost in its turn so far, in US dollars, as far as prices were known.
+    #[schema(value_type = String, example = "0.0123")]
+    cost: Cost,
     /// When the model asked for it.
     #[schema(value_type = u64)]
     since: Millis,
@@ -155,10 +163,13 @@ pub(crate) struct Ballot {
 
 impl From<Question> for Pending {
     fn from(question: Question) -> Self {
-        let Question { id, session, turn, call, original, ask, votes, given, since, wait, .. } = question;
+        let Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, .. } =
+            question;
         let ballot = |Vote { by, at, verdict }: Vote| Ballot { by, at, verdict };
         let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
         let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
+        let who = ask.heard(given).into_iter().map(ToOwned::to_owned).collect();
+        let (needed, for_session) = (ask.needed(), !ask.each_time);
         Self {
             id,
             session,
@@ -170,13 +181,16 @@ impl From<Question> for Pending {
             policy,
             labels: call.labels,
             original,
-            who: ask.who.clone(),
+            who,
             votes: votes.iter().map(|vote| vote.by.clone()).collect(),
             ballots: votes.into_iter().map(ballot).collect(),
             ask,
             reminded: given.reminded,
             escalated: given.escalated,
             preview: preview.flatten().map(String::from),
+            needed,
+            for_session,
+            cost,
             since,
             expires: wait.deadline,
         }

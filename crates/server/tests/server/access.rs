@@ -73,7 +73,11 @@ impl Ids {
         ];
         let path = names.iter().fold(path.to_owned(), |path, (name, id)| path.replace(name, id));
         assert!(!path.contains('{'), "say what stands for the names in {path}");
-        let query = if path.ends_with("/diff") { "?from=1&to=2" } else { "" };
+        let query = match path.rsplit('/').next() {
+            Some("diff") => "?from=1&to=2",
+            Some("search") => "?q=hello",
+            _ => "",
+        };
         format!("{path}{query}")
     }
 }
@@ -92,7 +96,7 @@ fn conversation(session: &str) -> String {
 fn body(operation: &Operation) -> Value {
     let path = operation.path.as_str();
     match path.rsplit('/').next().unwrap() {
-        "sessions" | "fork" | "conversations" => json!({}),
+        "sessions" | "fork" | "rerun" | "import" | "conversations" => json!({}),
         "responses" => json!({ "input": "hello" }),
         "completions" => json!({ "model": "clerk", "messages": [{ "role": "user", "content": "hello" }] }),
         "rewind" => json!({ "to": 0 }),

@@ -1,5 +1,6 @@
 //! The server over real sockets, on a real file.
 mod access;
+mod archive;
 mod client;
 mod conformance;
 mod console;
@@ -8,6 +9,8 @@ mod doors;
 mod events;
 mod links;
 mod mcp;
+mod quota;
 mod routes;
+mod search;
 mod stage;
 mod wires;

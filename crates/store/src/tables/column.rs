@@ -11,6 +11,7 @@ use outlast_ports::sink::Moment;
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_ports::votes::Vote;
 use outlast_vocab::approval::Given;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::rate::Standing;
@@ -62,6 +63,11 @@ pub(super) fn turn_state(state: TurnState) -> i64 {
     }
 }
 
+/// Whose the messages of a session are, as the index of words has it.
+pub(super) fn place(session: &SessionRow) -> String {
+    crate::schema::place(session.org.to_u128(), session.no.0)
+}
+
 /// How an input is delivered.
 pub(super) fn delivery(delivery: Delivery) -> i64 {
     match delivery {
@@ -75,7 +81,7 @@ macro_rules! session {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq, last_hash, ",
-            "turns, active, queued, claims, forked_session, forked_seq, org, imported FROM sessions ",
+            "turns, active, queued, claims, forked_session, forked_seq, org, imported, cost FROM sessions ",
             $rest
         )
     };
@@ -181,6 +187,7 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         forked_from: read_node(row, 16)?,
         org: OrgId::from_u128(read_id(row, 18)?),
         imported: Seq(read_whole(row, 19)?),
+        cost: read_perhaps(row, 20)?.map(Cost::of_picodollars),
     })
 }
 

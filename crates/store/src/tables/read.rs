@@ -7,9 +7,9 @@ use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node, NoticeRow,
-    OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, SinkRow,
-    TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, LATEST, Node,
+    NoticeRow, OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
+    SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
 use outlast_ports::store::SessionState;
@@ -18,6 +18,7 @@ use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, 
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::{MAIN_DB, Row, params};
 use std::ops::Range;
@@ -40,6 +41,17 @@ pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
 );
 pub(super) const NEXT_DELIVERY: &str =
     "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
+
+/// What is looked for, in the language of the index. Words have no letter that means something in it.
+fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
+    let org = match of {
+        Reach::Org(org) => format!("place : \"o{:032x}\" AND ", org.to_u128()),
+        Reach::Everything => String::new(),
+    };
+    let session = session.map(|SessionNo(no)| format!("place : \"s{no}\" AND ")).unwrap_or_default();
+    let words: Vec<String> = wanted.words().iter().map(|word| format!("\"{word}\"")).collect();
+    format!("{org}{session}words : ({} *)", words.join(" AND "))
+}
 
 impl ReadRows for Tables<'_> {
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
@@ -157,6 +169,22 @@ impl ReadRows for Tables<'_> {
                 self.all(sql, params![after, most, id(org.to_u128())], column::read_record)
             }
         }
+    }
+
+    fn with_words(
+        &self,
+        of: Reach,
+        session: Option<SessionNo>,
+        wanted: &Wanted,
+        before: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let sql = column::record!(
+            "WHERE pos IN (SELECT rowid FROM said WHERE said MATCH ?1 AND rowid < ?2 ORDER BY rowid DESC LIMIT ?3)
+             ORDER BY pos DESC"
+        );
+        let query = matching(of, session, wanted);
+        self.all(sql, params![query, whole(before.min(LATEST.0)), limit(most)], column::read_record)
     }
 
     fn feed_end(&self) -> Result<u64, Error> {

@@ -16,7 +16,7 @@ use outlast_vocab::approval::Given;
 use outlast_vocab::id::{GrantId, OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::rate::Standing;
-use outlast_vocab::record::ClaimRef;
+use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use rusqlite::params;
@@ -28,8 +28,8 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
-             last_hash, turns, active, queued, claims, forked_session, forked_seq, org, imported)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+             last_hash, turns, active, queued, claims, forked_session, forked_seq, org, imported, cost)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
             params![
                 id(row.id.to_u128()),
                 row.key,
@@ -50,6 +50,7 @@ impl Rows for Tables<'_> {
                 forked_seq,
                 id(row.org.to_u128()),
                 whole(row.imported.0),
+                row.cost.map(|cost| whole(cost.picodollars())),
             ],
         )?;
         Ok(SessionNo(no))
@@ -58,7 +59,8 @@ impl Rows for Tables<'_> {
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error> {
         self.run(
             "UPDATE sessions SET updated = ?2, state = ?3, fence = ?4, worker = ?5, lease_until = ?6, wake_at = ?7,
-             last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, claims = ?13 WHERE no = ?1",
+             last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, claims = ?13, cost = ?14
+             WHERE no = ?1",
             params![
                 row.no.0,
                 whole(row.updated.0),
@@ -73,6 +75,7 @@ impl Rows for Tables<'_> {
                 row.active.map(|turn| turn.0),
                 row.queued,
                 row.claims,
+                row.cost.map(|cost| whole(cost.picodollars())),
             ],
         )?;
         self.hold(|held| held.put_session(row));
@@ -199,6 +202,25 @@ impl Rows for Tables<'_> {
                 body,
                 blob,
             ],
+        )?;
+        Ok(())
+    }
+
+    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+        self.run(
+            "INSERT INTO said (rowid, place, words)
+             VALUES ((SELECT pos FROM records WHERE session = ?1 AND seq = ?2), ?3, ?4)",
+            params![session.no.0, whole(seq.0), column::place(session), words],
+        )?;
+        Ok(())
+    }
+
+    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+        // The index keeps no text, so it is told what to take out.
+        self.run(
+            "INSERT INTO said (said, rowid, place, words)
+             VALUES ('delete', (SELECT pos FROM records WHERE session = ?1 AND seq = ?2), ?3, ?4)",
+            params![session.no.0, whole(seq.0), column::place(session), words],
         )?;
         Ok(())
     }

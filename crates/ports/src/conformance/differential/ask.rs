@@ -2,6 +2,7 @@
 use crate::conformance::Fixture;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Collect, Subscription};
+use crate::search::Find;
 use crate::sink::Moment;
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
 use futures_util::FutureExt;
@@ -11,6 +12,7 @@ use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::{Resolution, WaitKind};
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -68,6 +70,7 @@ pub(super) enum Ask {
     Outlook(String, Millis),
     Sinks,
     Deliveries(String, usize),
+    Find(Wanted, Option<SessionId>, usize),
     SetBudget(Purse, Option<Budget>, Millis),
     Budgets(usize),
     Rates(usize),
@@ -248,6 +251,7 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Budgets(limit) => Answer::of("budgets", store.budgets(limit).await),
         Ask::Deliveries(sink, limit) => Answer::of("deliveries", store.deliveries(sink, limit).await),
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),
+        Ask::Find(wanted, session, limit) => Answer::of("find", find(store, wanted, session, limit).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
         Ask::ValueNames(session, prefix, limit) => {
             Answer::of("value_names", store.value_names(session, prefix, limit).await)
@@ -255,6 +259,18 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Secret => Answer::of("secret", same_secret(store).await),
         write => unreachable!("{write:?} is answered before what only reads"),
     }
+}
+
+/// Messages with these words, without their positions; they must fall.
+async fn find(
+    store: &dyn Store,
+    wanted: Wanted,
+    session: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<(SessionId, Seq, String)>, Error> {
+    let found = store.find(Find { wanted, session, before: None, limit }).await?;
+    assert!(found.is_sorted_by(|one, next| one.position > next.position), "the newest is the first");
+    Ok(found.into_iter().map(|found| (found.session, found.seq, found.text)).collect())
 }
 
 /// The feed behind its first records, without cursors; they must rise.

@@ -19,6 +19,7 @@ use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, NodeRef, Seq};
 use outlast_vocab::wait::WaitKind;
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Hash, Millis};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -158,7 +159,7 @@ fn rewind(known: &mut Known, dice: &mut Dice) -> Ask {
 
 fn look(known: &mut Known, dice: &mut Dice) -> Ask {
     let limit = dice.one_of(LIMITS);
-    match dice.below(28) {
+    match dice.below(29) {
         0 => Ask::Records(session(known, dice), seq(known, dice), limit),
         1 => Ask::TurnRecords(turn(known, dice)),
         2 => Ask::Feed(usize::try_from(dice.below(40)).unwrap_or(0), limit),
@@ -183,6 +184,15 @@ fn look(known: &mut Known, dice: &mut Dice) -> Ask {
         25 => Ask::Outlook(sink(dice), known.now),
         26 => Ask::Sinks,
         27 => Ask::Deliveries(sink(dice), limit),
+        28 => {
+            let said = text(known, dice);
+            let within = dice.percent(50).then(|| session(known, dice));
+            Ask::Find(
+                Wanted::parse(&said).or_else(|_| Wanted::parse("a")).expect("a letter is a word"),
+                within,
+                limit,
+            )
+        }
         22 => Ask::Sweeps,
         23 => Ask::Left(limit),
         21 => Ask::Said(turn(known, dice)),

@@ -6,6 +6,7 @@ use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
 use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
+use crate::search::Find;
 use crate::sink::Moment;
 use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Store, Taker, Target, Then};
 use crate::votes::Ballot;
@@ -15,6 +16,7 @@ use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, GrantId, KeyId, OrgId,
 use outlast_vocab::policy::{Approval, Verdict as Word};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::WaitKind;
+use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +81,10 @@ impl Ids {
         let (contents, worker) = (vec![self.content], self.lease.worker);
         Condemn { contents, worker, now: Millis(9_000), lasts: Duration::ZERO }
     }
+}
+
+fn words() -> Wanted {
+    Wanted::parse("hi").expect("it is a word")
 }
 
 fn subscription() -> Subscription {
@@ -163,6 +169,7 @@ asks! {
     sinks => |s, _ids| s.sinks();
     deliveries => |s, _ids| s.deliveries("crm".to_owned(), ALL);
     redeliver => |s, ids| s.redeliver("crm".to_owned(), Some(ids.delivery), NOW);
+    find => |s, ids| s.find(Find { wanted: words(), session: Some(ids.session), before: None, limit: ALL });
     budgets => |s, _ids| s.budgets(ALL);
     rates => |s, _ids| s.rates(ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
@@ -223,6 +230,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../rate.rs"),
         include_str!("../../votes.rs"),
         include_str!("../../archive.rs"),
+        include_str!("../../search.rs"),
     ];
     sources.into_iter().flat_map(facets).collect()
 }

@@ -47,6 +47,7 @@ impl Story {
             worker: None,
             waits: Vec::new(),
             wake_at: None,
+            cost: None,
         };
         Self { view, records: Vec::new() }
     }

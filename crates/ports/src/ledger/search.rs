@@ -1,0 +1,51 @@
+//! The words of messages: written with them, gone with them, found by whoever may see them.
+use super::{lookup, referred, session_row, turn_by_no};
+use crate::rows::{ReadRows, Rows, SessionRow};
+use crate::search::{Find, Found};
+use crate::store::FeedCursor;
+use outlast_vocab::access::Scope;
+use outlast_vocab::record::{Fact, Seq};
+use outlast_vocab::words;
+use outlast_vocab::{Error, limits::Limits};
+
+/// Keeps the words of a record that was just appended.
+pub(super) fn keep(rows: &mut dyn Rows, session: &SessionRow, seq: Seq, fact: &Fact) -> Result<(), Error> {
+    match words::of_fact(fact) {
+        Some(words) => rows.put_words(session, seq, &words),
+        None => Ok(()),
+    }
+}
+
+/// Forgets the words of a session that is about to be deleted: no trace of them stays in the index.
+pub(super) fn forget(rows: &mut dyn Rows, session: &SessionRow) -> Result<(), Error> {
+    let mut after = Seq(0);
+    loop {
+        let page = lookup::records(rows, session.id, after, Limits::default().page_rows)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for record in &page {
+            if let Some(words) = words::of_fact(&record.fact) {
+                rows.delete_words(session, record.seq, &words)?;
+            }
+        }
+    }
+}
+
+/// Messages that have these words, the newest first.
+pub fn find(rows: &dyn ReadRows, find: &Find) -> Result<Vec<Found>, Error> {
+    let Find { wanted, session, before, limit } = find;
+    rows.access().need(Scope::Read)?;
+    let session = session.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);
+    let before = before.map_or(u64::MAX, |FeedCursor(before)| before);
+    let mut found = Vec::new();
+    for (position, row) in rows.with_words(rows.access().reach, session, wanted, before, *limit)? {
+        let turn = turn_by_no(rows, referred("turn", row.turn)?)?.id;
+        let session = referred("session", rows.session(row.session)?)?.id;
+        let record = lookup::decode(rows, row, Some(turn))?;
+        let is_input = matches!(record.fact, Fact::Accepted(_));
+        let text = words::text_of_fact(&record.fact).unwrap_or_default();
+        let (seq, at, position) = (record.seq, record.at, FeedCursor(position));
+        found.push(Found { position, session, turn, seq, at, is_input, text });
+    }
+    Ok(found)
+}

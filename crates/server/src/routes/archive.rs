@@ -1,0 +1,177 @@
+//! Sessions as files, over HTTP: written out piece by piece, taken in whole or not at all, and run again (R14.7).
+use crate::caller::{Caller, Operates, Reads, Runs};
+use crate::extract::{Asked, At, Said};
+use crate::problem::{Answer, Problems};
+use crate::rerun::Again;
+use crate::shared::Shared;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use outlast_ports::archive::Imported;
+use outlast_runtime::archive::{Export, import};
+use outlast_vocab::limits::{self, ARCHIVE_BYTES};
+use outlast_vocab::{Error, Kind, SessionId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Bytes of a file that are written to the disk at once.
+const PIECE: usize = 1 << 20;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(export)).routes(routes!(take_in)).routes(routes!(rerun))
+}
+
+/// A session as a file, with all that it needs of those it was forked from: lines of JSON, streamed. The last line says that the file
+/// is whole.
+#[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(("session" = String, Path)),
+    responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson"), Problems),
+    security(("key" = ["read"])))]
+async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Response> {
+    let runtime = &caller.runtime;
+    let export =
+        Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
+    let pieces = stream::unfold(Some(export), |export| async move {
+        let mut export = export?;
+        match export.piece().await {
+            Ok(piece) => Some((Ok(piece?), Some(export))),
+            // The file ends before its last line, and whoever reads it sees that.
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    let mut response = Body::from_stream(pieces).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if let Ok(named) = HeaderValue::from_str(&format!("attachment; filename=\"{session}.jsonl\"")) {
+        headers.insert(header::CONTENT_DISPOSITION, named);
+    }
+    Ok(response)
+}
+
+/// Under which key.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Under {
+    /// The key it is known by here; the one in the file without it.
+    key: Option<String>,
+}
+
+/// A session that was taken in.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TakenIn {
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// How many turns were not over in the file, and are closed now.
+    closed: u64,
+    /// Records of the file.
+    records: u64,
+}
+
+/// Takes the session of a file in, under its own id: the file is checked from its first line to its last before anything is written.
+#[utoipa::path(post, path = "/v1/import", tag = "sessions", params(Under),
+    request_body(content = Vec<u8>, content_type = "application/x-ndjson"),
+    responses((status = 201, body = TakenIn), Problems), security(("key" = ["operate"])))]
+async fn take_in(
+    caller: Caller<Operates>,
+    Asked(Under { key }): Asked<Under>,
+    request: Request,
+) -> Answer<(StatusCode, Json<TakenIn>)> {
+    let runtime = &caller.runtime;
+    let file = kept(request.into_body()).await?;
+    let (store, attachments, now) = (runtime.store().clone(), runtime.attachments(), runtime.now());
+    // A file is read as files are, so not where others wait.
+    let here = tokio::runtime::Handle::current();
+    let task = move || here.block_on(import(store.as_ref(), &attachments, file, key, now));
+    let taken = tokio::task::spawn_blocking(task).await;
+    let taken = taken.map_err(|cause| Error::new(Kind::Internal, "an import panicked").because(cause))??;
+    let Imported { session, closed, totals } = taken;
+    Ok((StatusCode::CREATED, Json(TakenIn { session, closed, records: totals.records })))
+}
+
+/// The body as a file without a name, which goes with its handle: what is checked twice must not lie in memory.
+async fn kept(body: Body) -> Result<File, Error> {
+    let failed = |cause: std::io::Error| {
+        Error::new(Kind::IoFailed, format!("a temporary file cannot be written: {cause}")).because(cause)
+    };
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    let (mut pieces, mut waiting, mut bytes) = (body.into_data_stream(), Vec::new(), 0);
+    loop {
+        let piece = pieces.next().await.transpose();
+        let piece = piece
+            .map_err(|cause| Error::new(Kind::InputInvalid, format!("the body cannot be read: {cause}")))?;
+        let is_over = piece.is_none();
+        if let Some(piece) = piece {
+            bytes += piece.len();
+            limits::check("archive_bytes", bytes, usize::try_from(ARCHIVE_BYTES).unwrap_or(usize::MAX))?;
+            waiting.extend_from_slice(&piece);
+        }
+        if is_over || waiting.len() >= PIECE {
+            let (to, from) = (file, std::mem::take(&mut waiting));
+            let written = tokio::task::spawn_blocking(move || written(to, &from)).await;
+            file = written.map_err(|cause| failed(std::io::Error::other(cause)))?.map_err(failed)?;
+        }
+        if is_over {
+            return Ok(file);
+        }
+    }
+}
+
+fn written(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// What is to be different.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Differently {
+    /// From where: a turn, counted from 0 or by its id, or an effect by its path; the beginning without it.
+    from: Option<String>,
+    /// Which agent answers; the server's first one without it.
+    agent: Option<String>,
+    /// Which model answers.
+    model: Option<String>,
+    /// What the model is told in place of the agent's prompt.
+    prompt: Option<String>,
+    /// Makes calls that may be repeated anew, even where the recording has an answer.
+    #[serde(default)]
+    live: bool,
+    /// Makes calls that must happen at most once, where the recording has no answer. They are real.
+    #[serde(default)]
+    run_at_most_once: bool,
+}
+
+/// Runs a session again from a point on, in memory, and answers with both courses of each turn side by side. Nothing is written to the
+/// session; calls are answered from the recording where it has an answer.
+#[utoipa::path(post, path = "/v1/sessions/{session}/rerun", tag = "sessions", params(("session" = String, Path)),
+    request_body = Differently,
+    responses((status = 200, body = Value, description = "`turns` with `recorded` and `rerun` of each, `changed`, costs, and calls that were reused, made and not made."), Problems),
+    security(("key" = ["run"])))]
+async fn rerun(
+    caller: Caller<Runs>,
+    State(shared): State<Shared>,
+    At(session): At<SessionId>,
+    Said(wish): Said<Differently>,
+) -> Answer<Json<Value>> {
+    let runtime = &caller.runtime;
+    let slot = shared.reruns.slot()?;
+    let mut export =
+        Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
+    let mut archive = Vec::new();
+    while let Some(piece) = export.piece().await? {
+        archive.extend_from_slice(piece.as_bytes());
+        limits::check("rerun_bytes", archive.len(), shared.limits.rerun_bytes)?;
+    }
+    let Differently { from, agent, model, prompt, live, run_at_most_once } = wish;
+    let again = Again { archive, from, agent, model, prompt, live, run_at_most_once };
+    Ok(Json(slot.run(again).await?))
+}

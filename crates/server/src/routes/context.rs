@@ -1,0 +1,99 @@
+//! `/v1/sessions/{session}/context`: what a model would be shown now, and what each part of it takes (R4.10).
+use crate::caller::{Caller, Reads};
+use crate::extract::{Asked, At};
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use outlast_ports::store::MAIN;
+use outlast_runtime::context::{Ledger, tokens, who};
+use outlast_vocab::SessionId;
+use outlast_vocab::effect::Usage;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Letters of a message that are shown.
+const LETTERS: usize = 200;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(show))
+}
+
+/// What a model would be shown.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Context {
+    /// Tokens of all of it, about: a token is taken for four bytes.
+    tokens: usize,
+    /// Tokens of each part, the largest first.
+    parts: Vec<Share>,
+    /// The messages, in order.
+    messages: Vec<Shown>,
+    /// Files among them, which are not counted.
+    files: usize,
+    /// How often older messages were made shorter.
+    compactions: usize,
+    /// What the last call of a model read and wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    last_usage: Option<Usage>,
+}
+
+/// What one part takes.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Share {
+    /// `user`, `assistant`, or the tool whose results they are.
+    who: String,
+    tokens: usize,
+}
+
+/// A message, in short.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Shown {
+    /// `user`, `assistant`, or the tool whose result it is.
+    who: String,
+    tokens: usize,
+    /// How it begins.
+    text: String,
+}
+
+impl From<Ledger> for Context {
+    fn from(ledger: Ledger) -> Self {
+        let mut parts: Vec<Share> =
+            ledger.by_part().into_iter().map(|(who, tokens)| Share { who: who.to_owned(), tokens }).collect();
+        parts.sort_by(|a, b| b.tokens.cmp(&a.tokens).then_with(|| a.who.cmp(&b.who)));
+        let shown = ledger.messages.iter().map(|message| Shown {
+            who: who(message).to_owned(),
+            tokens: tokens(message),
+            text: message.text().chars().take(LETTERS).collect(),
+        });
+        let messages = shown.collect();
+        let (tokens, files) = (ledger.tokens(), ledger.files());
+        let Ledger { compactions, last_usage, .. } = ledger;
+        Self { tokens, parts, messages, files, compactions, last_usage }
+    }
+}
+
+/// Of which head.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Of {
+    /// Of which head; of the main one without it.
+    head: Option<String>,
+}
+
+/// What a model would be shown of a session now, and what each part of it takes.
+#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "sessions",
+    params(("session" = String, Path), Of),
+    responses((status = 200, body = Context), Problems), security(("key" = ["read"])))]
+async fn show(
+    caller: Caller<Reads>,
+    At(session): At<SessionId>,
+    Asked(Of { head }): Asked<Of>,
+) -> Answer<Json<Context>> {
+    let store = caller.runtime.store().as_ref();
+    let session = store.session(session).await?;
+    Ok(Json(Ledger::of(store, &session, head.as_deref().unwrap_or(MAIN)).await?.into()))
+}

@@ -1,0 +1,101 @@
+//! `/v1/search`: messages by their words, over all sessions that the caller sees or in one.
+use crate::caller::{Caller, Reads};
+use crate::cursor::Cursors;
+use crate::extract::Asked;
+use crate::page::{self, Page};
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::State;
+use outlast_ports::search::{Find, Found};
+use outlast_ports::store::FeedCursor;
+use outlast_vocab::record::Seq;
+use outlast_vocab::words::Wanted;
+use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Letters of a message around what was looked for.
+const LETTERS: usize = 240;
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(search))
+}
+
+/// What is looked for.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Query {
+    /// Words that a message must all have, whatever their case; the last one may be the beginning of a word.
+    q: String,
+    /// Only in this session.
+    session: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// A message that was found.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Hit {
+    #[schema(value_type = String)]
+    session: SessionId,
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// Its number in that session, which fork and rewind take.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// When it became durable.
+    #[schema(value_type = u64)]
+    at: Millis,
+    /// `user` or `assistant`.
+    role: &'static str,
+    /// What stands around the first word that was found.
+    excerpt: String,
+}
+
+impl Hit {
+    fn of(found: &Found, wanted: &Wanted) -> Self {
+        let Found { session, turn, seq, at, is_input, text, .. } = found;
+        let role = if *is_input { "user" } else { "assistant" };
+        Self {
+            session: *session,
+            turn: *turn,
+            seq: *seq,
+            at: *at,
+            role,
+            excerpt: wanted.excerpt(text, LETTERS),
+        }
+    }
+}
+
+/// Messages that have all of these words, the newest first: inputs and replies, of all sessions or of one.
+#[utoipa::path(get, path = "/v1/search", tag = "sessions", params(Query),
+    responses((status = 200, body = Page<Hit>), Problems), security(("key" = ["read"])))]
+async fn search(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(query): Asked<Query>,
+) -> Answer<Json<Page<Hit>>> {
+    let limit = page::size(query.limit, &shared.limits)?;
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "search");
+    let before = page::place(query.cursor.as_deref(), &cursors)?.map(|place| position(&place)).transpose()?;
+    let wanted = Wanted::parse(&query.q)?;
+    let session = query.session.as_deref().map(str::parse).transpose()?;
+    let find = Find { wanted: wanted.clone(), session, before, limit };
+    let found = caller.runtime.store().find(find).await?;
+    let next = found.last().filter(|_| found.len() == limit);
+    let next = next.map(|last| cursors.sign(&last.position.0.to_string()));
+    Ok(Json(Page { items: found.iter().map(|found| Hit::of(found, &wanted)).collect(), next }))
+}
+
+fn position(place: &str) -> Result<FeedCursor, Error> {
+    let wrong = |_| Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
+    place.parse().map(FeedCursor).map_err(wrong)
+}
