@@ -160,6 +160,32 @@ describe("the console", { timeout: 600_000 }, () => {
     await close();
   });
 
+  test("the turns from a message on are run again with another model, and both courses stand side by side", async () => {
+    const { session } = await outlast.say("what is open?");
+    const { page, wrong, close } = await shown(`/sessions/${session}`);
+    await page.getByText("You said: what is open?").waitFor();
+    await page.locator(".said-user").hover();
+    await page.getByRole("button", { name: "Ask again" }).click();
+    await page.getByLabel("Model", { exact: true }).fill("rehearsal/agent");
+    await page.getByRole("button", { name: "Try and compare" }).click();
+    await page.locator(".courses").getByText("1 of 1 turn differs").waitFor();
+    await page.locator(".courses .line-gone").getByText("You said: what is open?").waitFor();
+    assert.deepEqual(wrong, []);
+    await close();
+  });
+
+  test("a message is found by the beginning of its words, in any session", async () => {
+    const { session } = await outlast.say("a xylophone for ann");
+    const { page, wrong, close } = await shown("/");
+    await page.locator(".session-line").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("ann xylo");
+    await page.locator(".hits a", { hasText: "a xylophone for ann" }).first().click();
+    await page.waitForURL((url) => url.pathname === `/sessions/${session}`);
+    assert.deepEqual(wrong, []);
+    await close();
+  });
+
   test("ten thousand sessions are listed, searched and moved through without delay", async () => {
     const many = bakery();
     await many.start();
@@ -279,7 +305,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await outlast.say("letter", { session });
     await outlast.say("refund please", { wait: 2 });
     const waiting = await outlast.say("refund again", { wait: 2 });
-    const pages = ["/", `/sessions/${session}`, `/sessions/${waiting.session}`, "/approvals", "/costs", "/agents", "/server", `/compare?left=${session}&right=${waiting.session}`, "/nowhere/at/all"];
+    const pages = ["/", `/sessions/${session}`, `/sessions/${waiting.session}`, "/approvals", "/costs", "/agents", "/access", "/server", `/compare?left=${session}&right=${waiting.session}`, "/nowhere/at/all"];
     for (const options of [{ width: 1280, dark: false }, { width: 1280, dark: true }, { width: 390, dark: false }, { width: 390, dark: true }]) {
       const { page, wrong, close } = await shown("/", options);
       for (const path of pages) {

@@ -79,6 +79,11 @@ export async function post<T>(base: string, body: unknown, once?: string): Promi
   return (said ? parse(said) : undefined) as T;
 }
 
+/** Takes something away. */
+export async function remove(base: string): Promise<void> {
+  await checked(await fetch(base, { method: "DELETE", headers: headers({}) }));
+}
+
 /** How long a tab that nobody sees keeps its streams: there are few connections, and other tabs need them. */
 const UNSEEN_MS = 20_000;
 

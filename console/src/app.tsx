@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, key, onLocked } from "./api.ts";
 import { useFeed, useRead, useSoon } from "./hooks.ts";
 import { useKeys } from "./keys.ts";
+import { AccessPage } from "./pages/access.tsx";
 import { AgentsPage } from "./pages/agents.tsx";
 import { ApprovalsPage } from "./pages/approvals.tsx";
 import { ComparePage } from "./pages/compare.tsx";
@@ -22,6 +23,7 @@ const PLACES = [
   { page: "approvals", to: "/approvals", name: "Approvals", keys: "g a" },
   { page: "costs", to: "/costs", name: "Costs", keys: "g c" },
   { page: "agents", to: "/agents", name: "Agents", keys: "g n" },
+  { page: "access", to: "/access", name: "Access", keys: "g x" },
   { page: "server", to: "/server", name: "Server", keys: "g v" },
 ] as const;
 
@@ -73,6 +75,8 @@ function Shown({ route }: { route: Route }) {
       return <CostsPage />;
     case "agents":
       return <AgentsPage name={route.name} />;
+    case "access":
+      return <AccessPage />;
     case "server":
       return <ServerPage />;
     case "nowhere":

@@ -8,6 +8,7 @@ export type Route =
   | { page: "approvals" }
   | { page: "costs" }
   | { page: "agents"; name: string | undefined }
+  | { page: "access" }
   | { page: "server" }
   | { page: "nowhere" };
 
@@ -29,6 +30,8 @@ export function route(address: URL): Route {
       return { page: "costs" };
     case "agents":
       return { page: "agents", name: second };
+    case "access":
+      return { page: "access" };
     case "server":
       return { page: "server" };
     default:

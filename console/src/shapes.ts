@@ -38,6 +38,8 @@ export interface Session {
   active?: string;
   waits: Waiting[];
   wake_at?: number;
+  /** What its models cost so far; not known of old sessions. */
+  cost?: string;
 }
 
 /** How a turn ended: the word, and what belongs to it. */
@@ -222,8 +224,16 @@ export interface Pending {
   /** What the model asked for, where somebody has changed the arguments since. */
   original?: unknown;
   who: string[];
-  /** Who has approved it so far. */
-  votes?: string[];
+  /** What the tool says it would do. */
+  preview?: string;
+  /** Who has approved it so far, and how many have to. */
+  votes: string[];
+  needed: number;
+  /** Whether it may be approved for the rest of the session. */
+  for_session: boolean;
+  reminded: number;
+  /** What models cost in its turn so far. */
+  cost: string;
   since: number;
   expires?: number;
 }
@@ -279,4 +289,72 @@ export interface Health {
   state: string;
   durability?: string;
   schema?: number;
+}
+
+/** A message that was found by its words. */
+export interface Hit {
+  session: string;
+  turn: string;
+  seq: number;
+  at: number;
+  role: "user" | "assistant";
+  excerpt: string;
+}
+
+/** What a model would be shown now. */
+export interface Context {
+  tokens: number;
+  parts: { who: string; tokens: number }[];
+  messages: { who: string; tokens: number; text: string }[];
+  files: number;
+  compactions: number;
+}
+
+/** One course of a turn. */
+export interface Course {
+  calls: { tool: string; arguments: unknown; result: unknown }[];
+  end: string;
+  answer?: string;
+  cost: string;
+}
+
+/** A session that was run again, beside what it was. */
+export interface Compared {
+  turns: { index: number; input: string; recorded: Course; rerun: Course }[];
+  changed: number;
+  reused: number;
+  ran: number;
+  not_made: string[];
+  recorded_cost: string;
+  rerun_cost: string;
+}
+
+/** What was approved for the rest of a session. */
+export interface Grant {
+  id: string;
+  session: string;
+  tool: string;
+  rule: string;
+  by: string[];
+  at: number;
+}
+
+/** An API key, without its secret. */
+export interface ApiKey {
+  id: string;
+  by: string;
+  scopes: string;
+  created: number;
+  expires?: number;
+  revoked?: number;
+}
+
+/** What somebody did. */
+export interface AuditLine {
+  no: number;
+  at: number;
+  by: string;
+  act: string;
+  subject: string;
+  detail: string;
 }

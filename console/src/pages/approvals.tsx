@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { parse, pretty } from "../exact.ts";
-import { ago, duration, moment } from "../format.ts";
+import { ago, duration, moment, money } from "../format.ts";
 import { useFeed, useNow, useRead, useSoon, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { Difference } from "../parts/difference.tsx";
@@ -59,7 +59,7 @@ export function ApprovalsPage() {
     { keys: "j", what: "Next question", act: () => move(1) },
     { keys: "k", what: "Question before", act: () => move(-1) },
     { keys: "a", what: "Approve exactly this", act: () => question && void decide(question, { verdict: "approve" }) },
-    { keys: "s", what: "Approve for the rest of the session", act: () => question && void decide(question, { verdict: "approve_for_session" }) },
+    { keys: "s", what: "Approve for the rest of the session", act: () => question?.for_session && void decide(question, { verdict: "approve_for_session" }) },
     { keys: "d", what: "Deny", act: () => question && setMood("denies") },
     { keys: "e", what: "Change the arguments", act: () => question && setMood("edits") },
     { keys: "o", what: "Open the session", act: () => question && go(`/sessions/${question.session}`) },
@@ -81,7 +81,7 @@ export function ApprovalsPage() {
               {(index !== at || mood === "looks") && (
                 <div class="acts">
                   <button type="button" class="primary" onClick={() => void decide(item, { verdict: "approve" })}>Approve <kbd aria-hidden="true">a</kbd></button>
-                  <button type="button" onClick={() => void decide(item, { verdict: "approve_for_session" })}>Approve for the session <kbd aria-hidden="true">s</kbd></button>
+                  {item.for_session && <button type="button" onClick={() => void decide(item, { verdict: "approve_for_session" })}>Approve for the session <kbd aria-hidden="true">s</kbd></button>}
                   <button type="button" onClick={() => (setChosen(item.id), setMood("denies"))}>Deny <kbd aria-hidden="true">d</kbd></button>
                   <button type="button" onClick={() => (setChosen(item.id), setMood("edits"))}>Edit <kbd aria-hidden="true">e</kbd></button>
                   <a class="quiet" href={`/sessions/${item.session}`}>Session</a>
@@ -107,11 +107,14 @@ function Asked({ item, now }: { item: Pending; now: number }) {
       </header>
       {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
       <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
+      {item.preview && <div class="preview"><p class="quiet">The tool says it would do this:</p><p class="plain-text"><Text of={item.preview} /></p></div>}
       {item.original !== undefined && <Difference before={pretty(item.original)} after={pretty(item.arguments)} label="What was changed since the model asked" />}
       <p class="quiet">
         {item.rule && <span>Rule <code><Text of={item.rule} /></code> wants a word. </span>}
-        {item.votes && item.votes.length > 0 && <span>{item.votes.join(", ")} said yes; it takes more. </span>}
-        {item.who.length > 0 ? `It takes one of: ${item.who.join(", ")}.` : "Anybody may give it."}
+        {item.needed > 1 && <span>{item.votes.length} of {item.needed} said yes{item.votes.length > 0 ? `: ${item.votes.join(", ")}` : ""}. </span>}
+        {item.who.length > 0 ? `It takes ${item.needed > 1 ? item.needed : "one"} of: ${item.who.join(", ")}.` : "Anybody may give it."}
+        {item.reminded > 0 && <span> {item.reminded} {item.reminded === 1 ? "reminder" : "reminders"} so far.</span>}
+        <span> The turn cost {money(item.cost)} so far.</span>
       </p>
     </div>
   );

@@ -94,7 +94,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
         {tab === "Timeline" && detail && <EffectDetail effect={detail} close={() => setShown(undefined)} />}
         {tab === "Timeline" && !detail && <Timeline known={known} now={now} show={show} />}
         {tab === "Tree" && <Tree known={known} head={head} fork={(at) => void fork(at)} failed={setFailed} />}
-        {tab === "Context" && <ContextLedger known={known} />}
+        {tab === "Context" && <ContextLedger known={known} head={head} />}
         {tab === "Files" && <Files known={known} />}
       </div>
     </div>

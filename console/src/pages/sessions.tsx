@@ -2,14 +2,14 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { get, path, post } from "../api.ts";
 import { ago, moment, money, short } from "../format.ts";
-import { useFeed, useNow, useTitle } from "../hooks.ts";
+import { useFeed, useNow, useRead, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { State, waitsFor } from "../parts/state.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
-import type { Page, Session, Spending } from "../shapes.ts";
+import type { Hit, Page, Session } from "../shapes.ts";
 
 const PAGE = 500;
 const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["ready", "Ready"], ["idle", "Idle"]] as const;
@@ -55,13 +55,14 @@ export function SessionsPage() {
     <div class="page sessions">
       <div class="bar">
         <h1>Sessions</h1>
-        <div class="search"><input ref={field} type="search" placeholder="Search by key or first words" aria-label="Search sessions" value={wish.search} onInput={(event) => ask({ search: event.currentTarget.value })} /><kbd aria-hidden="true">/</kbd></div>
+        <div class="search"><input ref={field} type="search" placeholder="Search sessions and messages" aria-label="Search sessions" value={wish.search} onInput={(event) => ask({ search: event.currentTarget.value })} /><kbd aria-hidden="true">/</kbd></div>
         <div class="choices" role="group" aria-label="State">
           {STATES.map(([state, name]) => <button type="button" aria-pressed={wish.state === state} onClick={() => ask({ state })}>{name}</button>)}
         </div>
         <button type="button" class="primary" onClick={() => void begin()}>New session</button>
       </div>
       <Wrong error={list.error} />
+      <Messages search={wish.search} now={now} />
       <div class="row-heads" aria-hidden="true"><span>State</span><span>Session</span><span>Waits for</span><span class="num">Turns</span><span class="num">Cost</span><span class="num">Changed</span></div>
       {list.items.length === 0 && list.whole ? (
         <Empty title={wish.search || wish.state ? "No session fits" : "No sessions yet"}>{wish.search || wish.state ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
@@ -73,6 +74,24 @@ export function SessionsPage() {
   );
 }
 
+/** Messages that have the words that are looked for, in any session. */
+function Messages({ search, now }: { search: string; now: number }) {
+  const words = /[\p{L}\p{N}]/u.test(search) ? search : "";
+  const read = useRead<Page<Hit>>((stop) => (words ? get("/v1/search", { q: words, limit: 8 }, stop) : Promise.resolve({ items: [] })), [words]);
+  const hits = words ? (read.value?.items ?? []) : [];
+  if (hits.length === 0) return <Wrong error={words ? read.error : undefined} />;
+  return (
+    <section class="hits" aria-label="Messages">
+      <h2>In messages</h2>
+      <ul>
+        {hits.map((hit) => (
+          <li><a href={`/sessions/${hit.session}`}><b>{hit.role === "user" ? "You" : "Agent"}</b> <Text of={hit.excerpt} /> <small title={moment(hit.at)}>{ago(hit.at, now)} · {short(hit.session)}</small></a></li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 function Line({ session, now }: { session: Session; now: number }) {
   return (
     <a class="session-line" href={`/sessions/${session.id}`}>
@@ -80,33 +99,10 @@ function Line({ session, now }: { session: Session; now: number }) {
       <span class="title">{session.title ? <Text of={session.title.slice(0, 300)} /> : <em>empty</em>} <small>{session.key ? <Text of={session.key} /> : short(session.id)}</small></span>
       <span class="waits">{waitsFor(session)}</span>
       <span class="num turns">{session.turns}</span>
-      <span class="num cost"><SessionCost session={session} /></span>
+      <span class="num cost">{money(session.cost)}</span>
       <time class="num changed" title={moment(session.updated)}>{ago(session.updated, now)}</time>
     </a>
   );
-}
-
-/** What was read of the cost of sessions, each up to a record. */
-const costs = new Map<string, { last: number; cost: string }>();
-
-/** What a session cost, read when its line stays in sight. */
-function SessionCost({ session: { id, last, turns } }: { session: Session }) {
-  const [, setRead] = useState(0);
-  useEffect(() => {
-    if (turns === 0 || costs.get(id)?.last === last) return;
-    const timer = setTimeout(() => {
-      const read = get<Page<Spending>>("/v1/cost", { by: "session", session: id });
-      read.then(
-        ({ items }) => {
-          costs.set(id, { last, cost: items[0]?.cost ?? "0" });
-          setRead(last);
-        },
-        () => {},
-      );
-    }, 300);
-    return () => clearTimeout(timer);
-  }, [id, last]);
-  return <>{money(costs.get(id)?.cost)}</>;
 }
 
 /** The sessions that fit, page by page, and kept up to date. */

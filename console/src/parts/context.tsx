@@ -1,8 +1,9 @@
 /** The context ledger: what each model call was shown, and what of it came from the provider's cache. */
-import { useMemo } from "preact/hooks";
-import { count, money, size } from "../format.ts";
+import { get } from "../api.ts";
+import { count, money } from "../format.ts";
+import { useRead } from "../hooks.ts";
 import type { Known } from "../session-model.ts";
-import type { Usage } from "../shapes.ts";
+import type { Context, Usage } from "../shapes.ts";
 import { Empty } from "./notice.tsx";
 import { Text } from "./text.tsx";
 import { nameOf } from "./timeline.tsx";
@@ -15,15 +16,11 @@ function told(usage: Usage): string {
   return PARTS.map((part) => `${usage[part] ?? 0} ${NAMES[part]}`).join(", ");
 }
 
-export function ContextLedger({ known }: { known: Known }) {
+export function ContextLedger({ known, head }: { known: Known; head: string }) {
   const calls = known.effects.filter((effect) => effect.usage);
   const most = Math.max(1, ...calls.map(({ usage }) => PARTS.reduce((sum, part) => sum + (usage?.[part] ?? 0), 0)));
-  const roles = useMemo(() => {
-    const bytes = new Map<string, number>();
-    const encoder = new TextEncoder();
-    for (const { role, content } of known.messages) bytes.set(role, (bytes.get(role) ?? 0) + encoder.encode(JSON.stringify(content)).length);
-    return [...bytes];
-  }, [known.messages]);
+  const last = known.effects.at(-1)?.seq;
+  const now = useRead((stop) => get<Context>(`/v1/sessions/${known.session?.id}/context`, { head }, stop), [known.session?.id, head, last]);
   if (calls.length === 0) return <Empty title="No model was asked yet">What each call reads and says is added up here.</Empty>;
   return (
     <div class="ledger" tabIndex={0} role="region" aria-label="Context">
@@ -42,11 +39,24 @@ export function ContextLedger({ known }: { known: Known }) {
           ))}
         </tbody>
       </table>
-      <h2>Messages on this page</h2>
-      <table>
-        <thead><tr><th scope="col">Who</th><th scope="col" class="num">Bytes</th></tr></thead>
-        <tbody>{roles.map(([role, bytes]) => <tr><td>{role}</td><td class="num">{size(bytes)}</td></tr>)}</tbody>
-      </table>
+      <h2>What the next call would be shown</h2>
+      {now.value && (
+        <>
+          <p class="quiet">About {count(now.value.tokens)} tokens in {now.value.messages.length} messages{now.value.files > 0 ? `, and ${now.value.files} files` : ""}{now.value.compactions > 0 ? `; made shorter ${now.value.compactions} times` : ""}.</p>
+          <table>
+            <thead><tr><th scope="col">Part</th><th scope="col">Share</th><th scope="col" class="num">Tokens</th></tr></thead>
+            <tbody>
+              {now.value.parts.map(({ who, tokens }) => (
+                <tr>
+                  <td><Text of={who} /></td>
+                  <td class="bar-cell"><span class="stack" aria-hidden="true"><i class="tok tok-input" style={{ width: `${(tokens / Math.max(1, now.value?.tokens ?? 1)) * 100}%` }} /></span></td>
+                  <td class="num">{count(tokens)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </>
+      )}
     </div>
   );
 }

@@ -1,10 +1,14 @@
-/** Asks again from a message on, of another agent or in other words, in a branch of its own; then both are shown side by side. */
+/** Asks again from a message on: of another agent or in other words, in a branch of its own; or of another model or with another
+ * prompt, in memory, with both courses side by side. */
 import { useState } from "preact/hooks";
 import { get, path, post } from "../api.ts";
+import { money } from "../format.ts";
 import { useRead } from "../hooks.ts";
 import { go } from "../route.ts";
-import type { Agent, Message, Node, Page, Receipt, Session } from "../shapes.ts";
+import type { Agent, Compared, Course, Message, Node, Page, Receipt, Session } from "../shapes.ts";
+import { Difference } from "./difference.tsx";
 import { Wrong } from "./notice.tsx";
+import { Text } from "./text.tsx";
 
 interface Props {
   session: string;
@@ -42,6 +46,60 @@ export function Rerun({ session, message, before, close }: Props) {
         <button type="submit" class="primary">Run and compare</button>
         <button type="button" onClick={close}>Back</button>
       </div>
+      <Otherwise session={session} turn={message.turn} agent={agent} />
     </form>
   );
+}
+
+/** Runs the turns from here on again with another model or prompt. Nothing is written; what happened is not done again. */
+function Otherwise({ session, turn, agent }: { session: string; turn: string; agent: string }) {
+  const [model, setModel] = useState("");
+  const [prompt, setPrompt] = useState("");
+  const [runs, setRuns] = useState(false);
+  const [error, setError] = useState<Error>();
+  const [compared, setCompared] = useState<Compared>();
+  const run = async () => {
+    setRuns(true);
+    try {
+      const wish = { from: turn, ...(agent ? { agent } : {}), ...(model ? { model } : {}), ...(prompt ? { prompt } : {}) };
+      setCompared(await post<Compared>(`/v1/sessions/${session}/rerun`, wish));
+      setError(undefined);
+    } catch (error) {
+      setError(error as Error);
+    } finally {
+      setRuns(false);
+    }
+  };
+  return (
+    <fieldset class="otherwise">
+      <legend>Or run the turns from here on again, without leaving a trace</legend>
+      <div class="acts">
+        <input class="grow" aria-label="Model" placeholder="another model, like openai/gpt-5" value={model} onInput={(event) => setModel(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && (event.preventDefault(), void run())} />
+        <button type="button" disabled={runs} onClick={() => void run()}>{runs ? "Runs…" : "Try and compare"}</button>
+      </div>
+      <textarea aria-label="Prompt" placeholder="another prompt, in place of the agent's" rows={2} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
+      <Wrong error={error} />
+      {compared && <Courses of={compared} />}
+    </fieldset>
+  );
+}
+
+function Courses({ of }: { of: Compared }) {
+  return (
+    <div class="courses" role="region" aria-label="Then and now" tabIndex={0}>
+      <p class="quiet" role="status">{of.changed} of {of.turns.length} {of.turns.length === 1 ? "turn differs" : "turns differ"} · {of.reused} calls from the recording, {of.ran} made{of.not_made.length > 0 ? `, ${of.not_made.length} not made` : ""} · {money(of.recorded_cost)} then, {money(of.rerun_cost)} now</p>
+      {of.turns.map(({ index, input, recorded, rerun }) => (
+        <article>
+          <h3>Turn {index}: <Text of={input.slice(0, 120)} /></h3>
+          <Difference before={course(recorded)} after={course(rerun)} label={`Turn ${index}, then and now`} />
+        </article>
+      ))}
+    </div>
+  );
+}
+
+/** A course in lines: its calls with what they gave, and the answer. */
+function course({ calls, end, answer }: Course): string {
+  const lines = calls.map(({ tool, arguments: passed, result }) => `${tool} ${JSON.stringify(passed)} → ${JSON.stringify(result)}`);
+  return [...lines, answer ?? end].join("\n");
 }

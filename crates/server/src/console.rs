@@ -12,7 +12,7 @@ use bytes::Bytes;
 use outlast_vocab::Hash;
 
 /// The addresses of pages. The page itself finds out which one it is.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/",
     "/sessions",
     "/sessions/{session}",
@@ -21,6 +21,7 @@ const PAGES: [&str; 9] = [
     "/costs",
     "/agents",
     "/agents/{name}",
+    "/access",
     "/server",
 ];
 

@@ -1,0 +1,129 @@
+/** Who may do what, and who did: approvals for sessions, budgets, API keys, the audit. */
+import { useState } from "preact/hooks";
+import { get, remove } from "../api.ts";
+import { ago, moment } from "../format.ts";
+import { useNow, useRead, useTitle } from "../hooks.ts";
+import { Json } from "../parts/json.tsx";
+import { Empty, Wrong } from "../parts/notice.tsx";
+import { Text } from "../parts/text.tsx";
+import type { ApiKey, AuditLine, Grant, Page } from "../shapes.ts";
+
+const TABS = ["Grants", "Budgets", "Keys", "Audit"] as const;
+
+export function AccessPage() {
+  useTitle("Access");
+  const [tab, setTab] = useState<(typeof TABS)[number]>("Grants");
+  return (
+    <div class="page access">
+      <div class="bar">
+        <h1>Access</h1>
+        <div class="choices" role="group" aria-label="What">
+          {TABS.map((name) => <button type="button" aria-pressed={tab === name} onClick={() => setTab(name)}>{name}</button>)}
+        </div>
+      </div>
+      <div class="scrolls" tabIndex={0} role="region" aria-label={tab}>
+        {tab === "Grants" && <Grants />}
+        {tab === "Budgets" && <Budgets />}
+        {tab === "Keys" && <Keys />}
+        {tab === "Audit" && <Audit />}
+      </div>
+    </div>
+  );
+}
+
+function Grants() {
+  const now = useNow(15_000);
+  const read = useRead((stop) => get<Page<Grant>>("/v1/grants", {}, stop), []);
+  const [error, setError] = useState<Error>();
+  const revoke = (id: string) => remove(`/v1/grants/${id}`).then(read.again, setError);
+  return (
+    <>
+      <Wrong error={error ?? read.error} />
+      {read.value?.items.length === 0 && <Empty title="Nothing is approved for a session">What somebody approves for the rest of a session is listed here and can be taken back.</Empty>}
+      {(read.value?.items.length ?? 0) > 0 && (
+        <table>
+          <thead><tr><th scope="col">Tool</th><th scope="col">Rule</th><th scope="col">Session</th><th scope="col">By</th><th scope="col" class="num">Since</th><th scope="col"><span class="sr">Take back</span></th></tr></thead>
+          <tbody>
+            {read.value?.items.map((grant) => (
+              <tr>
+                <td><Text of={grant.tool} /></td>
+                <td><code><Text of={grant.rule} /></code></td>
+                <td><a href={`/sessions/${grant.session}`}>{grant.session}</a></td>
+                <td><Text of={grant.by.join(", ")} /></td>
+                <td class="num"><time title={moment(grant.at)}>{ago(grant.at, now)}</time></td>
+                <td><button type="button" onClick={() => void revoke(grant.id)}>Take back<span class="sr"> the approval of {grant.tool}</span></button></td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
+}
+
+function Budgets() {
+  const read = useRead((stop) => get<Page<Record<string, unknown>>>("/v1/budgets", {}, stop), []);
+  return (
+    <>
+      <Wrong error={read.error} />
+      {read.value?.items.length === 0 && <Empty title="No budget counts yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
+      {read.value?.items.map((purse, at) => <Json of={purse} label={`Budget ${at + 1}`} />)}
+    </>
+  );
+}
+
+function Keys() {
+  const now = useNow(15_000);
+  const read = useRead((stop) => get<Page<ApiKey>>("/v1/keys", {}, stop), []);
+  const [error, setError] = useState<Error>();
+  const revoke = (id: string) => remove(`/v1/keys/${id}`).then(read.again, setError);
+  return (
+    <>
+      <Wrong error={error ?? read.error} />
+      {read.value?.items.length === 0 && <Empty title="No API keys">outlast keys create makes one.</Empty>}
+      {(read.value?.items.length ?? 0) > 0 && (
+        <table>
+          <thead><tr><th scope="col">Who</th><th scope="col">May</th><th scope="col">Key</th><th scope="col" class="num">Made</th><th scope="col">Counts</th></tr></thead>
+          <tbody>
+            {read.value?.items.map((key) => (
+              <tr>
+                <td><Text of={key.by} /></td>
+                <td><Text of={key.scopes} /></td>
+                <td><code>{key.id}</code></td>
+                <td class="num"><time title={moment(key.created)}>{ago(key.created, now)}</time></td>
+                <td>{key.revoked !== undefined ? <span title={moment(key.revoked)}>revoked</span> : <button type="button" class="danger" onClick={() => void revoke(key.id)}>Revoke<span class="sr"> the key of {key.by}</span></button>}{key.expires !== undefined && <span class="quiet"> until {moment(key.expires)}</span>}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
+}
+
+function Audit() {
+  const now = useNow(15_000);
+  const read = useRead((stop) => get<Page<AuditLine>>("/v1/audit", { limit: 200 }, stop), []);
+  return (
+    <>
+      <Wrong error={read.error} />
+      {read.value?.items.length === 0 && <Empty title="Nobody did anything yet">Who stops turns, approves, settles, deletes or makes keys is written down here.</Empty>}
+      {(read.value?.items.length ?? 0) > 0 && (
+        <table>
+          <thead><tr><th scope="col" class="num">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">To</th><th scope="col">Detail</th></tr></thead>
+          <tbody>
+            {read.value?.items.map((line) => (
+              <tr>
+                <td class="num"><time title={moment(line.at)}>{ago(line.at, now)}</time></td>
+                <td><Text of={line.by} /></td>
+                <td><code>{line.act}</code></td>
+                <td><Text of={line.subject} /></td>
+                <td><Text of={line.detail} /></td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
+}
