@@ -55,6 +55,7 @@ const COMMANDS: &[(&str, Option<&str>)] = &[
     ("outlast-resolve", Some("resolve cpl_x --ok 1")),
     ("outlast-retry", Some("retry TURN")),
     ("outlast-run", Some("run again --session ann --script script.txt")),
+    ("outlast-search", Some("search hello")),
     ("outlast-serve", None),
     ("outlast-sessions-delete", Some("sessions delete bob --yes")),
     ("outlast-sessions-export", Some("sessions export ann")),
