@@ -77,7 +77,8 @@ pub(crate) struct CreateMessage {
 #[utoipa::path(post, path = "/anthropic/v1/messages", tag = "anthropic", operation_id = "anthropic_create_message",
     params(("idempotency-key" = Option<String>, Header, description = "The same key is the same message.")),
     request_body = CreateMessage,
-    responses((status = 200, description = "The message, or a stream of its events.", body = Object), AnthropicErrors),
+    responses((status = 200, description = "The message, or a stream of its events.",
+        content((Object = "application/json"), (String = "text/event-stream"))), AnthropicErrors),
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,
