@@ -3,7 +3,7 @@ use serde_json::Value;
 use std::{
     env,
     io::{self, BufRead, BufReader, Read, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
 };
@@ -52,6 +52,13 @@ pub(crate) fn run(command: &mut Command) -> Finished {
 pub(crate) fn metadata(root: &Path) -> Result<Value, String> {
     let metadata = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
     serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+/// Where cargo builds.
+pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
+    let metadata = metadata(root)?;
+    let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
+    Ok(target.into())
 }
 
 /// What a program printed, if it was content.

@@ -57,10 +57,9 @@ pub(crate) fn browser(root: &Path) -> Result<Command, String> {
 /// A script that plays the binary of this state before a browser.
 fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
     built(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
-    let metadata = command::metadata(root)?;
-    let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
+    let target = command::target(root)?;
     let mut command = npm(root, script);
-    command.env("OUTLAST_BINARY", Path::new(target).join("debug/outlast"));
+    command.env("OUTLAST_BINARY", target.join("debug/outlast"));
     Ok(command)
 }
 

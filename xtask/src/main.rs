@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     match args.first().map_or("", String::as_str) {
         "test" => test::run(&root(), rest),
         "tidy" if rest.is_empty() => tidy::run(&root()),
-        "bench" => program("outlast-bench", "release", rest),
+        "bench" => bench(rest),
         "sim" => program("outlast-sim", "sim", rest),
         "torture" => torture(rest),
         "proof" => proof(rest),
@@ -72,6 +72,21 @@ fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
     exit_code(hand_over(command::program(&root(), package, profile).args(args)))
 }
 
+/// Measures, with the binary of this state beside it.
+fn bench(args: &[String]) -> ExitCode {
+    let root = root();
+    let built =
+        hand_over(command::cargo(&root).args(["build", "--release", "--locked", "--package", "outlast-cli"]));
+    let measured = built.and_then(|()| {
+        let target = command::target(&root)?;
+        let binary = target.join("release/outlast");
+        hand_over(
+            command::program(&root, "outlast-bench", "release").env("OUTLAST_BINARY", binary).args(args),
+        )
+    });
+    exit_code(measured)
+}
+
 /// Builds the binary and its torturer together, so that both are of one state, and runs the torturer, which finds the
 /// binary beside itself.
 fn torture(args: &[String]) -> ExitCode {
@@ -79,12 +94,8 @@ fn torture(args: &[String]) -> ExitCode {
         ["build", "--release", "--locked", "--package", "outlast-cli", "--package", "outlast-torture"];
     let root = root();
     let tortured = hand_over(command::cargo(&root).args(build)).and_then(|()| {
-        let metadata = command::metadata(&root)?;
-        let target =
-            metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
-        hand_over(
-            Command::new(Path::new(target).join("release/outlast-torture")).current_dir(&root).args(args),
-        )
+        let target = command::target(&root)?;
+        hand_over(Command::new(target.join("release/outlast-torture")).current_dir(&root).args(args))
     });
     exit_code(tortured)
 }

@@ -1,9 +1,10 @@
 //! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
 //!
-//! `cargo xtask bench [--quick] [--only turns|models] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+//! `cargo xtask bench [--quick] [--only turns|models|http] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
 mod control;
 mod disk;
 mod growth;
+mod http;
 mod inline;
 mod models;
 mod parked;
@@ -31,6 +32,8 @@ enum Only {
     Turns,
     /// Models over HTTP.
     Models,
+    /// Our own HTTP API, and the binary that serves it.
+    Http,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
         Ok(asked) => asked,
         Err(message) => {
             eprintln!(
-                "{message}\nusage: bench [--quick] [--only turns|models] [--store sqlite|memory] [--json FILE]"
+                "{message}\nusage: bench [--quick] [--only turns|models|http] [--store sqlite|memory] [--json FILE]"
             );
             return ExitCode::from(2);
         }
@@ -79,7 +82,8 @@ fn parse(args: &mut impl Iterator<Item = String>) -> Result<Asked, String> {
             "--only" => match args.next().as_deref() {
                 Some("turns") => asked.only = Some(Only::Turns),
                 Some("models") => asked.only = Some(Only::Models),
-                other => return Err(format!("--only takes turns or models, not {other:?}")),
+                Some("http") => asked.only = Some(Only::Http),
+                other => return Err(format!("--only takes turns, models or http, not {other:?}")),
             },
             "--json" => asked.json = Some(args.next().ok_or("--json needs a file")?.into()),
             "--store" => {
@@ -104,6 +108,10 @@ fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
         models::measure(&mut report, dir.path(), asked.quick)?;
         return Ok(report);
     }
+    if asked.only == Some(Only::Http) {
+        http::measure(&mut report, dir.path(), asked.quick)?;
+        return Ok(report);
+    }
     if asked.only.is_none() {
         inline::measure(&mut report)?;
         control::measure(&mut report)?;
@@ -116,6 +124,7 @@ fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
         growth::measure(&mut report, dir.path(), asked.quick)?;
         parked::measure(&mut report, dir.path(), asked.quick)?;
         models::measure(&mut report, dir.path(), asked.quick)?;
+        http::measure(&mut report, dir.path(), asked.quick)?;
     }
     Ok(report)
 }

@@ -57,9 +57,9 @@ async fn parked(path: &Path, sessions: u32) -> Result<f64, Error> {
     let runtime = rig::runtime(store.clone(), worker, PARKS, Tools::EchoAndWait).await?;
     // The first hundred fill caches that have a bound of their own.
     park(&runtime, 2_000).await?;
-    let before = rss_mb();
+    let before = rss_mb("self");
     park(&runtime, sessions).await?;
-    let growth = rss_mb() - before;
+    let growth = rss_mb("self") - before;
     runtime.shut_down(Duration::from_secs(1)).await;
     Ok(growth)
 }
@@ -102,7 +102,7 @@ pub(crate) fn idle_child(path: Option<&str>) -> ExitCode {
             tokio::time::sleep(WATCH).await;
             let looks = store.stats().looks - before;
             let looks = f64::from(u32::try_from(looks).unwrap_or(u32::MAX)) / begun.elapsed().as_secs_f64();
-            let rss = rss_mb();
+            let rss = rss_mb("self");
             runtime.shut_down(Duration::from_secs(1)).await;
             Ok((rss, looks))
         })
@@ -119,9 +119,9 @@ pub(crate) fn idle_child(path: Option<&str>) -> ExitCode {
     }
 }
 
-/// Memory of this process that is in use, in MB.
-fn rss_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// Memory of a process that is in use, in MB. Its number, or `self`.
+pub(crate) fn rss_mb(process: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kb| kb / 1024.0)
 }

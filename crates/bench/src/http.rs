@@ -1,0 +1,267 @@
+//! The HTTP path: what it adds to a turn, many readers of one session, the list of many sessions; and the binary that serves it.
+use crate::parked::rss_mb;
+use crate::report::{Report, median};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use outlast::providers::Rehearsal;
+use outlast::runtime::system::SystemClock;
+use outlast::server::Server;
+use outlast::vocab::access::Access;
+use outlast::{Error, Outlast, SessionId};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Readers of one session.
+const READERS: usize = 2_000;
+
+/// Turns that the readers see.
+const SEEN: usize = 20;
+
+/// Where `cargo xtask bench` says that the binary is.
+const BINARY: &str = "OUTLAST_BINARY";
+
+type Found<T> = Result<T, Box<dyn std::error::Error>>;
+
+pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    tokio.block_on(added(report, dir, if quick { 200 } else { 1_000 }))?;
+    tokio.block_on(readers(report, dir))?;
+    tokio.block_on(list(report, dir, if quick { 10_000 } else { 100_000 }))?;
+    match std::env::var_os(BINARY) {
+        Some(binary) => binary_of(report, dir, binary.as_ref()),
+        None => Ok(()),
+    }
+}
+
+/// An Outlast with its server on the loopback.
+struct Served {
+    outlast: Outlast,
+    url: String,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Served {
+    async fn at(database: &Path) -> Found<Self> {
+        let model = Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock));
+        let outlast = Outlast::at(database).provider(model).start().await?;
+        let address = "127.0.0.1:0".parse()?;
+        let local = Access::to(outlast.runtime().access().reach.home());
+        let server = Server::bind(outlast.runtime(), address, local).await?;
+        let url = format!("http://{}", server.address());
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(server.serve(async {
+            // Whoever drops the other end wants it to stop too.
+            let _ = stopped.await;
+        }));
+        Ok(Self { outlast, url, stop, task })
+    }
+
+    async fn end(self) -> Found<()> {
+        drop(self.stop);
+        self.task.await??;
+        self.outlast.shut_down().await;
+        Ok(())
+    }
+}
+
+fn client() -> Found<reqwest::Client> {
+    // The HTTP client comes without a provider of cryptography; somebody else may have chosen one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
+}
+
+async fn turn(outlast: &Outlast, session: SessionId) -> Result<f64, Error> {
+    let began = Instant::now();
+    outlast.session_by_id(session).send("hi").await?.answer().await?;
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+async fn added(report: &mut Report, dir: &Path, turns: usize) -> Found<()> {
+    let served = Served::at(&dir.join("http.db")).await?;
+    let session = served.outlast.runtime().open_session(None).await?;
+    let (client, url) = (client()?, format!("{}/v1/sessions/{session}/turns?wait=30", served.url));
+    let (mut library, mut http) = (Vec::new(), Vec::new());
+    for _ in 0..turns + 20 {
+        library.push(turn(&served.outlast, session).await?);
+        let began = Instant::now();
+        let answer = client.post(&url).header("content-type", "application/json").body(r#"{"text":"hi"}"#);
+        answer.send().await?.error_for_status()?.bytes().await?;
+        http.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    served.end().await?;
+    // The first ones open the connection, the file and the caches.
+    let (library, http) = (median(library.split_off(20)), median(http.split_off(20)));
+    let more = http - library;
+    report.put("http.turn_library_ms", library);
+    report.put("http.turn_ms", http);
+    report.put("http.turn_added_ms", more);
+    let found = format!("{more:.2} ms on {library:.2} ms");
+    report.judge("plain turn over HTTP, added, p50", found, "≤ 1 ms".into(), more <= 1.0);
+    Ok(())
+}
+
+async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
+    let served = Served::at(&dir.join("readers.db")).await?;
+    let session = served.outlast.runtime().open_session(None).await?;
+    let times = async || -> Found<f64> {
+        let mut times = Vec::new();
+        for _ in 0..SEEN {
+            times.push(turn(&served.outlast, session).await?);
+        }
+        Ok(median(times))
+    };
+    let alone = times().await?;
+    let before = rss_mb("self");
+    let (client, url) = (client()?, format!("{}/v1/sessions/{session}/events", served.url));
+    let mut tasks = JoinSet::new();
+    for _ in 1..READERS {
+        tasks.spawn(read(client.clone(), url.clone()));
+    }
+    // Until all of them have read what was there.
+    while streams(&client, &served.url).await? < READERS - 1 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let quick = times().await?;
+    let slow = stuck(&served.url, session).await?;
+    let with_slow = times().await?;
+    let mut missed = 0;
+    while let Some(read) = tasks.join_next().await {
+        missed += usize::from(read?.is_err());
+    }
+    let grown = rss_mb("self") - before;
+    drop(slow);
+    served.end().await?;
+    report.put("http.readers", READERS);
+    report.put("http.readers_turn_ms", quick);
+    report.put("http.readers_turn_with_slow_ms", with_slow);
+    report.put("http.readers_rss_growth_mb", grown);
+    report.show("a turn that nobody reads", format!("{alone:.2} ms"));
+    let found =
+        format!("{with_slow:.1} ms, {quick:.1} ms without the slow one, {missed} readers missed something");
+    let target = "the slow one adds nothing (20 % slack)".into();
+    report.judge(
+        "a turn with 2,000 readers, one of them stuck",
+        found,
+        target,
+        missed == 0 && with_slow <= quick * 1.2,
+    );
+    let found = format!("{grown:.0} MB");
+    report.judge("memory of 2,000 readers, both ends", found, "< 200 MB".into(), grown < 200.0);
+    Ok(())
+}
+
+/// Reads a session until all turns have ended.
+async fn read(client: reqwest::Client, url: String) -> Result<(), String> {
+    let answer = client.get(url).header("accept", "text/event-stream").send().await;
+    let mut body = answer.map_err(|error| error.to_string())?.bytes_stream();
+    let (mut ended, mut rest) = (0, Vec::new());
+    while let Some(bytes) = body.try_next().await.map_err(|error| error.to_string())? {
+        rest.extend_from_slice(&bytes);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            ended += usize::from(line.starts_with(b"event: turn.ended"));
+        }
+        if ended == 3 * SEEN {
+            return Ok(());
+        }
+    }
+    Err(format!("the stream ended after {ended} turns"))
+}
+
+/// How many streams the server has open, as it says itself.
+async fn streams(client: &reqwest::Client, url: &str) -> Found<usize> {
+    let metrics = client.get(format!("{url}/metrics")).send().await?.text().await?;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("outlast_streams_open "));
+    Ok(line.ok_or("the server does not say how many streams it has")?.trim().parse()?)
+}
+
+/// A reader that asks and then never reads.
+async fn stuck(url: &str, session: SessionId) -> Found<TcpStream> {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!(
+        "GET /v1/sessions/{session}/events HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    Ok(stream)
+}
+
+async fn list(report: &mut Report, dir: &Path, sessions: usize) -> Found<()> {
+    let served = Served::at(&dir.join("list.db")).await?;
+    let runtime = served.outlast.runtime();
+    let opened = stream::iter(0..sessions).map(|n| runtime.open_session(Some(format!("customer {n}"))));
+    opened.buffer_unordered(256).try_for_each(async |_| Ok(())).await?;
+    let (client, url) = (client()?, format!("{}/v1/sessions", served.url));
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let began = Instant::now();
+        client.get(&url).send().await?.error_for_status()?.bytes().await?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    served.end().await?;
+    let time = median(times);
+    report.put("http.list_sessions", sessions);
+    report.put("http.list_ms", time);
+    let found = format!("{time:.1} ms of {sessions}");
+    report.judge("the list of sessions, p50", found, "≤ 50 ms".into(), time <= 50.0);
+    Ok(())
+}
+
+/// The binary as it ships: its size, how soon it answers, and its memory when nothing happens.
+fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
+    let stripped = dir.join("stripped");
+    let strip = Command::new("strip").arg("-o").arg(&stripped).arg(binary).status();
+    let size = if strip.is_ok_and(|status| status.success()) { &stripped } else { binary };
+    let megabytes = f64::from(u32::try_from(std::fs::metadata(size)?.len())?) / 1e6;
+    let data = dir.join("served.db");
+    let (mut starts, mut rss) = (Vec::new(), 0.0);
+    for _ in 0..5 {
+        let began = Instant::now();
+        let mut child = Command::new(binary)
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(&data)
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let mut said = BufReader::new(child.stderr.take().ok_or("the server has no standard error")?);
+        said.read_line(&mut line)?;
+        let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());
+        let address = address.ok_or("the server does not say where it listens")?.to_owned();
+        answered(&address)?;
+        starts.push(began.elapsed().as_secs_f64() * 1e3);
+        std::thread::sleep(Duration::from_secs(1));
+        rss = rss_mb(&child.id().to_string());
+        child.kill()?;
+        child.wait()?;
+    }
+    let start = median(starts);
+    report.put("http.binary_mb", megabytes);
+    report.put("http.start_ms", start);
+    report.put("http.idle_rss_mb", rss);
+    report.judge(
+        "release binary, stripped",
+        format!("{megabytes:.1} MB"),
+        "≤ 40 MB".into(),
+        megabytes <= 40.0,
+    );
+    report.judge("start to the first answer", format!("{start:.0} ms"), "≤ 50 ms".into(), start <= 50.0);
+    report.judge("idle server, memory", format!("{rss:.1} MB"), "≤ 40 MB".into(), rss <= 40.0);
+    Ok(())
+}
+
+/// One request and its answer, on a socket of its own.
+fn answered(address: &str) -> Found<()> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address)?;
+    write!(stream, "GET /health/ready HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer.into()) }
+}
