@@ -92,8 +92,9 @@ async fn make(
     expires: Option<Duration>,
 ) -> Result<(KeyId, String), Error> {
     let now = SystemClock.now();
+    // The first key of a server is made before anything has run.
+    let store = data.made().await?;
     let secret = data.operator()?.secret().await?;
-    let store = data.open().await?;
     let org = data.org_in(store.as_ref()).await?;
     let grant = Grant { org, by, scopes, expires: expires.map(|span| now.after(span)) };
     let key = issue(store.as_ref(), &secret, grant, now, &SystemEntropy).await?;

@@ -176,6 +176,15 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
 }
 
 #[test]
+fn the_first_key_of_a_server_is_made_before_anything_has_run() {
+    let place = Place::new();
+    let made = place.output(&["keys", "create", "ci"]);
+    assert!(made.status.success(), "{}", place.show(&made));
+    let checked = place.fed(&["keys", "check"], &made.stdout);
+    assert!(checked.status.success(), "{}", place.show(&checked));
+}
+
+#[test]
 fn what_people_do_at_the_terminal_is_in_the_audit() {
     let place = place();
     place.check(
