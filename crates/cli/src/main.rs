@@ -13,6 +13,7 @@ mod data;
 mod desk;
 mod find;
 mod follow;
+mod handover;
 mod host;
 mod input;
 mod log;

@@ -159,7 +159,7 @@ fn question(linked: &Linked) -> String {
     row("Question", &question.id.to_string());
     row("You are", &by.name());
     if let Some(Millis(expires)) = question.wait.deadline {
-        row("Silence is a no at", &format!("{expires} ms since 1970"));
+        row("Silence is a no at", &utc(expires));
     }
     html.push_str("</dl><form method=\"post\">");
     html.push_str(match says {
@@ -172,6 +172,12 @@ fn question(linked: &Linked) -> String {
     });
     html.push_str("</form>");
     html
+}
+
+/// A time as people read it.
+fn utc(at: u64) -> String {
+    let at = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    at.map_or_else(|| "a time far away".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// Why a link opens nothing, for people, with the code.

@@ -17,6 +17,7 @@ use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -42,21 +43,37 @@ impl Server {
     /// without asking for them, everybody could (S32).
     pub async fn bind(runtime: &Runtime, address: SocketAddr, local: Access) -> Result<Self, Error> {
         let runtime = runtime.serving(Access::operator());
-        if !address.ip().is_loopback() && !has_keys(&runtime).await? {
-            let detail = format!(
-                "{address} can be reached from other machines, and there is no API key that lets anybody in; make one with \
-                 `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
-            );
-            return Err(Error::new(Kind::ConfigInvalid, detail));
-        }
+        check_keys(&runtime, address).await?;
         let unbound = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("cannot listen on {address}: {cause}")).because(cause)
         };
         let listener = TcpListener::bind(address).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
+        Ok(Self::at(runtime, listener, address, local))
+    }
+
+    /// The same on a socket that listens already, such as that of a process whose place this one takes.
+    pub async fn on(runtime: &Runtime, socket: std::net::TcpListener, local: Access) -> Result<Self, Error> {
+        let runtime = runtime.serving(Access::operator());
+        let useless = |cause: std::io::Error| {
+            Error::new(Kind::IoFailed, format!("the socket is of no use: {cause}")).because(cause)
+        };
+        let address = socket.local_addr().map_err(useless)?;
+        check_keys(&runtime, address).await?;
+        socket.set_nonblocking(true).map_err(useless)?;
+        let listener = TcpListener::from_std(socket).map_err(useless)?;
+        Ok(Self::at(runtime, listener, address, local))
+    }
+
+    fn at(runtime: Runtime, listener: TcpListener, address: SocketAddr, local: Access) -> Self {
         let (door, limits) = (Door::at(address, local), ServerLimits::default());
         let (exposition, more, rerunner) = (None, None, None);
-        Ok(Self { runtime, listener, address, door, limits, exposition, more, rerunner })
+        Self { runtime, listener, address, door, limits, exposition, more, rerunner }
+    }
+
+    /// The socket, for a process that takes this one's place.
+    pub fn socket(&self) -> std::io::Result<std::net::TcpListener> {
+        Ok(self.listener.as_fd().try_clone_to_owned()?.into())
     }
 
     /// Where it listens.
@@ -143,10 +160,21 @@ impl Server {
     }
 }
 
-async fn has_keys(runtime: &Runtime) -> Result<bool, Error> {
+/// Refuses an address that other machines reach while no key lets anybody in.
+async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
     let now = runtime.now();
     let keys = runtime.store().keys().await?;
-    Ok(keys.iter().any(|key| key.revoked.is_none() && key.expires.is_none_or(|end| now < end)))
+    if keys.iter().any(|key| key.revoked.is_none() && key.expires.is_none_or(|end| now < end)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "{address} can be reached from other machines, and there is no API key that lets anybody in; make one with \
+         `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
+    );
+    Err(Error::new(Kind::ConfigInvalid, detail))
 }
 
 /// Connections and who answers them.

@@ -2,6 +2,7 @@
 use crate::agent::Agent;
 use crate::agent::staff::Staff;
 use crate::data::{Data, who};
+use crate::handover::{Offer, TakenOver};
 use crate::terminal;
 use clap::Args;
 use outlast::rerun::Rerun;
@@ -23,6 +24,10 @@ pub(crate) struct Serve {
     /// Where to listen; an address that other machines reach takes API keys (`outlast keys create`)
     #[arg(long, env = "OUTLAST_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
     listen: SocketAddr,
+    /// Take the place of the server of this database that listens there, without refusing a connection; it stops once this one
+    /// answers
+    #[arg(long)]
+    take_over: bool,
     /// Let nobody in without an API key, not even from this machine
     #[arg(long)]
     require_key: bool,
@@ -41,25 +46,37 @@ impl Serve {
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         // Before anything is started: a signal that comes early counts too.
         let mut stop = Stop::new()?;
+        let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
         let staff = Arc::new(self.agent.staff(data).await?);
         let outlast = self.agent.start(data).await?;
-        let served = self.serve(&outlast, staff, &mut stop).await;
+        let served = match self.server(&outlast, staff, taken.as_ref()).await {
+            Ok(server) => serve(server, data, taken, &mut stop).await,
+            Err(error) => Err(error),
+        };
         outlast.shut_down().await;
         served
     }
 
-    async fn serve(&self, outlast: &Outlast, staff: Arc<Staff>, stop: &mut Stop) -> Result<(), Error> {
-        let org = outlast.runtime().access().reach.home();
-        let server = Server::bind(outlast.runtime(), self.listen, Access::to(org).by(who())).await?;
+    /// The server, on the socket of the one whose place it takes if there is one.
+    async fn server(
+        &self,
+        outlast: &Outlast,
+        staff: Arc<Staff>,
+        taken: Option<&TakenOver>,
+    ) -> Result<Server, Error> {
+        let runtime = outlast.runtime();
+        let local = Access::to(runtime.access().reach.home()).by(who());
+        let server = match taken {
+            Some(taken) => Server::on(runtime, taken.socket()?, local).await?,
+            None => Server::bind(runtime, self.listen, local).await?,
+        };
         let told = self.agent.play.configuration.server()?;
         let url = told.public_url()?;
         let limits =
             ServerLimits { requests_per_minute: told.requests_per_minute, ..ServerLimits::default() };
         let server =
             server.door(|door| self.at_the_door(door, url.as_ref())).limits(limits).exposition(exposition);
-        let server = server.rerunner(rerunner(self.agent.clone(), staff));
-        terminal::note(&format!("· http://{}, until Ctrl-C", server.address()));
-        server.serve(stop.comes()).await
+        Ok(server.rerunner(rerunner(self.agent.clone(), staff)))
     }
 
     fn at_the_door(&self, door: Door, url: Option<&PublicUrl>) -> Door {
@@ -72,6 +89,35 @@ impl Serve {
         }
         Door { without_key, hosts, origins: self.allow_origin.clone() }
     }
+}
+
+/// Answers until a signal comes or another process takes its place.
+async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut Stop) -> Result<(), Error> {
+    let (address, socket) = (server.address(), server.socket());
+    // Looked at for the first time when the server accepts connections.
+    let stopped = async {
+        if let Some(taken) = taken {
+            taken.answers();
+        }
+        // The place of the offer is free only now that the old process has stopped offering.
+        let offer = Offer::of(socket, &data.path);
+        terminal::note(&format!("· http://{address}, until Ctrl-C"));
+        match offer {
+            Ok(offer) => {
+                tokio::select! {
+                    () = stop.comes() => {}
+                    () = offer.taken() => terminal::note("· another process has taken the socket over"),
+                }
+                // Before the requests that are left: whoever comes now is refused, not held.
+                offer.end();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no process can take this one's place");
+                stop.comes().await;
+            }
+        }
+    };
+    server.serve(stopped).await
 }
 
 /// Runs sessions again with the agents of the configuration. Nothing that is asked for names a file of this machine.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SCRIPT: &str = "\
@@ -209,4 +210,42 @@ fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
     let found = String::from_utf8(place.output(&["search", "let", "me", "se", "--json"]).stdout).unwrap();
     let found: Value = serde_json::from_str(found.trim()).unwrap();
     assert_eq!((&found["session"], &found["excerpt"]), (&said["session"], &Value::from("Let me see.")));
+}
+
+#[test]
+fn a_new_process_takes_the_socket_over_and_no_connection_is_refused() {
+    let place = Place::with_script(SCRIPT);
+    let mut old = Server::start(&place);
+    let session = old.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
+    old.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
+    let address = old.address.clone();
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let (mut asked, mut answered) = (0, 0);
+            while !enough.load(Ordering::SeqCst) {
+                let mut stream = TcpStream::connect(&address).expect("no connection is refused");
+                asked += 1;
+                let request =
+                    format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+                let mut answer = String::new();
+                // A process that stops may close a connection before it has read the request.
+                let read =
+                    stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
+                answered += usize::from(read.is_ok() && answer.starts_with("HTTP/1.1 200"));
+            }
+            (asked, answered)
+        });
+        let new = Server::run(&place, &address, &["--script", "script.txt", "--take-over"]);
+        assert!(old.child.wait().unwrap().success());
+        assert_eq!(new.address, address);
+        let events = new.follow(&session, 0, |event| event["type"] == "turn.ended");
+        assert_eq!(events.last().unwrap()["data"]["end"]["answered"]["text"], TEXT);
+        enough.store(true, Ordering::SeqCst);
+        let (asked, answered) = asking.join().unwrap();
+        assert!(asked > 10 && asked - answered <= 2, "{answered} of {asked}");
+        assert!(new.terminate());
+    });
+    let nobody = place.output(&["serve", "--listen", &address, "--script", "script.txt", "--take-over"]);
+    assert!(String::from_utf8(nobody.stderr).unwrap().contains("no server hands over"));
 }

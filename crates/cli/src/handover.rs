@@ -1,0 +1,170 @@
+//! Hands the listening socket of a server to the process that takes its place: no connection is refused in between.
+//!
+//! A server keeps a Unix socket beside its database, for its own user. Whoever comes gets the listening socket over it, begins
+//! to answer, and says so; the old process confirms that and stops as it would at SIGTERM. One that dies before it says so
+//! changes nothing; where the old process dies first, the new one has the socket and serves.
+use outlast::{Error, Kind};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixListener;
+
+/// How long each waits for the other.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long the new process waits until the old one has heard that it answers.
+const HEARD: Duration = Duration::from_secs(2);
+
+/// Between two tries of handing over.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the new process says once it answers, and the old one to that.
+const READY: [u8; 1] = [b'r'];
+
+/// Where the server of a database at an address is asked.
+fn place(data: &Path, address: SocketAddr) -> PathBuf {
+    let mut name = data.as_os_str().to_owned();
+    name.push(format!("-serve-{address}"));
+    name.into()
+}
+
+/// The offer of a server to hand its socket over.
+pub(crate) struct Offer {
+    listening: TcpListener,
+    door: UnixListener,
+    place: PathBuf,
+    /// The file at that place, which may be another process's by now.
+    inode: u64,
+}
+
+impl Offer {
+    /// Offers a socket from now on; `taken` is who hands it over.
+    pub(crate) fn of(socket: io::Result<TcpListener>, data: &Path) -> Result<Self, Error> {
+        let listening = socket.map_err(unoffered)?;
+        let place = place(data, listening.local_addr().map_err(unoffered)?);
+        // Whoever left it there is gone, or has handed over: two servers cannot listen at one address.
+        if let Err(cause) = fs::remove_file(&place)
+            && cause.kind() != io::ErrorKind::NotFound
+        {
+            return Err(unoffered(cause));
+        }
+        let door = UnixListener::bind(&place).map_err(unoffered)?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o600)).map_err(unoffered)?;
+        let inode = fs::metadata(&place).map_err(unoffered)?.ino();
+        Ok(Self { listening, door, place, inode })
+    }
+
+    /// Comes back when another process answers in this one's place.
+    pub(crate) async fn taken(&self) {
+        loop {
+            match self.hand_over().await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the socket was not taken over");
+                    // Where there is no file handle left, the next one fails as this did.
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn hand_over(&self) -> io::Result<()> {
+        let (mut to, _) = self.door.accept().await?;
+        // The file is everybody's for a moment, before it is ours alone.
+        if to.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("another user asked for it"));
+        }
+        let handed = async {
+            to.async_io(Interest::WRITABLE, || send(&to, &self.listening)).await?;
+            to.read_exact(&mut READY.clone()).await?;
+            to.write_all(&READY).await
+        };
+        tokio::time::timeout(PATIENCE, handed).await?
+    }
+
+    /// Takes the offer back.
+    pub(crate) fn end(self) {
+        if fs::metadata(&self.place).is_ok_and(|file| file.ino() == self.inode) {
+            let _gone = fs::remove_file(&self.place);
+        }
+    }
+}
+
+fn unoffered(cause: io::Error) -> Error {
+    Error::new(Kind::IoFailed, format!("the socket cannot be offered to another process: {cause}"))
+        .because(cause)
+}
+
+fn send(to: &tokio::net::UnixStream, listening: &TcpListener) -> io::Result<()> {
+    let sockets = [listening.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    rights.push(SendAncillaryMessage::ScmRights(&sockets));
+    sendmsg(to, &[IoSlice::new(&READY)], &mut rights, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// A socket that another process still answers at.
+pub(crate) struct TakenOver {
+    from: UnixStream,
+    listening: TcpListener,
+}
+
+impl TakenOver {
+    /// Asks the server of this database at this address for its socket.
+    pub(crate) fn from(data: &Path, address: SocketAddr) -> Result<Self, Error> {
+        let place = place(data, address);
+        let unasked = |cause: io::Error| {
+            let detail = format!(
+                "no server hands over {address}: {}: {cause}; without `--take-over` a new one is started",
+                place.display()
+            );
+            Error::new(Kind::IoFailed, detail).because(cause)
+        };
+        let from = UnixStream::connect(&place).map_err(unasked)?;
+        from.set_read_timeout(Some(PATIENCE)).map_err(unasked)?;
+        let listening = TcpListener::from(receive(&from).map_err(unasked)?);
+        if listening.local_addr().map_err(unasked)? != address {
+            return Err(unasked(io::Error::other("it listens elsewhere")));
+        }
+        Ok(Self { from, listening })
+    }
+
+    /// Where to listen.
+    pub(crate) fn socket(&self) -> Result<TcpListener, Error> {
+        self.listening.try_clone().map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("the socket cannot be used: {cause}")).because(cause)
+        })
+    }
+
+    /// Says that this process answers, and hears that the other one stops. If it is gone, this one answers all the same.
+    pub(crate) fn answers(mut self) {
+        let heard = self.from.set_read_timeout(Some(HEARD)).and_then(|()| self.from.write_all(&READY));
+        let heard = heard.and_then(|()| self.from.read_exact(&mut READY.clone()));
+        if let Err(error) = heard {
+            tracing::warn!(%error, "the old server does not say that it stops");
+        }
+    }
+}
+
+fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
+    let (mut space, mut said) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], READY);
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(from, &mut [IoSliceMut::new(&mut said)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+    let sockets = rights.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+        _ => None,
+    });
+    sockets.ok_or_else(|| io::Error::other("it sent no socket"))
+}
