@@ -274,6 +274,7 @@ suite! { $
             messages_are_found_by_all_their_words_the_newest_first,
             a_page_of_what_is_found_goes_on_where_the_one_before_ended,
             what_is_deleted_is_not_found_any_more,
+            messages_are_found_and_deleted_however_much_was_said_since,
         }
         notices {
             people_are_reminded_when_it_is_due_and_each_time_once,

@@ -1,6 +1,6 @@
 //! Messages are found by their words, by whoever may see them, as long as they are there.
 use super::Rule;
-use super::scene::{ALL, NOW, Scene};
+use super::scene::{ALL, NOW, Scene, reply};
 use crate::search::{Find, Found};
 use crate::store::FeedCursor;
 use outlast_vocab::words::Wanted;
@@ -57,5 +57,27 @@ pub(super) async fn what_is_deleted_is_not_found_any_more(s: &Scene<'_>) -> Rule
     s.delete(gone.lease.session, NOW).await?;
     assert_eq!(texts(&find(s, "secret", None).await?), ["a secret of ann"]);
     assert_eq!(texts(&find(s, "bob", None).await?), [""; 0]);
+    Ok(())
+}
+
+/// A store may put words into its index many messages at a time.
+pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(s: &Scene<'_>) -> Rule {
+    let old = s.begin("a needle of ann").await?;
+    s.end(&old.lease).await?;
+    let kept = s.begin("a needle of bob").await?;
+    s.end(&kept.lease).await?;
+    let lease = s.begin("hay").await?.lease;
+    for _ in 0..6 {
+        s.add(&lease, vec![reply("more hay"); 100]).await?;
+    }
+    s.add(&lease, vec![reply("the last needle")]).await?;
+    let all = ["the last needle", "a needle of bob", "a needle of ann"];
+    assert_eq!(texts(&find(s, "needle", None).await?), all);
+    let wanted = Wanted::parse("needle")?;
+    let page = s.find(Find { wanted: wanted.clone(), session: None, before: None, limit: 2 }).await?;
+    let rest = s.find(Find { wanted, session: None, before: Some(page[1].position), limit: 2 }).await?;
+    assert_eq!((texts(&page), texts(&rest)), (all[..2].to_vec(), all[2..].to_vec()));
+    s.delete(old.lease.session, NOW).await?;
+    assert_eq!(texts(&find(s, "needle", None).await?), all[..2]);
     Ok(())
 }

@@ -42,15 +42,20 @@ pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
 pub(super) const NEXT_DELIVERY: &str =
     "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
 
+/// Whose messages are looked for, as the index has it.
+fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> {
+    let org = match of {
+        Reach::Org(org) => Some(format!("o{:032x}", org.to_u128())),
+        Reach::Everything => None,
+    };
+    org.into_iter().chain(session.map(|SessionNo(no)| format!("s{no}")))
+}
+
 /// What is looked for, in the language of the index. Words have no letter that means something in it.
 fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
-    let org = match of {
-        Reach::Org(org) => format!("place : \"o{:032x}\" AND ", org.to_u128()),
-        Reach::Everything => String::new(),
-    };
-    let session = session.map(|SessionNo(no)| format!("place : \"s{no}\" AND ")).unwrap_or_default();
+    let whose: String = whose(of, session).map(|whose| format!("place : \"{whose}\" AND ")).collect();
     let words: Vec<String> = wanted.words().iter().map(|word| format!("\"{word}\"")).collect();
-    format!("{org}{session}words : ({} *)", words.join(" AND "))
+    format!("{whose}words : ({} *)", words.join(" AND "))
 }
 
 impl ReadRows for Tables<'_> {
@@ -179,12 +184,24 @@ impl ReadRows for Tables<'_> {
         before: u64,
         most: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let before = whole(before.min(LATEST.0));
+        let mut found = Vec::new();
+        // What is not in the index yet is newer than all that is.
+        let heard = "SELECT pos, place, words FROM heard WHERE pos < ?1 ORDER BY pos DESC";
+        let heard = self.all(heard, [before], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let heard = heard.into_iter().filter(|(_, place, words): &(i64, String, String)| {
+            whose(of, session).all(|whose| place.split(' ').any(|part| part == whose)) && wanted.fits(words)
+        });
+        for (position, ..) in heard.take(most) {
+            found.extend(self.one(column::record!("WHERE pos = ?1"), [position], column::read_record)?);
+        }
         let sql = column::record!(
             "WHERE pos IN (SELECT rowid FROM said WHERE said MATCH ?1 AND rowid < ?2 ORDER BY rowid DESC LIMIT ?3)
              ORDER BY pos DESC"
         );
         let query = matching(of, session, wanted);
-        self.all(sql, params![query, whole(before.min(LATEST.0)), limit(most)], column::read_record)
+        found.extend(self.all(sql, params![query, before, limit(most - found.len())], column::read_record)?);
+        Ok(found)
     }
 
     fn feed_end(&self) -> Result<u64, Error> {

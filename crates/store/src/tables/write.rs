@@ -22,6 +22,9 @@ use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use rusqlite::params;
 use serde::Serialize;
 
+/// Records until the words of messages go into their index: one message at a time costs ten times as much.
+const WORDS_WAIT: u64 = 512;
+
 impl Rows for Tables<'_> {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
         let (forked_session, forked_seq) = column::node(row.forked_from);
@@ -208,20 +211,29 @@ impl Rows for Tables<'_> {
 
     fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         self.run(
-            "INSERT INTO said (rowid, place, words)
+            "INSERT INTO heard (pos, place, words)
              VALUES ((SELECT pos FROM records WHERE session = ?1 AND seq = ?2), ?3, ?4)",
             params![session.no.0, whole(seq.0), column::place(session), words],
         )?;
+        let span = "SELECT max(pos) - (SELECT min(pos) FROM heard) FROM heard";
+        let waiting = self.one(span, [], |row| column::read_whole(row, 0))?.unwrap_or(0);
+        if waiting >= WORDS_WAIT {
+            self.run("INSERT INTO said (rowid, place, words) SELECT pos, place, words FROM heard", [])?;
+            self.run("DELETE FROM heard", [])?;
+        }
         Ok(())
     }
 
     fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
-        // The index keeps no text, so it is told what to take out.
-        self.run(
-            "INSERT INTO said (said, rowid, place, words)
-             VALUES ('delete', (SELECT pos FROM records WHERE session = ?1 AND seq = ?2), ?3, ?4)",
-            params![session.no.0, whole(seq.0), column::place(session), words],
-        )?;
+        let position = "SELECT pos FROM records WHERE session = ?1 AND seq = ?2";
+        let position = self.one(position, params![session.no.0, whole(seq.0)], |row| row.get::<_, i64>(0))?;
+        if self.run("DELETE FROM heard WHERE pos = ?1", [position])? == 0 {
+            // The index keeps no text, so it is told what to take out.
+            self.run(
+                "INSERT INTO said (said, rowid, place, words) VALUES ('delete', ?1, ?2, ?3)",
+                params![position, column::place(session), words],
+            )?;
+        }
         Ok(())
     }
 
