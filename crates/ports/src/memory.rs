@@ -83,7 +83,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 5,
+            schema: 6,
             durability: Durability::None,
             bytes,
             syncs: None,
