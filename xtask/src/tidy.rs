@@ -61,6 +61,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
         pages::every_limit_is_in_the_guide(&files),
         pages::merges_are_finished(&files),
         pages::decisions_are_numbered(&files),
+        pages::every_page_is_linked(&files),
         coverage::named_tests_exist(&files),
         links::links_lead_somewhere(&files),
         leaks::no_machine_is_named(&files),

@@ -168,3 +168,106 @@ fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
     });
     sockets.ok_or_else(|| io::Error::other("it sent no socket"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use tokio::task::{JoinHandle, spawn_blocking};
+
+    struct Scene {
+        folder: tempfile::TempDir,
+        address: SocketAddr,
+    }
+
+    impl Scene {
+        fn new() -> (Self, Offer) {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            let scene = Self { folder: tempfile::tempdir().unwrap(), address: socket.local_addr().unwrap() };
+            let offer = scene.offer(socket);
+            (scene, offer)
+        }
+
+        fn data(&self) -> PathBuf {
+            self.folder.path().join("outlast.db")
+        }
+
+        fn offer(&self, socket: TcpListener) -> Offer {
+            Offer::of(Ok(socket), &self.data()).unwrap()
+        }
+
+        fn take(&self) -> JoinHandle<TakenOver> {
+            let (data, address) = (self.data(), self.address);
+            spawn_blocking(move || TakenOver::from(&data, address).unwrap())
+        }
+
+        /// Whoever connects now reaches this socket.
+        fn check_reached(&self, socket: &TcpListener) {
+            let connected = TcpStream::connect(self.address).unwrap();
+            assert_eq!(socket.accept().unwrap().1, connected.local_addr().unwrap());
+        }
+    }
+
+    /// The new process answers and says so.
+    fn answers(taken: TakenOver) -> JoinHandle<TcpListener> {
+        spawn_blocking(move || {
+            let socket = taken.socket().unwrap();
+            taken.answers();
+            socket
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_takes_a_socket_over_has_it_and_the_old_process_knows() {
+        let (scene, offer) = Scene::new();
+        let new = scene.take();
+        let ((), socket) = tokio::join!(offer.taken(), async { answers(new.await.unwrap()).await.unwrap() });
+        offer.end();
+        assert!(!place(&scene.data(), scene.address).exists());
+        scene.check_reached(&socket);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_that_dies_before_it_answers_changes_nothing() {
+        let (scene, offer) = Scene::new();
+        let (first, second) = (scene.take(), async {
+            // It waits in line until the first is dead.
+            scene.take().await.unwrap()
+        });
+        let ((), socket) = tokio::join!(offer.taken(), async {
+            drop(first.await.unwrap());
+            answers(second.await).await.unwrap()
+        });
+        scene.check_reached(&socket);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn where_the_old_process_is_gone_the_new_one_answers() {
+        let (scene, offer) = Scene::new();
+        let new = scene.take();
+        let taken = tokio::select! {
+            () = offer.taken() => panic!("nobody has said that it answers"),
+            taken = new => taken.unwrap(),
+        };
+        drop(offer);
+        let socket = answers(taken).await.unwrap();
+        scene.check_reached(&socket);
+    }
+
+    #[tokio::test]
+    async fn an_offer_that_is_taken_back_leaves_that_of_another_process() {
+        let (scene, old) = Scene::new();
+        let new = scene.offer(old.listening.try_clone().unwrap());
+        old.end();
+        assert!(place(&scene.data(), scene.address).exists());
+        new.end();
+        assert!(!place(&scene.data(), scene.address).exists());
+    }
+
+    #[test]
+    fn where_nobody_offers_a_socket_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = TakenOver::from(&folder.path().join("outlast.db"), "127.0.0.1:1".parse().unwrap());
+        assert!(error.is_err_and(|error| error.detail().starts_with("no server hands over 127.0.0.1:1: ")));
+    }
+}

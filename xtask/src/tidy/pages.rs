@@ -92,6 +92,20 @@ pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+/// Whoever begins with the changelog finds every change, and whoever begins with the README every page of the guide.
+pub(super) fn every_page_is_linked(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (from, directory) in [("CHANGELOG.md", "changes/unreleased/"), ("README.md", "docs/guide/")] {
+        let text = files.iter().find(|file| file.path == from).map_or("", |file| file.text.as_str());
+        for (_, page) in pages(files, directory) {
+            if !text.contains(&format!("]({})", page.path)) {
+                findings.push(Finding::new(page, 1, format!("expected a link to it in {from}; add one")));
+            }
+        }
+    }
+    findings
+}
+
 /// The codes within the call of `kinds!`, each with its line.
 fn codes(table: &File) -> Vec<(usize, &str)> {
     table
@@ -146,6 +160,23 @@ mod tests {
                 "crates/vocab/src/error.rs:6: expected the page docs/errors/b.two.md; write it",
                 "docs/errors/c.three.md:1: expected an error with the code `c.three` in crates/vocab/src/error.rs; delete \
                  the page",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_page_that_nobody_links_to_is_found() {
+        expect(
+            &every_page_is_linked(&files(&[
+                ("README.md", "[a](docs/guide/a.md)"),
+                ("CHANGELOG.md", "[a](docs/guide/b.md)"),
+                ("docs/guide/a.md", ""),
+                ("docs/guide/b.md", ""),
+                ("changes/unreleased/c.md", ""),
+            ])),
+            &[
+                "changes/unreleased/c.md:1: expected a link to it in CHANGELOG.md; add one",
+                "docs/guide/b.md:1: expected a link to it in README.md; add one",
             ],
         );
     }
