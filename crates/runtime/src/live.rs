@@ -268,12 +268,20 @@ impl Listener {
 }
 
 impl Waiting {
-    /// Gives up the oldest frame; news of records stay.
+    /// Gives up the oldest frame. News of records stay, joined where nothing stands between them any more: so no two of them are
+    /// neighbours, a line holds at most one more of them than frames, and the oldest frame is the first or the second signal.
     fn drop_oldest(&mut self) {
-        if let Some(oldest) = self.signals.iter().position(|signal| matches!(signal, Signal::Live(_))) {
-            self.signals.remove(oldest);
-            self.frames -= 1;
-            self.missed += 1;
+        let is_live = |signal: Option<&Signal>| matches!(signal, Some(Signal::Live(_)));
+        let oldest = usize::from(!is_live(self.signals.front()));
+        if !is_live(self.signals.get(oldest)) {
+            return;
+        }
+        self.signals.remove(oldest);
+        self.frames -= 1;
+        self.missed += 1;
+        if oldest == 1 && matches!(self.signals.get(1), Some(Signal::Committed(_))) {
+            // The later one tells of everything that the earlier one does.
+            self.signals.pop_front();
         }
     }
 }
@@ -321,6 +329,24 @@ mod tests {
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
         assert!(matches!(listener.next().await, Signal::Committed(Seq(3))));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow_s42() {
+        let world = world(8);
+        let session = SessionId::from_u128(1);
+        let listener = Listener::new(world.clone(), session);
+        for n in 1..=10_000 {
+            world.hub.tell(session, || note("a"));
+            world.hub.committed(session, Seq(n));
+        }
+        assert_eq!(lock(&listener.line.waiting).signals.len(), 17);
+        assert!(matches!(listener.next().await, Signal::Missed(9_992)));
+        assert!(matches!(listener.next().await, Signal::Committed(Seq(9_992))));
+        for n in 9_993..=10_000 {
+            assert!(matches!(listener.next().await, Signal::Live(_)));
+            assert!(matches!(listener.next().await, Signal::Committed(Seq(seq)) if seq == n));
+        }
     }
 
     #[tokio::test]
