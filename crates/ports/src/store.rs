@@ -565,6 +565,9 @@ pub trait Journal: Send + Sync {
     /// Records of all sessions after a cursor, in the order they became durable.
     fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>>;
 
+    /// Where the feed ends now, for those to whom everything is shown: how much others write is nobody else's business.
+    fn feed_end(&self) -> Answer<'_, FeedCursor>;
+
     /// The turns before and with this message, newest first, until `bytes` of records are read.
     fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>>;
 
@@ -839,6 +842,10 @@ impl<B: Backend> Journal for B {
 
     fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>> {
         self.read(move |rows| ledger::feed(rows, after, limit))
+    }
+
+    fn feed_end(&self) -> Answer<'_, FeedCursor> {
+        self.read(|rows| rows.feed_end().map(FeedCursor))
     }
 
     fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>> {

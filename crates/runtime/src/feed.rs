@@ -14,17 +14,25 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct Feed {
     world: Arc<World>,
     store: Arc<dyn Store>,
+    /// The same over all organisations: where it ends is looked at, and told to nobody.
+    whole: Arc<dyn Store>,
     after: FeedCursor,
+    /// Up to where everything that is shown was read.
+    looked: FeedCursor,
     news: watch::Receiver<u64>,
     ready: VecDeque<FeedRecord>,
 }
 
 impl Feed {
-    /// Reads from a cursor on.
-    pub fn new(world: Arc<World>, store: Arc<dyn Store>, after: FeedCursor) -> Self {
+    /// Reads from a cursor on what one of these stores shows of the other.
+    pub(crate) fn new(
+        world: Arc<World>,
+        (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
+        after: FeedCursor,
+    ) -> Self {
         let mut news = world.hub.news();
         news.mark_changed();
-        Self { world, store, after, news, ready: VecDeque::new() }
+        Self { world, store, whole, after, looked: after, news, ready: VecDeque::new() }
     }
 
     /// The next record. Waits for one if there is none yet.
@@ -45,12 +53,22 @@ impl Feed {
     pub async fn past(&mut self) -> Result<Option<FeedRecord>, Error> {
         if self.ready.is_empty() {
             self.news.mark_unchanged();
-            let page = self.store.feed(self.after, self.world.limits.page_rows).await?;
+            let most = self.world.limits.page_rows;
+            // Asked before the page: what is not in a page that is not full stands after this.
+            let end = self.whole.feed_end().await?;
+            let page = self.store.feed(self.after, most).await?;
+            if page.len() < most {
+                self.looked = end;
+            }
             self.ready.extend(page);
         }
         let record = self.ready.pop_front();
         if let Some(record) = &record {
             self.after = record.cursor;
+        }
+        if self.ready.is_empty() {
+            // Records of others are not looked at again.
+            self.after = self.after.max(self.looked);
         }
         Ok(record)
     }
@@ -72,4 +90,56 @@ pub async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
         }
     }
     Ok(FeedCursor(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Catalogue;
+    use crate::system::{SystemClock, SystemEntropy};
+    use outlast_ports::memory::Memory;
+    use outlast_ports::orgs::Org;
+    use outlast_ports::store::Target;
+    use outlast_vocab::access::Access;
+    use outlast_vocab::{Limits, Millis, OrgId, SessionId};
+
+    #[tokio::test]
+    async fn what_others_wrote_is_looked_at_once_and_what_is_own_is_never_passed_over() {
+        let tools = Catalogue::new(Vec::new()).unwrap();
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let limits = Limits { page_rows: 2, ..Limits::default() };
+        let world = Arc::new(World::new(Vec::new(), tools, clock, entropy, limits));
+        let whole: Arc<dyn Store> = Arc::new(Memory::new());
+        let org = |number| Org {
+            id: OrgId::from_u128(number),
+            name: format!("org-{number}").parse().unwrap(),
+            created: Millis(0),
+        };
+        for number in [1, 2] {
+            whole.create_org(org(number)).await.unwrap();
+        }
+        let of = |number| whole.clone().serving(Access::to(OrgId::from_u128(number)));
+        let (own, others) = (of(1), of(2));
+        let open = async |store: &Arc<dyn Store>, number| {
+            let session = SessionId::from_u128(number);
+            store.open(Target::New(session), Millis(0)).await.unwrap()
+        };
+        let mut feed = Feed::new(world, (own.clone(), whole.clone()), FeedCursor(0));
+        for number in 10..15 {
+            open(&others, number).await;
+        }
+        assert!(feed.past().await.unwrap().is_none());
+        assert_eq!(feed.after, whole.feed_end().await.unwrap());
+        for number in 20..25 {
+            open(&own, number).await;
+            open(&others, number + 100).await;
+        }
+        for number in 20..25 {
+            let seen = feed.past().await.unwrap().unwrap().session;
+            assert_eq!(seen, SessionId::from_u128(number));
+        }
+        assert!(feed.past().await.unwrap().is_none());
+        assert_eq!(feed.after, whole.feed_end().await.unwrap());
+        assert_eq!(own.feed_end().await.unwrap(), FeedCursor(0));
+    }
 }

@@ -20,7 +20,8 @@ pub struct Load {
 impl Runtime {
     /// Follows all sessions that are shown, from a cursor.
     pub fn feed(&self, after: FeedCursor) -> Feed {
-        Feed::new(self.inner.world.clone(), self.store.clone(), after)
+        let stores = (self.store.clone(), self.inner.store.clone());
+        Feed::new(self.inner.world.clone(), stores, after)
     }
 
     /// Why a session does not move: what its turn waits for, since when, who or what can move it (R14.6).

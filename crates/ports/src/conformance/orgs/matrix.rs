@@ -118,6 +118,7 @@ asks! {
     records => |s, ids| s.records(ids.session, Seq(0), ALL);
     turn_records => |s, ids| s.turn_records(ids.turn);
     feed => |s, _ids| s.feed(FeedCursor(0), ALL);
+    feed_end => |s, _ids| s.feed_end();
     history => |s, ids| s.history(ids.message, ALL);
     joinable => |s, ids| s.joinable(ids.session);
     verify => |s, ids| s.verify(ids.session);
