@@ -12,5 +12,5 @@ mod webhook;
 pub use file::Lines;
 #[cfg(unix)]
 pub use process::{ATTEMPT, DELIVERY_ID, Process};
-pub use signature::Secrets;
+pub use signature::{Secrets, Signed};
 pub use webhook::Webhook;

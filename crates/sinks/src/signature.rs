@@ -1,16 +1,32 @@
 //! Signatures of webhooks, as the Standard Webhooks specification has them: `v1,` and the HMAC-SHA256 of
-//! `id.timestamp.body` in base64.
+//! `id.timestamp.body` in base64. Made for what we send, and checked for whoever receives it (S39).
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use outlast_vocab::Millis;
 use outlast_vocab::{Error, Kind};
-use ring::hmac::{HMAC_SHA256, Key, sign};
+use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 use std::fmt;
+use std::time::Duration;
 
 /// How a secret begins.
 const PREFIX: &str = "whsec_";
 
 /// How many bytes a secret has, as the specification asks.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// How far the time of a webhook may be from now, before and after.
+const TOLERANCE: Duration = Duration::from_mins(5);
+
+/// What the headers of a webhook say: `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// The id of the message, the same on every attempt.
+    pub id: &'a str,
+    /// When it was sent, in seconds since 1970.
+    pub timestamp: &'a str,
+    /// Its signatures, with spaces between them.
+    pub signature: &'a str,
+}
 
 /// The secrets that sign a webhook: one, or two while it is being changed. Shown to nobody.
 #[derive(Clone)]
@@ -28,12 +44,44 @@ impl Secrets {
         Ok(Self(keys))
     }
 
+    /// Checks that a webhook comes from somebody with one of these secrets, was not changed on its way, and is not an old one that
+    /// is sent again: its time is within five minutes of now. `body` is what came in, byte for byte. Within these minutes it can come
+    /// twice, be it from us or from somebody who listened: take each id once.
+    pub fn verify(&self, signed: Signed<'_>, body: &[u8], now: Millis) -> Result<(), Error> {
+        let wrong = |detail: &str| Error::new(Kind::InputInvalid, detail);
+        let Signed { id, timestamp, signature } = signed;
+        let digits = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+        let seconds = timestamp.parse::<u64>().ok().filter(|_| digits);
+        let seconds = seconds.ok_or_else(|| wrong("the time of the webhook is not in seconds since 1970"))?;
+        let message = message(id, timestamp, body);
+        // A full stop in an id could be the one before the time.
+        let is_ours = !id.is_empty() && !id.contains('.') && self.have_signed(&message, signature);
+        if !is_ours {
+            return Err(wrong("the webhook has no signature of a secret that is known here"));
+        }
+        if (now.0 / 1_000).abs_diff(seconds) > TOLERANCE.as_secs() {
+            return Err(wrong("the webhook is more than five minutes away from now"));
+        }
+        Ok(())
+    }
+
+    /// Whether one of the signatures is of one of these secrets; how much of a wrong one is right is not told by the time it takes.
+    fn have_signed(&self, message: &[u8], signatures: &str) -> bool {
+        let signatures = signatures.split_ascii_whitespace().filter_map(|said| said.strip_prefix("v1,"));
+        let signatures: Vec<Vec<u8>> = signatures.filter_map(|said| STANDARD.decode(said).ok()).collect();
+        self.0.iter().any(|key| signatures.iter().any(|said| verify(key, message, said).is_ok()))
+    }
+
     /// The signatures of a message, with spaces between them.
     pub(crate) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
-        let signed = [format!("{id}.{timestamp}.").as_bytes(), body].concat();
+        let signed = message(id, &timestamp.to_string(), body);
         let signature = |key| format!("v1,{}", STANDARD.encode(sign(key, &signed)));
         self.0.iter().map(signature).collect::<Vec<_>>().join(" ")
     }
+}
+
+fn message(id: &str, timestamp: &str, body: &[u8]) -> Vec<u8> {
+    [format!("{id}.{timestamp}.").as_bytes(), body].concat()
 }
 
 fn key(text: &str) -> Option<Key> {
@@ -76,6 +124,76 @@ mod tests {
         let text = format!("whsec_{} whsec_{}", STANDARD.encode(one), STANDARD.encode(two));
         let expected = [&one[..], &two].map(|key| format!("v1,{}", STANDARD.encode(hmac(key, b"a.5.{}"))));
         assert_eq!(Secrets::parse(&text).unwrap().sign("a", 5, b"{}"), expected.join(" "));
+    }
+
+    /// The example of the specification.
+    const BODY: &[u8] = br#"{"test": 2432232314}"#;
+    const SIGNED: Signed<'_> = Signed {
+        id: "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        timestamp: "1614265330",
+        signature: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    };
+    const SENT: Millis = Millis(1_614_265_330_000);
+
+    fn check(signed: Signed<'_>, body: &[u8], now: Millis) -> Result<(), String> {
+        Secrets::parse(SECRET).unwrap().verify(signed, body, now).map_err(|error| error.detail().to_owned())
+    }
+
+    #[test]
+    fn a_webhook_of_the_specification_is_taken_and_no_byte_of_it_can_be_changed_s39() {
+        assert_eq!(check(SIGNED, BODY, SENT), Ok(()));
+        let flipped = |text: &[u8]| -> Vec<Vec<u8>> {
+            let one = |place: usize| {
+                let mut text = text.to_vec();
+                text[place] ^= 1;
+                text
+            };
+            (0..text.len()).map(one).collect()
+        };
+        let strings =
+            |text: &str| flipped(text.as_bytes()).into_iter().map(|text| String::from_utf8(text).unwrap());
+        assert!(flipped(BODY).iter().all(|body| check(SIGNED, body, SENT).is_err()));
+        assert!(strings(SIGNED.id).all(|id| check(Signed { id: &id, ..SIGNED }, BODY, SENT).is_err()));
+        for timestamp in strings(SIGNED.timestamp) {
+            let now = Millis(timestamp.parse().unwrap_or(0) * 1_000);
+            assert!(check(Signed { timestamp: &timestamp, ..SIGNED }, BODY, now).is_err());
+        }
+        for signature in strings(SIGNED.signature) {
+            assert!(check(Signed { signature: &signature, ..SIGNED }, BODY, SENT).is_err(), "{signature}");
+        }
+        // The same JSON in other bytes is another body.
+        assert!(check(SIGNED, br#"{"test":2432232314}"#, SENT).is_err());
+    }
+
+    #[test]
+    fn a_webhook_is_taken_for_five_minutes_before_and_after_its_time_s39() {
+        let at = |millis: i64| check(SIGNED, BODY, Millis(SENT.0.saturating_add_signed(millis)));
+        assert_eq!([at(-300_000), at(0), at(300_000)], [Ok(()), Ok(()), Ok(())]);
+        let old = Err("the webhook is more than five minutes away from now".to_owned());
+        assert_eq!([at(-301_000), at(301_000)], [old.clone(), old]);
+        for timestamp in ["", "now", "-1", "+1614265330", "1614265330.0", "99999999999999999999"] {
+            assert!(check(Signed { timestamp, ..SIGNED }, BODY, SENT).is_err(), "{timestamp}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_is_taken_with_the_old_secret_or_the_new_one_and_without_one_never_s39() {
+        let (old, new) = (Secrets::parse(SECRET).unwrap(), format!("whsec_{}", STANDARD.encode([7; 32])));
+        let new = Secrets::parse(&new).unwrap();
+        let both = Secrets(vec![new.0[0].clone(), old.0[0].clone()]);
+        let signature = both.sign("a", 5, b"{}");
+        let signed = Signed { id: "a", timestamp: "5", signature: &signature };
+        assert!([&old, &new, &both].iter().all(|secrets| secrets.verify(signed, b"{}", Millis(0)).is_ok()));
+        assert!(both.verify(SIGNED, BODY, SENT).is_ok());
+        assert!(new.verify(SIGNED, BODY, SENT).is_err());
+        let bare = signature.split(' ').next().unwrap().trim_start_matches("v1,");
+        for signature in ["", "v1,", "v1", bare, &format!("v1a,{bare}"), &format!("v2,{bare}")] {
+            assert!(both.verify(Signed { signature, ..signed }, b"{}", Millis(0)).is_err(), "{signature}");
+        }
+        // The same bytes are signed, cut in another place.
+        let signature = both.sign("a", 5, b"6.{}");
+        let cut = Signed { id: "a.5", timestamp: "6", signature: &signature };
+        assert!(both.verify(cut, b"{}", Millis(6_000)).is_err());
     }
 
     #[test]
