@@ -15,6 +15,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Milliseconds after which a reader comes back; half of it more or less, so that not all come at once.
 const COME_BACK_MS: u64 = 1_000;
@@ -31,6 +32,8 @@ pub(crate) struct Streamed {
 struct Running {
     streamed: Streamed,
     heartbeat: Duration,
+    /// When it says that it is alive, unless it says something else before.
+    alive_at: Instant,
     stopping: watch::Receiver<bool>,
     /// The last durable event that was looked at, be it told or not.
     cursor: Option<u64>,
@@ -51,12 +54,14 @@ pub(crate) fn response(shared: &Shared, streamed: Streamed) -> Response {
     let running = Running {
         streamed,
         heartbeat: shared.limits.heartbeat,
+        alive_at: Instant::now() + shared.limits.heartbeat,
         stopping: shared.stopping.clone(),
         cursor: None,
         over: false,
     };
     let rest = stream::unfold(running, |mut running| async move {
         let piece = running.next().await?;
+        running.alive_at = Instant::now() + running.heartbeat;
         Some((piece, running))
     });
     let all = futures_util::StreamExt::chain(stream::once(async { hello }), rest);
@@ -79,8 +84,9 @@ impl Running {
             let happened = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                // Before what happens: events that are not told are no sign of life, however many there are.
+                () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
                 seen = self.streamed.followed.next() => Happened::Seen(seen),
-                () = tokio::time::sleep(self.heartbeat) => Happened::Silence,
             };
             let seen = match happened {
                 Happened::Stop => return None,

@@ -15,6 +15,7 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How a wire says what is told.
 pub(crate) trait Voice: Send + 'static {
@@ -61,6 +62,8 @@ struct Running<V> {
     hearing: Hearing,
     voice: V,
     heartbeat: Duration,
+    /// When it says that it is alive, unless it says something else before.
+    alive_at: Instant,
     stopping: watch::Receiver<bool>,
     began: bool,
     over: bool,
@@ -80,6 +83,7 @@ pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, 
         hearing,
         voice,
         heartbeat: shared.limits.heartbeat,
+        alive_at: Instant::now() + shared.limits.heartbeat,
         stopping: shared.stopping.clone(),
         began: false,
         over: false,
@@ -87,6 +91,7 @@ pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, 
     };
     let all = stream::unfold(running, |mut running| async move {
         let piece = running.next().await?;
+        running.alive_at = Instant::now() + running.heartbeat;
         Some((Ok::<_, Infallible>(piece), running))
     });
     let mut response = Body::from_stream(all).into_response();
@@ -111,8 +116,9 @@ impl<V: Voice> Running<V> {
             let happened = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                // Before what is told: what this wire has no word for is no sign of life.
+                () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
                 told = self.hearing.next() => Happened::Told(told),
-                () = tokio::time::sleep(self.heartbeat) => Happened::Silence,
             };
             let told = match happened {
                 Happened::Stop => return None,
