@@ -230,6 +230,14 @@ mod tests {
         assert!(Places::new([8; 32]).read(acme, "sessions", &signed).is_err());
         assert!(places.read(acme, "sessions", &signed.replace("ses_1", "ses_2")).is_err());
         assert!(places.read(acme, "sessions", "ses_1").is_err());
+        for (place, byte) in signed.bytes().enumerate() {
+            for bit in 0..7 {
+                let mut forged = signed.clone().into_bytes();
+                forged[place] = byte ^ (1 << bit);
+                let forged = String::from_utf8(forged).expect("seven bits are ASCII");
+                assert!(places.read(acme, "sessions", &forged).is_err(), "{forged}");
+            }
+        }
     }
 
     #[test]

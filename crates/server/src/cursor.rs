@@ -73,6 +73,14 @@ mod tests {
                 assert!(sessions.read(&forged).is_err(), "{forged}");
             }
         }
+        for (place, byte) in cursor.bytes().enumerate() {
+            for bit in 0..7 {
+                let mut forged = cursor.clone().into_bytes();
+                forged[place] = byte ^ (1 << bit);
+                let forged = String::from_utf8(forged).expect("seven bits are ASCII");
+                assert!(sessions.read(&forged).is_err(), "{forged}");
+            }
+        }
         for wrong in ["", "cur_", "ses_7", &cursor[..cursor.len() - 1], &format!("{cursor}0")] {
             assert!(sessions.read(wrong).is_err(), "{wrong}");
         }
