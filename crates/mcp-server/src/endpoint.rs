@@ -13,7 +13,7 @@ use outlast_vocab::{Error, Kind};
 use rmcp::transport::streamable_http_server::session::SessionId;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +33,7 @@ pub struct Endpoint {
     /// Who opened each session: nobody else goes on with it (S35).
     owners: Mutex<HashMap<SessionId, Access>>,
     most: usize,
+    most_own: usize,
     closing: Arc<AtomicBool>,
 }
 
@@ -55,7 +56,8 @@ impl Endpoint {
         let closes = closing.clone();
         let make = move || Ok(McpServer::of_guests(secret, wait, closes.clone(), more.clone()));
         let service = StreamableHttpService::new(make, sessions.clone(), config);
-        Self { service, sessions, owners: Mutex::default(), most: limits.mcp_sessions, closing }
+        let (most, most_own) = (limits.mcp_sessions, limits.mcp_sessions_per_caller);
+        Self { service, sessions, owners: Mutex::default(), most, most_own, closing }
     }
 
     /// Answers a request of this guest.
@@ -69,9 +71,8 @@ impl Endpoint {
         B::Error: Display,
     {
         let access = guest.0.access().clone();
-        match session_of(request.headers())? {
-            Some(session) => self.check_owner(&session, &access)?,
-            None => self.make_room().await?,
+        if let Some(session) = session_of(request.headers())? {
+            self.check_owner(&session, &access)?;
         }
         request.extensions_mut().insert(guest);
         let response = self.service.handle(request).await;
@@ -93,26 +94,35 @@ impl Endpoint {
 
     /// A session of somebody else is one that was never given out.
     fn check_owner(&self, session: &SessionId, access: &Access) -> Result<(), Error> {
-        let owned = self
-            .owners()
-            .get(session)
-            .is_some_and(|owner| owner.reach == access.reach && owner.by == access.by);
-        if owned {
+        if self.owners().get(session).is_some_and(|owner| is_same(owner, access)) {
             return Ok(());
         }
         Err(Error::new(Kind::RouteNotFound, "there is no such MCP session; open one with `initialize`"))
     }
 
-    /// Forgets who opened sessions that are over, and refuses one more if there are too many.
-    async fn make_room(&self) -> Result<(), Error> {
-        let open: Vec<SessionId> = self.sessions.sessions.read().await.keys().cloned().collect();
-        self.owners().retain(|session, _| open.contains(session));
-        if open.len() < self.most {
-            return Ok(());
+    /// Forgets who opened sessions that are over, and refuses one more if there are too many, or too many of this caller.
+    pub async fn make_room(&self, access: &Access) -> Result<(), Error> {
+        let open: HashSet<SessionId> = self.sessions.sessions.read().await.keys().cloned().collect();
+        let own = {
+            let mut owners = self.owners();
+            owners.retain(|session, _| open.contains(session));
+            owners.values().filter(|owner| is_same(owner, access)).count()
+        };
+        let (most, most_own) = (self.most, self.most_own);
+        if open.len() >= most {
+            let detail = format!("mcp_sessions is limited to {most}, and so many are open");
+            return Err(Error::new(Kind::ServerBusy, detail));
         }
-        let detail = format!("mcp_sessions is limited to {}, and so many are open", self.most);
-        Err(Error::new(Kind::ServerBusy, detail))
+        if own >= most_own {
+            let detail = format!("mcp_sessions_per_caller is limited to {most_own}, and so many are open");
+            return Err(Error::new(Kind::CallerBusy, detail));
+        }
+        Ok(())
     }
+}
+
+fn is_same(owner: &Access, access: &Access) -> bool {
+    owner.reach == access.reach && owner.by == access.by
 }
 
 fn session_of(headers: &HeaderMap) -> Result<Option<SessionId>, Error> {

@@ -1,11 +1,17 @@
-//! What is done around every request: its id, the door, the log, the counts, and headers that keep browsers from guessing.
+//! What is done around every request: its id, the door, the room it takes, the log, the counts, and headers that keep browsers
+//! from guessing.
+use crate::keys::{self, Pass};
 use crate::problem::{Cause, Failed};
 use crate::quota::Told;
 use crate::shared::Shared;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use outlast_vocab::Kind;
+use outlast_vocab::access::ApiKey;
 use std::time::Instant;
 
 /// The header with the id of a request.
@@ -13,6 +19,29 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The same, as OpenAI's clients send it.
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
+
+/// How routes begin that say whether the server is alive.
+const HEALTH: &str = "/health/";
+
+/// Headers that pages of other sites may send: ours, and those of the clients of other APIs that we speak.
+const TAKEN: [&str; 13] = [
+    "accept",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "if-match",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "traceparent",
+    "user-agent",
+    "x-api-key",
+    "x-client-request-id",
+    "x-request-id",
+];
+
+/// How names begin that those clients make up.
+const TAKEN_BEGIN: [&str; 4] = ["anthropic-", "mcp-", "openai-", "x-stainless-"];
 
 /// Letters of an id that a caller may choose.
 const ID_LETTERS: usize = 64;
@@ -23,21 +52,32 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     let id = id_of(request.headers()).unwrap_or_else(|| fresh_id(&shared));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
-    let told = Told::default();
+    let (told, pass) = (Told::default(), Pass::default());
     request.extensions_mut().insert(told.clone());
+    request.extensions_mut().insert(pass.clone());
     let admitted = shared.door.admitted(request.headers()).cloned();
-    let mut response = match shared.door.check(request.headers()) {
+    let asks_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let entered = shared.door.check(request.headers()).and_then(|()| match route.starts_with(HEALTH) {
+        true => Ok(shared.rooms.enter_always()),
+        false => shared.rooms.enter(),
+    });
+    let response = match entered {
         Err(error) => Failed(error).into_response(),
-        Ok(()) if method == Method::OPTIONS && admitted.is_some() => StatusCode::NO_CONTENT.into_response(),
-        Ok(()) => next.run(request).await,
+        Ok(_) if method == Method::OPTIONS && admitted.is_some() => StatusCode::NO_CONTENT.into_response(),
+        Ok(stay) => {
+            request.extensions_mut().insert(stay.room());
+            next.run(request).await
+        }
     };
+    let mut response = while_it_counts(&shared, &pass, began, response).await;
     let status = response.status();
     let took = began.elapsed();
-    shared.metrics.answered(method.as_str(), &route, status.as_u16(), took);
+    shared.metrics.answered(&method, &route, status.as_u16(), took);
     let cause = response.extensions().get::<Cause>().map(|Cause(error)| error.clone());
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     match cause {
-        Some(error) if status.is_server_error() => {
+        // That it does as much as it may is no failure, and told often when it is true.
+        Some(error) if status.is_server_error() && error.kind() != Kind::ServerBusy => {
             tracing::error!(request = id, %method, route, status = status.as_u16(), took_ms, %error, "request failed");
         }
         Some(error) => {
@@ -52,9 +92,23 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     told.tell(headers);
     guard(headers);
     if let Some(origin) = admitted {
-        open(headers, origin);
+        open(headers, origin, asks_for.as_ref());
     }
     response
+}
+
+/// An answer that took long, or goes on for long, is only for a key that still counts (S28).
+async fn while_it_counts(shared: &Shared, pass: &Pass, began: Instant, response: Response) -> Response {
+    let Some(key) = pass.key() else { return response };
+    if began.elapsed() >= keys::LASTS && !keys::counts(&shared.runtime, key).await {
+        return Failed(ApiKey::invalid()).into_response();
+    }
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        return response;
+    }
+    let over = shared.keys.over(key);
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(over)))
 }
 
 /// The id that a caller chose, if it can stand in a log.
@@ -82,14 +136,20 @@ fn guard(headers: &mut HeaderMap) {
     }
 }
 
-/// Lets a page of another site that may ask read the answer.
-fn open(headers: &mut HeaderMap, origin: HeaderValue) {
+/// Lets a page of another site that may ask read the answer, and send the headers that we know of those it asks for.
+fn open(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Option<&HeaderValue>) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(header::VARY, HeaderValue::from_static("origin"));
-    let allowed = "authorization, content-type, idempotency-key, if-match, last-event-id, x-request-id";
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(allowed));
+    headers.insert(header::VARY, HeaderValue::from_static("origin, access-control-request-headers"));
+    let asks_for = asks_for.and_then(|names| names.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
+    let known = |name: &&str| TAKEN.contains(name) || TAKEN_BEGIN.iter().any(|begin| name.starts_with(begin));
+    let allowed: Vec<&str> = asks_for.split(',').map(str::trim).filter(known).collect();
+    if let Ok(allowed) = HeaderValue::from_str(&allowed.join(", "))
+        && !allowed.is_empty()
+    {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
     let methods = "GET, POST, PUT, DELETE";
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    let told = "etag, ratelimit, ratelimit-policy, retry-after, x-request-id";
+    let told = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id";
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(told));
 }

@@ -1,13 +1,17 @@
 //! Who asks, as the handle that serves them: what a handler cannot reach it cannot give away (R12.8).
 use crate::door;
+use crate::keys::Pass;
 use crate::problem::Failed;
 use crate::quota::Told;
+use crate::room::Room;
+use crate::server::Peer;
 use crate::shared::Shared;
 use crate::wire::refusal::{is_wire, takes_x_api_key};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use outlast_runtime::Runtime;
-use outlast_vocab::access::{ApiKey, Principal, Scope};
+use outlast_vocab::access::{Access, ApiKey, Principal, Scope};
 use outlast_vocab::{Error, Kind};
 use std::marker::PhantomData;
 
@@ -66,37 +70,60 @@ impl<S> Caller<S> {
     }
 }
 
+/// A caller who was let in, and the key that proves who they are.
+struct Admitted {
+    access: Access,
+    key: Option<ApiKey>,
+}
+
 impl<S: Needs> FromRequestParts<Shared> for Caller<S> {
     type Rejection = Failed;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
-        let path = parts.uri.path();
-        let key = match door::key(&parts.headers)? {
-            None if takes_x_api_key(path) => door::x_api_key(&parts.headers)?,
-            key => key,
+        let Admitted { access, key } = match admitted(parts, shared).await {
+            Err(error) if error.kind() == Kind::KeyInvalid && brings_key(&parts.headers) => {
+                shared.strangers.count(parts.extensions.get::<Peer>().map(|Peer(address)| *address))?;
+                return Err(error.into());
+            }
+            admitted => admitted?,
         };
-        let told = parts.extensions.get::<Told>();
-        let (access, proved) = match (key, &shared.door.without_key) {
-            // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
-            (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => {
-                shared.quotas.count(None, told)?;
-                (access.clone(), false)
-            }
-            (Some(key), _) => {
-                let access = shared.runtime.admit(key).await?;
-                shared.quotas.count(Some(key.parse::<ApiKey>()?.id), told)?;
-                (access, true)
-            }
-            (None, Some(access)) => {
-                shared.quotas.count(None, told)?;
-                (access.clone(), false)
-            }
-            (None, None) => {
-                let detail = "this server takes an API key: `authorization: Bearer olk_…`";
-                return Err(Error::new(Kind::KeyInvalid, detail).into());
-            }
-        };
+        shared.quotas.count(key.as_ref().map(|key| key.id), parts.extensions.get::<Told>())?;
+        let proved = key.is_some();
+        if let (Some(key), Some(pass)) = (key, parts.extensions.get::<Pass>()) {
+            pass.with(key);
+        }
         access.need(S::SCOPE)?;
+        if let Some(room) = parts.extensions.get::<Room>() {
+            room.of(shared.asking.open(&access, &shared.limits)?);
+        }
         Ok(Self { runtime: shared.runtime.serving(access), proved, scope: PhantomData })
     }
+}
+
+async fn admitted(parts: &Parts, shared: &Shared) -> Result<Admitted, Error> {
+    let path = parts.uri.path();
+    let key = match door::key(&parts.headers)? {
+        None if takes_x_api_key(path) => door::x_api_key(&parts.headers)?,
+        key => key,
+    };
+    match (key, &shared.door.without_key) {
+        // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
+        (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => {
+            Ok(Admitted { access: access.clone(), key: None })
+        }
+        (Some(key), _) => {
+            let access = shared.runtime.admit(key).await?;
+            Ok(Admitted { access, key: Some(key.parse()?) })
+        }
+        (None, Some(access)) => Ok(Admitted { access: access.clone(), key: None }),
+        (None, None) => {
+            let detail = "this server takes an API key: `authorization: Bearer olk_…`";
+            Err(Error::new(Kind::KeyInvalid, detail))
+        }
+    }
+}
+
+/// Whether a request tries a key. One that brings none guesses nothing.
+fn brings_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key")
 }

@@ -1,5 +1,6 @@
 //! What a request says, parsed at the edge: ids in its path, its query, its body.
 use crate::problem::Failed;
+use crate::room::Room;
 use crate::shared::Shared;
 use crate::strict;
 use axum::body::Body;
@@ -86,7 +87,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
             let detail = format!("expected `application/json`, got `{}`", said.unwrap_or("nothing"));
             return Err(Error::new(Kind::BodyMediaType, detail).into());
         }
-        Ok(Self(strict::read(&whole(&parts.headers, body, &shared.limits).await?)?))
+        Ok(Self(strict::read(&whole(&parts, body, &shared.limits).await?)?))
     }
 }
 
@@ -96,24 +97,29 @@ fn is_json(headers: &HeaderMap) -> bool {
     said.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// All bytes of a body, unless they are too many or take too long.
-pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+/// All bytes of a body, unless they are too many or take too long. They take room until the request has ended.
+pub(crate) async fn whole(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
+    let announced = parts.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
     limits::check("body_bytes", announced.unwrap_or(0), limits.body_bytes)?;
     let late = |_| {
         let detail = format!("the body took longer than {} s", limits.body_wait.as_secs());
         Error::new(Kind::InputInvalid, detail)
     };
-    tokio::time::timeout(limits.body_wait, gathered(body, limits.body_bytes)).await.map_err(late)?
+    let gathered = gathered(body, parts.extensions.get::<Room>(), limits.body_bytes);
+    tokio::time::timeout(limits.body_wait, gathered).await.map_err(late)?
 }
 
-async fn gathered(body: Body, most: usize) -> Result<Vec<u8>, Error> {
+async fn gathered(body: Body, room: Option<&Room>, most: usize) -> Result<Vec<u8>, Error> {
     let mut pieces = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.next().await {
         let piece = piece
             .map_err(|cause| Error::new(Kind::InputInvalid, format!("the body cannot be read: {cause}")))?;
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
+        if let Some(room) = room {
+            room.take(piece.len())?;
+        }
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)

@@ -1,6 +1,7 @@
 //! Inputs as they come in: JSON, or a form with files whose bytes are kept as they arrive.
 use crate::extract::Said;
 use crate::problem::Failed;
+use crate::room::Room;
 use crate::shared::Shared;
 use crate::strict;
 use axum::extract::multipart::{Field, Multipart};
@@ -56,7 +57,7 @@ pub(crate) enum Body {
     /// It was JSON.
     Read(Box<Incoming>),
     /// A form, whose parts are still to come.
-    Form(Box<Multipart>),
+    Form(Box<Multipart>, Option<Room>),
 }
 
 impl FromRequest<Shared> for Body {
@@ -68,18 +69,19 @@ impl FromRequest<Shared> for Body {
             let Said(incoming) = Said::from_request(request, shared).await?;
             return Ok(Self::Read(Box::new(incoming)));
         }
+        let room = request.extensions().get::<Room>().cloned();
         let form = Multipart::from_request(request, shared).await;
         let form = form.map_err(|cause| Error::new(Kind::InputInvalid, cause.body_text()))?;
-        Ok(Self::Form(Box::new(form)))
+        Ok(Self::Form(Box::new(form), room))
     }
 }
 
 impl Body {
     /// The input, with the bytes of its files kept where contents lie.
     pub(crate) async fn read(self, runtime: &Runtime, limits: &ServerLimits) -> Result<Incoming, Error> {
-        let mut form = match self {
+        let (mut form, room) = match self {
             Self::Read(incoming) => return Ok(*incoming),
-            Self::Form(form) => form,
+            Self::Form(form, room) => (form, room),
         };
         let mut incoming = Incoming::default();
         let (mut files, most) = (Vec::new(), runtime.world().limits.attachments_per_input);
@@ -90,7 +92,7 @@ impl Body {
                 continue;
             }
             let name = field.name().unwrap_or_default().to_owned();
-            let said = text(field, limits.body_bytes).await?;
+            let said = text(field, room.as_ref(), limits.body_bytes).await?;
             match name.as_str() {
                 "input" => incoming = strict::read(&said)?,
                 other => {
@@ -113,10 +115,13 @@ async fn keep(runtime: &Runtime, field: Field<'_>) -> Result<Filed, Error> {
     runtime.attachments().keep(MediaType::try_from(kind)?, name, pieces).await
 }
 
-async fn text(mut field: Field<'_>, most: usize) -> Result<Vec<u8>, Error> {
+async fn text(mut field: Field<'_>, room: Option<&Room>, most: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|cause| broken(&cause))? {
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
+        if let Some(room) = room {
+            room.take(piece.len())?;
+        }
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)

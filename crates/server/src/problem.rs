@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 /// Seconds after which a caller that was turned away may come again.
-const COME_AGAIN: &str = "1";
+pub(crate) const COME_AGAIN: &str = "1";
 
 /// What went wrong.
 #[derive(Serialize, ToSchema)]
@@ -40,6 +40,26 @@ pub(crate) struct Problem {
     policy: Option<String>,
 }
 
+impl Problem {
+    /// What an error is told as.
+    pub(crate) fn of(error: &Error) -> Self {
+        let (kind, status) = (error.kind(), status(error));
+        Self {
+            page: format!("/errors/{}", kind.code()),
+            title: kind.code(),
+            status: status.as_u16(),
+            detail: detail(error, status),
+            code: kind.code(),
+            class: kind.class().name(),
+            policy: error.policy().map(ToOwned::to_owned),
+        }
+    }
+}
+
+fn status(error: &Error) -> StatusCode {
+    StatusCode::from_u16(error.kind().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// An error on its way out.
 #[derive(Debug)]
 pub(crate) struct Failed(pub(crate) Error);
@@ -61,17 +81,7 @@ impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let kind = error.kind();
-        let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let problem = Problem {
-            page: format!("/errors/{}", kind.code()),
-            title: kind.code(),
-            status: status.as_u16(),
-            detail: detail(&error, status),
-            code: kind.code(),
-            class: kind.class().name(),
-            policy: error.policy().map(ToOwned::to_owned),
-        };
-        let mut response = (status, Json(problem)).into_response();
+        let mut response = (status(&error), Json(Problem::of(&error))).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match kind {
@@ -79,7 +89,7 @@ impl IntoResponse for Failed {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             Kind::RequestLimited => come_again(error.pause().unwrap_or_default(), headers),
-            Kind::ServerBusy | Kind::StoreBusy | Kind::StoreFull => {
+            Kind::ServerBusy | Kind::CallerBusy | Kind::QueueFull | Kind::StoreBusy | Kind::StoreFull => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static(COME_AGAIN));
             }
             _ => {}
@@ -91,7 +101,7 @@ impl IntoResponse for Failed {
 
 /// What is told to whoever asked. What went wrong within the server names files and machines; that is for its log (S23).
 pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
-    if status.is_server_error() {
+    if status.is_server_error() && error.kind() != Kind::ServerBusy {
         return "the server could not do this; its log says more under the id of the request".to_owned();
     }
     error.detail().to_owned()
@@ -107,7 +117,14 @@ impl IntoResponses for Problems {
             ("401", "No API key, or one that counts no more."),
             ("403", "The key does not allow it, or the request comes from another site."),
             ("404", "It is not there, or belongs to another organisation."),
-            ("429", "The key has sent too many requests; `retry-after` says when to come again."),
+            (
+                "429",
+                "The caller asks for too much at once, or too often; `retry-after` says when to come again.",
+            ),
+            (
+                "503",
+                "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again.",
+            ),
             ("default", "Any other error."),
         ];
         let response = |text: &str| {

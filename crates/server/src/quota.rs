@@ -6,8 +6,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::{Error, Kind};
 use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -19,19 +21,73 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// Buckets above which full ones are thrown away.
 const BUCKETS: usize = 10_000;
 
+/// How often they are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// Who is counted together: each key, and all who come without one.
 pub(crate) type Who = Option<KeyId>;
 
 /// The requests of all callers.
 pub(crate) struct Quotas {
     most: Option<NonZeroU32>,
-    buckets: Mutex<HashMap<Who, Bucket>>,
+    buckets: Mutex<Buckets<Who>>,
 }
 
-/// What one caller may still send.
+/// Keys that open nothing, counted for each address they come from; all that are too many to be told apart together.
+///
+/// Only such keys are refused. Others may come from the same address, as behind a proxy they all do.
+pub(crate) struct Strangers {
+    most: NonZeroU32,
+    buckets: Mutex<Buckets<Option<IpAddr>>>,
+}
+
+/// A bucket for each of those who are counted.
+struct Buckets<K> {
+    of: HashMap<K, Bucket>,
+    swept: Option<Instant>,
+}
+
+/// What one of them may still send.
 struct Bucket {
     left: f64,
     at: Instant,
+}
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self { of: HashMap::new(), swept: None }
+    }
+}
+
+impl<K: Hash + Eq> Buckets<K> {
+    /// Whether there is a bucket for somebody, or room for one more.
+    fn knows(&mut self, who: &K, most: u32, now: Instant) -> bool {
+        let due = self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP);
+        if self.of.len() >= BUCKETS && due {
+            self.swept = Some(now);
+            let full = f64::from(most);
+            self.of.retain(|_, bucket| {
+                bucket.fill(full, now);
+                bucket.left < full
+            });
+        }
+        self.of.len() < BUCKETS || self.of.contains_key(who)
+    }
+
+    fn take(&mut self, who: K, most: u32, now: Instant) -> (Quota, bool) {
+        let full = f64::from(most);
+        let bucket = self.of.entry(who).or_insert(Bucket { left: full, at: now });
+        bucket.fill(full, now);
+        let taken = bucket.left >= 1.0;
+        if taken {
+            bucket.left -= 1.0;
+        }
+        (Quota { most, left: bucket.left }, taken)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Bucket {
@@ -79,21 +135,43 @@ impl Quotas {
     }
 
     fn take(&self, who: Who, most: u32, now: Instant) -> (Quota, bool) {
-        let full = f64::from(most);
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= BUCKETS {
-            buckets.retain(|_, bucket| {
-                bucket.fill(full, now);
-                bucket.left < full
-            });
-        }
-        let bucket = buckets.entry(who).or_insert(Bucket { left: full, at: now });
-        bucket.fill(full, now);
-        let taken = bucket.left >= 1.0;
+        let mut buckets = lock(&self.buckets);
+        // Only keys that were given out come here, so there is a bucket for each.
+        buckets.knows(&who, most, now);
+        buckets.take(who, most, now)
+    }
+}
+
+impl Strangers {
+    /// At most so many a minute from one address.
+    pub(crate) fn new(most: NonZeroU32) -> Self {
+        Self { most, buckets: Mutex::default() }
+    }
+
+    /// Counts a key that opened nothing, and says so if there were too many.
+    pub(crate) fn count(&self, from: Option<IpAddr>) -> Result<(), Error> {
+        let (quota, taken) = self.take(from, Instant::now());
         if taken {
-            bucket.left -= 1.0;
+            return Ok(());
         }
-        (Quota { most, left: bucket.left }, taken)
+        let most = self.most;
+        let detail = format!("an address may send {most} keys a minute that open nothing");
+        Err(Error::new(Kind::RequestLimited, detail).retry_after(quota.time_to(1.0)))
+    }
+
+    fn take(&self, from: Option<IpAddr>, now: Instant) -> (Quota, bool) {
+        let (who, most) = (from.map(network), self.most.get());
+        let mut buckets = lock(&self.buckets);
+        let who = if buckets.knows(&who, most, now) { who } else { None };
+        buckets.take(who, most, now)
+    }
+}
+
+/// Who can choose an address of a network can choose any of it: the last half of one of IPv6 says nothing.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -162,6 +240,23 @@ mod tests {
             quotas.take(Some(KeyId::from_u128(n as u128)), 60, begin);
         }
         quotas.take(None, 60, begin + Duration::from_hours(1));
-        assert_eq!(quotas.buckets.lock().unwrap().len(), 1);
+        assert_eq!(lock(&quotas.buckets).of.len(), 1);
+    }
+
+    #[test]
+    fn wrong_keys_are_counted_for_each_network_and_what_is_kept_of_them_is_bounded_s31() {
+        let strangers = Strangers::new(NonZeroU32::new(2).unwrap());
+        let now = Instant::now();
+        let from = |address: &str| strangers.take(Some(address.parse().unwrap()), now).1;
+        assert_eq!([from("192.0.2.1"), from("192.0.2.1"), from("192.0.2.1")], [true, true, false]);
+        assert!(from("192.0.2.2"));
+        assert_eq!([from("2001:db8::1"), from("2001:db8::2"), from("2001:db8::3")], [true, true, false]);
+        assert!(from("2001:db8:0:1::1"));
+        assert!(!from("::ffff:192.0.2.1"));
+        for n in 0..u32::try_from(2 * BUCKETS).unwrap() {
+            strangers.take(Some(IpAddr::V4((0x0a00_0000 + n).into())), now);
+        }
+        assert_eq!(lock(&strangers.buckets).of.len(), BUCKETS + 1);
+        assert!(!strangers.take(Some("198.51.100.1".parse().unwrap()), now).1);
     }
 }

@@ -1,12 +1,18 @@
 //! Listens, answers, and shuts down without losing anything.
 use crate::api::router;
 use crate::door::Door;
+use crate::keys::Keys;
 use crate::mcp::{Endpoint, More};
 use crate::metrics::Metrics;
-use crate::quota::Quotas;
+use crate::problem::{COME_AGAIN, Problem};
+use crate::quota::{Quotas, Strangers};
 use crate::rerun::{Rerunner, Reruns};
+use crate::room::Rooms;
 use crate::shared::{Inner, Shared};
-use crate::streams::Streams;
+use crate::streams::{Asking, Streams};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -16,15 +22,27 @@ use outlast_vocab::access::Access;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// How long it waits before it accepts again, after the machine refused to (no file handles left).
 const BREATH: Duration = Duration::from_millis(50);
+
+/// How long somebody who came too late may take to read that.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
+
+/// How many are told so at the same time; any more are closed without a word.
+const TOLD_AT_ONCE: usize = 64;
+
+/// From where a request comes.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// A server that is bound to its address and does not answer yet.
 pub struct Server {
@@ -129,6 +147,10 @@ impl Server {
             secret,
             metrics: Metrics::default(),
             streams: Streams::default(),
+            asking: Asking::default(),
+            rooms: Rooms::new(&limits),
+            keys: Keys::default(),
+            strangers: Strangers::new(limits.wrong_keys_per_minute),
             mcp: Endpoint::new(secret, &limits, more),
             quotas: Quotas::new(limits.requests_per_minute),
             reruns: Reruns::new(rerunner, limits.reruns),
@@ -141,15 +163,23 @@ impl Server {
             room: Arc::new(Semaphore::new(limits.connections)),
             limits: limits.clone(),
         };
-        tokio::pin!(stop);
+        let looked_at = shared.keys.look(&shared.runtime);
+        tokio::pin!(stop, looked_at);
+        let mut turned_away = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                accepted = line.accept(&listener) => line.answer(accepted),
+                never = &mut looked_at => match never {},
+                Some(()) = turned_away.next() => {}
+                (stream, peer) = accept(&listener) => match line.room.clone().try_acquire_owned() {
+                    Ok(room) => line.answer(Accepted { stream, peer, room }),
+                    Err(_) if turned_away.len() < TOLD_AT_ONCE => turned_away.push(turn_away(stream, limits.connections)),
+                    Err(_) => drop(stream),
+                },
             }
         }
-        drop(listener);
+        drop((listener, turned_away));
         stopping.send_replace(true);
         shared.mcp.close();
         tokio::select! {
@@ -186,32 +216,23 @@ struct Line {
 }
 
 impl Line {
-    /// The next connection, once there is room for one.
-    async fn accept(&self, listener: &TcpListener) -> Accepted {
-        let Ok(room) = self.room.clone().acquire_owned().await else { return std::future::pending().await };
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return Accepted { stream, _room: room },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(BREATH).await;
-                }
-            }
-        }
-    }
-
     /// Answers a connection in a task of its own, which ends with the connection or at the shutdown.
     fn answer(&self, accepted: Accepted) {
-        let Accepted { stream, _room: room } = accepted;
+        let Accepted { stream, peer, room } = accepted;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be held up");
         }
+        let service = self.service.clone();
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(Peer(peer.ip()));
+            service.call(request)
+        });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.header_wait)
             .max_buf_size(self.limits.header_bytes)
             .max_headers(self.limits.headers)
-            .serve_connection(TokioIo::new(stream), self.service.clone());
+            .serve_connection(TokioIo::new(stream), service);
         let watched = self.graceful.watch(connection);
         tokio::spawn(async move {
             let _room = room;
@@ -224,5 +245,41 @@ impl Line {
 
 struct Accepted {
     stream: TcpStream,
-    _room: tokio::sync::OwnedSemaphorePermit,
+    peer: SocketAddr,
+    room: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// The next connection, be there room for it or not: who is not told anything waits, and holds others up that way.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+}
+
+/// Tells somebody for whom there is no room to come again.
+async fn turn_away(mut stream: TcpStream, most: usize) {
+    let told = async {
+        let detail = format!("connections is limited to {most}, and so many are open");
+        let problem = Problem::of(&Error::new(Kind::ServerBusy, detail));
+        let body = serde_json::to_string(&problem).map_err(io::Error::other)?;
+        let head = format!(
+            "HTTP/1.1 {} Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+             retry-after: {COME_AGAIN}\r\nconnection: close\r\n\r\n",
+            Kind::ServerBusy.status(),
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).await?;
+        stream.shutdown().await?;
+        // To close before the request was read would throw the answer away on its way.
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(TURNED_AWAY, told).await {
+        tracing::debug!(%error, "somebody was not told that there is no room");
+    }
 }

@@ -1,9 +1,11 @@
 //! What every request shares.
 use crate::door::Door;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, Strangers};
 use crate::rerun::Reruns;
-use crate::streams::Streams;
+use crate::room::Rooms;
+use crate::streams::{Asking, Streams};
 use outlast_mcp_server::Endpoint;
 use outlast_ports::metrics::Snapshot;
 use outlast_runtime::Runtime;
@@ -25,6 +27,10 @@ pub(crate) struct Inner {
     pub(crate) secret: [u8; 32],
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
+    pub(crate) asking: Asking,
+    pub(crate) rooms: Rooms,
+    pub(crate) keys: Keys,
+    pub(crate) strangers: Strangers,
     /// Answers MCP clients.
     pub(crate) mcp: Endpoint,
     pub(crate) quotas: Quotas,

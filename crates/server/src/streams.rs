@@ -1,4 +1,4 @@
-//! How many streams of events are open, all in all and for each caller (S42).
+//! How many streams of events are open, and how many requests are under way, all in all and for each caller (S42).
 use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
@@ -6,51 +6,72 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The streams that are open.
-#[derive(Clone, Default)]
-pub(crate) struct Streams(Arc<Mutex<BTreeMap<String, usize>>>);
+#[derive(Default)]
+pub(crate) struct Streams(Tally);
 
-/// An open stream; dropping it closes it.
+/// The requests of callers that are under way. How many there are all in all is bounded before anybody is known: [`crate::room`].
+#[derive(Default)]
+pub(crate) struct Asking(Tally);
+
+/// What is open, for each caller.
+#[derive(Clone, Default)]
+struct Tally(Arc<Mutex<BTreeMap<String, usize>>>);
+
+/// Something that is open; dropping it closes it.
 pub(crate) struct Open {
-    streams: Streams,
+    tally: Tally,
     caller: String,
 }
 
 impl Streams {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Streams that are open now.
     pub(crate) fn count(&self) -> usize {
-        self.lock().values().sum()
+        self.0.lock().values().sum()
     }
 
     /// Opens one, unless there are too many.
     pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<Open, Error> {
+        let (count, most) = (self.count(), limits.streams);
+        if count >= most {
+            let detail = format!("streams is limited to {most}, and so many are open");
+            return Err(Error::new(Kind::ServerBusy, detail));
+        }
+        self.0.open(access, "streams_per_caller", limits.streams_per_caller)
+    }
+}
+
+impl Asking {
+    /// Begins a request, unless its caller has too many under way.
+    pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<Open, Error> {
+        self.0.open(access, "requests_per_caller", limits.requests_per_caller)
+    }
+}
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, access: &Access, name: &str, most: usize) -> Result<Open, Error> {
         let org = match access.reach {
             Reach::Org(org) => org.to_string(),
             Reach::Everything => String::new(),
         };
         let caller = format!("{org} {}", access.by);
         let mut open = self.lock();
-        let own = open.get(&caller).copied().unwrap_or(0);
-        for (name, count, most) in [
-            ("streams", open.values().sum(), limits.streams),
-            ("streams_per_caller", own, limits.streams_per_caller),
-        ] {
-            if count >= most {
-                let detail = format!("{name} is limited to {most}, and so many are open");
-                return Err(Error::new(Kind::ServerBusy, detail));
-            }
+        let own = open.entry(caller.clone()).or_default();
+        if *own >= most {
+            let detail = format!("{name} is limited to {most}, and so many are open");
+            return Err(Error::new(Kind::CallerBusy, detail));
         }
-        *open.entry(caller.clone()).or_default() += 1;
-        Ok(Open { streams: self.clone(), caller })
+        *own += 1;
+        Ok(Open { tally: self.clone(), caller })
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut open = self.streams.lock();
+        let mut open = self.tally.lock();
         let left = open.get(&self.caller).map_or(0, |count| count.saturating_sub(1));
         if left == 0 {
             open.remove(&self.caller);

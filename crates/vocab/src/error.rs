@@ -67,6 +67,8 @@ kinds! {
     InputKeyReused = "input.key_reused", Reject, 409;
     /// A named limit would be exceeded.
     LimitExceeded = "limit.exceeded", Reject, 413;
+    /// As many inputs wait for a session as may.
+    QueueFull = "queue.full", Retry, 429;
     /// The configuration does not parse or contradicts itself.
     ConfigInvalid = "config.invalid", Reject, 400;
     /// No agent has this name.
@@ -290,8 +292,10 @@ kinds! {
     OriginDenied = "origin.denied", Reject, 403;
     /// A configuration is not the version that the request would replace.
     ConfigChanged = "config.changed", Reject, 412;
-    /// The server has as many streams open as it may.
-    ServerBusy = "server.busy", Retry, 429;
+    /// The server does as much at once as it may.
+    ServerBusy = "server.busy", Retry, 503;
+    /// One caller has as much under way as one may.
+    CallerBusy = "caller.busy", Retry, 429;
     /// The server that a command is sent to does not answer.
     ServerUnreachable = "server.unreachable", Retry, 502;
     /// What answers is no server of this version.
@@ -304,7 +308,7 @@ kinds! {
     StreamRetracted = "stream.retracted", Retry, 409;
     /// A turn did not come to its end while a request waited for it.
     TurnWaits = "turn.waits", Park, 424;
-    /// A key has sent more requests than it may.
+    /// A key has sent more requests than it may, or an address more wrong keys.
     RequestLimited = "request.limited", Retry, 429;
 
     /// A sink did not take an output.

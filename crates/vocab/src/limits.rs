@@ -251,9 +251,15 @@ pub struct ServerLimits {
     pub headers: usize,
     /// How long a request's headers may take to arrive.
     pub header_wait: Duration,
-    /// Connections at the same time.
+    /// Connections at the same time. One more is told to come again.
     pub connections: usize,
-    /// Streams of events at the same time.
+    /// Requests that are answered at the same time. A stream counts as one until it begins.
+    pub requests_at_once: usize,
+    /// Requests of one caller that are answered at the same time, those that wait for a turn among them.
+    pub requests_per_caller: usize,
+    /// Bytes of bodies that are held at the same time.
+    pub bodies_bytes: usize,
+    /// Streams of events at the same time; fewer than connections, so that they leave some to others.
     pub streams: usize,
     /// Streams of events that one caller has at the same time.
     pub streams_per_caller: usize,
@@ -271,12 +277,16 @@ pub struct ServerLimits {
     pub drain: Duration,
     /// Sessions of MCP clients at the same time.
     pub mcp_sessions: usize,
+    /// Sessions that one MCP client's caller has at the same time.
+    pub mcp_sessions_per_caller: usize,
     /// How long such a session may rest.
     pub mcp_idle: Duration,
     /// How long a call over MCP waits for its turn.
     pub mcp_wait: Duration,
     /// Requests that one key may send in a minute; as many as it likes without a number.
     pub requests_per_minute: Option<NonZeroU32>,
+    /// Wrong keys that one address may send in a minute before it is told to wait.
+    pub wrong_keys_per_minute: NonZeroU32,
     /// Sessions that are run again at the same time.
     pub reruns: usize,
     /// Bytes of a session that is run again, as a file.
@@ -292,7 +302,10 @@ impl Default for ServerLimits {
             headers: 64,
             header_wait: Duration::from_secs(10),
             connections: 4_096,
-            streams: 4_096,
+            requests_at_once: 1_024,
+            requests_per_caller: 512,
+            bodies_bytes: 256 << 20,
+            streams: 3_072,
             streams_per_caller: 2_048,
             heartbeat: Duration::from_secs(15),
             wait_most: Duration::from_mins(1),
@@ -301,12 +314,28 @@ impl Default for ServerLimits {
             searched: 10_000,
             drain: Duration::from_secs(5),
             mcp_sessions: 1_024,
+            mcp_sessions_per_caller: 128,
             mcp_idle: Duration::from_hours(1),
             mcp_wait: Duration::from_mins(5),
             requests_per_minute: None,
+            wrong_keys_per_minute: NonZeroU32::new(60).unwrap_or(NonZeroU32::MIN),
             reruns: 2,
             rerun_bytes: 64 << 20,
         }
+    }
+}
+
+/// Files that a server needs beside its connections: the database, contents, tools, and who is being told to come again.
+const FILES_KEPT: usize = 256;
+
+impl ServerLimits {
+    /// The same for a process that may have so many files open: each connection is one of them.
+    #[must_use]
+    pub fn within_files(self, files: usize) -> Self {
+        let connections = self.connections.min(files.saturating_sub(FILES_KEPT).max(4));
+        let streams = self.streams.min(connections / 4 * 3);
+        let streams_per_caller = self.streams_per_caller.min(streams / 3 * 2);
+        Self { connections, streams, streams_per_caller, ..self }
     }
 }
 
@@ -333,6 +362,17 @@ pub fn check_depth(name: &'static str, value: &serde_json::Value, most: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_has_no_more_connections_than_files_and_its_streams_leave_some_to_others() {
+        let usual = ServerLimits::default();
+        assert!(usual.streams < usual.connections);
+        assert_eq!(usual.clone().within_files(1 << 20), usual);
+        let small = usual.clone().within_files(1_024);
+        let expected = ServerLimits { connections: 768, streams: 576, streams_per_caller: 384, ..usual };
+        assert_eq!(small, expected);
+        assert_eq!(small.within_files(0).connections, 4);
+    }
 
     #[test]
     fn an_exceeded_limit_states_both_numbers() {

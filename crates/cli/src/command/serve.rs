@@ -13,10 +13,14 @@ use outlast::vocab::access::Access;
 use outlast::vocab::limits::ServerLimits;
 use outlast::vocab::link::PublicUrl;
 use outlast::{Error, Kind, Outlast};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Files that a server asks for; more than it has connections.
+const FILES: u64 = 65_536;
 
 /// Serves the HTTP API and drives turns, until SIGTERM or Ctrl-C.
 #[derive(Args)]
@@ -72,8 +76,13 @@ impl Serve {
         };
         let told = self.agent.play.configuration.server()?;
         let url = told.public_url()?;
-        let limits =
-            ServerLimits { requests_per_minute: told.requests_per_minute, ..ServerLimits::default() };
+        let usual = ServerLimits::default();
+        let limits = ServerLimits {
+            requests_per_minute: told.requests_per_minute,
+            wrong_keys_per_minute: told.wrong_keys_per_minute.unwrap_or(usual.wrong_keys_per_minute),
+            ..usual
+        };
+        let limits = limits.within_files(raise_files());
         let server =
             server.door(|door| self.at_the_door(door, url.as_ref())).limits(limits).exposition(exposition);
         Ok(server.rerunner(rerunner(self.agent.clone(), staff)))
@@ -89,6 +98,20 @@ impl Serve {
         }
         Door { without_key, hosts, origins: self.allow_origin.clone() }
     }
+}
+
+/// Lets this process have as many files open as the machine allows it, and says how many those are. What a shell allows at first
+/// is meant for programs that use an old system call; a server needs one for each connection.
+fn raise_files() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let most = maximum.map_or(FILES, |most| most.min(FILES));
+    let wanted = Rlimit { current: Some(most), maximum };
+    let had = current.unwrap_or(u64::MAX);
+    let has = match had < most && setrlimit(Resource::Nofile, wanted).is_ok() {
+        true => most,
+        false => had,
+    };
+    usize::try_from(has).unwrap_or(usize::MAX)
 }
 
 /// Answers until a signal comes or another process takes its place.

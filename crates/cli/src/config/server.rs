@@ -14,6 +14,8 @@ pub(crate) struct ServerTable {
     pub(crate) url: Option<String>,
     /// Requests that each key may send in a minute, and all who come without one together; as many as they like without it.
     pub(crate) requests_per_minute: Option<NonZeroU32>,
+    /// Keys that open nothing that one address may send in a minute before it is told to wait; 60 without it.
+    pub(crate) wrong_keys_per_minute: Option<NonZeroU32>,
 }
 
 impl ServerTable {

@@ -23,6 +23,8 @@ fn the_server_answers_as_its_document_says_whatever_is_sent() {
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let key = String::from_utf8(place.output(&KEY).stdout).unwrap();
     place.write("schemathesis.toml", SETTINGS);
+    // It tries a wrong key on every route, and wants each of them to be told that it is wrong.
+    place.write("outlast.toml", "[server]\nwrong_keys_per_minute = 1000000\n");
     let server = Server::run(&place, "127.0.0.1:0", &["--script", "script.txt", "--require-key"]);
     let program = "../../target/needs/schemathesis/bin/schemathesis";
     let run = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(program))

@@ -1,4 +1,4 @@
-//! `outlast serve`: the real process, killed and stopped, and what its readers are left with (G22, G23).
+//! `outlast serve`: the real process, killed and stopped, and what its readers are left with (G23).
 use crate::place::Place;
 use expect_test::expect;
 use serde_json::Value;
@@ -248,4 +248,20 @@ fn a_new_process_takes_the_socket_over_and_no_connection_is_refused() {
     });
     let nobody = place.output(&["serve", "--listen", &address, "--script", "script.txt", "--take-over"]);
     assert!(String::from_utf8(nobody.stderr).unwrap().contains("no server hands over"));
+}
+
+#[test]
+fn a_server_may_have_as_many_connections_as_the_machine_allows() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    // What the server is started with; the test itself is a process of its own.
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(256), ..before }).unwrap();
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let files: Vec<&str> = files.split_whitespace().collect();
+    let expected = before.maximum.map_or(65_536, |most| most.min(65_536));
+    assert_eq!(files[0], expected.to_string());
+    server.kill();
 }

@@ -221,7 +221,9 @@ pub(super) async fn queued_inputs_are_limited(s: &Scene<'_>) -> Rule {
     s.accept(accept("2")).await?;
     let before = s.picture().await?;
     let error = s.accept(accept("3")).await.expect_err("two may wait");
-    assert_eq!(error.to_string(), "limit.exceeded: queued_inputs is limited to 2, but this needs 3");
+    let expected =
+        format!("queue.full: queued_inputs is limited to 2, and so many wait for {}", work.lease.session);
+    assert_eq!(error.to_string(), expected);
     assert_eq!(s.picture().await?, before);
     assert!(s.accept(accept("2")).await?.duplicate);
     s.end(&work.lease).await?;

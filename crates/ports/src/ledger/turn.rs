@@ -22,7 +22,7 @@ use outlast_vocab::message::{Message, Part, PluginName};
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon, limits};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -58,7 +58,11 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     {
         return repeat(rows, &session, &first, key, input);
     }
-    limits::check("queued_inputs", session.queued as usize + 1, queued_most)?;
+    if session.queued as usize >= queued_most {
+        let detail =
+            format!("queued_inputs is limited to {queued_most}, and so many wait for {}", session.id);
+        return Err(Error::new(Kind::QueueFull, detail));
+    }
     let Some(stands) = rows.head(session.no, &head)? else {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
     };

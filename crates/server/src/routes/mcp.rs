@@ -29,10 +29,13 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     security(("key" = ["read"])))]
 async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     let (parts, body) = request.into_parts();
-    let bytes = whole(&parts.headers, body, &shared.limits).await?;
+    let bytes = whole(&parts, body, &shared.limits).await?;
     // The protocol's own reader lets members stand there twice.
-    strict::read::<Value>(&bytes)?;
-    answered(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
+    let message = strict::read::<Value>(&bytes)?;
+    if message["method"] == "initialize" {
+        shared.mcp.make_room(caller.runtime.access()).await?;
+    }
+    counted(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
 }
 
 /// What the server has to say to an MCP client beside its answers, as a stream.
@@ -41,15 +44,7 @@ async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Reque
     responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))), Problems),
     security(("key" = ["read"])))]
 async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
-    let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
-    let response = answered(caller, &shared, request).await?;
-    // Counted as long as somebody reads it.
-    Ok(response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |piece| {
-            let _open = &open;
-            piece
-        }))
-    }))
+    counted(caller, &shared, request).await
 }
 
 /// An MCP client goes. What its calls began goes on.
@@ -59,6 +54,18 @@ async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Re
     security(("key" = ["read"])))]
 async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     answered(caller, &shared, request).await
+}
+
+/// An answer that may be a stream, counted as long as somebody reads it.
+async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
+    let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+    let response = answered(caller, shared, request).await?;
+    Ok(response.map(|body| {
+        Body::from_stream(body.into_data_stream().map(move |piece| {
+            let _open = &open;
+            piece
+        }))
+    }))
 }
 
 async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {

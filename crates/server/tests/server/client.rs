@@ -151,6 +151,17 @@ impl Stream {
         .unwrap()
     }
 
+    /// Every byte until the server ends it, comments and all.
+    pub(crate) async fn raw(mut self) -> String {
+        let read = move || {
+            while let Some(chunk) = chunk(&mut self.reader) {
+                self.rest += &String::from_utf8(chunk).unwrap();
+            }
+            self.rest
+        };
+        tokio::task::spawn_blocking(read).await.unwrap()
+    }
+
     fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((block, rest)) = self.rest.clone().split_once("\n\n") {

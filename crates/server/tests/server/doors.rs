@@ -45,6 +45,85 @@ async fn a_site_that_is_let_in_is_answered_with_its_name() {
 }
 
 #[tokio::test]
+async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send_s33() {
+    let site = "https://console.example";
+    let door = |door| outlast_server::Door { origins: vec![site.to_owned()], ..door };
+    let stage = Stage::with(door, ServerLimits::default()).await;
+    let rows = [
+        ("/v1/turns", "authorization, content-type, idempotency-key, traceparent"),
+        ("/v1/events", "authorization, last-event-id"),
+        ("/openai/v1/responses", "authorization, content-type, openai-organization, x-stainless-lang"),
+        ("/anthropic/v1/messages", "anthropic-version, content-type, x-api-key, x-stainless-retry-count"),
+        ("/mcp", "authorization, content-type, mcp-protocol-version, mcp-session-id, last-event-id"),
+    ];
+    for (path, names) in rows {
+        let asks = stage.request("OPTIONS", path).header("origin", site);
+        let asks = asks.header("access-control-request-method", "POST");
+        let allowed = asks.clone().header("access-control-request-headers", names).send().await;
+        assert_eq!(
+            (allowed.status, allowed.header("access-control-allow-headers")),
+            (204, Some(names)),
+            "{path}"
+        );
+        let more = format!("X-Evil, {}, cookie", names.to_uppercase());
+        let some = asks.header("access-control-request-headers", &more).send().await;
+        assert_eq!(some.header("access-control-allow-headers"), Some(names), "{path}");
+    }
+    let reads = stage.request("GET", "/v1/sessions").header("origin", site).send().await;
+    assert_eq!(
+        reads.header("access-control-expose-headers"),
+        Some(
+            "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id"
+        )
+    );
+    let other = stage.request("OPTIONS", "/mcp").header("origin", "https://evil.example");
+    let other = other.header("access-control-request-headers", "authorization").send().await;
+    assert_eq!((other.status, other.header("access-control-allow-headers")), (403, None));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused_s41() {
+    let stage = Stage::new().await;
+    let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
+    let members = |count: usize| {
+        let members: Vec<String> = (0..count).map(|n| format!("\"k{n}\":0")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let million = send(members(1_000_000)).await;
+    assert_eq!((million.status, million.code().as_str()), (413, "limit.exceeded"));
+    let many = send(members(100_000)).await;
+    assert_eq!((many.status, many.code().as_str()), (400, "input.invalid"));
+    let huge = "9".repeat(10_000);
+    for body in [
+        "{\"text\": 1e999}".to_owned(),
+        format!("{{\"text\": {huge}}}"),
+        format!("{{\"schema\": {{\"a\": 1, \"a\": 2}}, \"text\": \"x\"}}"),
+        format!("{{\"text\": \"x\", \"attachments\": [\"att_{huge}\"]}}"),
+        format!("{{\"text\": \"x\", \"session_key\": {huge}}}"),
+    ] {
+        let refused = send(body).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+    let long = send(json!({ "text": "x", "session_key": huge }).to_string()).await;
+    assert_eq!((long.status, long.code().as_str()), (413, "limit.exceeded"));
+    for path in [
+        format!("/v1/sessions/ses_{huge}"),
+        format!("/v1/sessions?limit={huge}"),
+        format!("/v1/sessions?cursor={huge}"),
+        format!("/v1/events?after={huge}"),
+        "/v1/events?after=-1".to_owned(),
+        "/v1/events?wait=18446744073709551615".to_owned(),
+        "/v1/events?limit=1e3".to_owned(),
+    ] {
+        let refused = stage.get(&path).await;
+        assert!([400, 404].contains(&refused.status), "{}: {refused:?}", &path[..20]);
+    }
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused_s41() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;

@@ -1,9 +1,13 @@
-//! Events over HTTP: no gap and no repeat, however often a reader comes back (R14.2, G22).
+//! Events over HTTP: no gap and no repeat, however often a reader comes back (R14.2, G23).
 use crate::client::Event;
 use crate::stage::Stage;
+use outlast::prelude::*;
+use outlast::providers::Rehearsal;
+use outlast::runtime::system::SystemClock;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn ended(event: &Event) -> bool {
     event.name == "turn.ended"
@@ -122,12 +126,109 @@ async fn a_stream_that_is_silent_says_that_it_is_alive_and_ends_with_the_server(
     let limits = ServerLimits { heartbeat: Duration::from_millis(20), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let receipt = stage.say("ann", "one").await;
-    let path = format!("/v1/sessions/{}/events?type=none", receipt["session"].as_str().unwrap());
-    let stream = stage.request("GET", &path).stream().await;
-    let reading = tokio::spawn(stream.until(|_| false));
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
+    let last = stage.get(&path).await.ok()["next"].as_u64().unwrap();
+    let stream = stage.request("GET", &format!("{path}?type=none")).stream().await;
+    let reading = tokio::spawn(stream.raw());
+    tokio::time::sleep(Duration::from_millis(200)).await;
     stage.stop().await;
-    assert_eq!(reading.await.unwrap().0, []);
+    let raw = reading.await.unwrap();
+    let alive = format!(": alive\nid: {last}\n\n");
+    let (hello, rest) = raw.split_once("\n\n").unwrap();
+    assert!(hello.starts_with("retry: "), "{hello}");
+    let beats = rest.matches(&alive).count();
+    assert!(beats >= 2, "{raw}");
+    assert_eq!(rest.trim_start_matches(": alive\n\n"), alive.repeat(beats));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_a_reader_did_not_ask_for_do_not_keep_its_stream_silent() {
+    let limits = ServerLimits { heartbeat: Duration::from_millis(400), ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let receipt = stage.say("ann", "one").await;
+    let one = format!("/v1/sessions/{}/events?type=none", receipt["session"].as_str().unwrap());
+    let streams = [one.as_str(), "/v1/events?type=none"].map(|path| stage.request("GET", path).stream());
+    let mut reading = Vec::new();
+    for stream in streams {
+        reading.push(tokio::spawn(stream.await.raw()));
+    }
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        stage.say("ann", "more").await;
+    }
+    stage.stop().await;
+    for raw in reading {
+        let raw = raw.await.unwrap();
+        assert!(raw.matches(": alive\n").count() >= 3, "{raw}");
+    }
+}
+
+/// Takes a moment.
+#[tool(idempotent)]
+async fn moment() -> Result<String, Error> {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    Ok("done".to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_a_wire_has_no_word_for_do_not_keep_its_stream_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("any\n{}say done", "call moment {}\n---\n".repeat(15));
+    let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
+    let builder = Outlast::at(dir.path().join("outlast.db")).provider(model).tool(moment);
+    let limits = ServerLimits { heartbeat: Duration::from_millis(400), ..ServerLimits::default() };
+    let stage = Stage::built(builder, |door| door, limits).await;
+    let chat =
+        json!({ "model": "assistant", "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
+    let raw = stage.request("POST", "/openai/v1/chat/completions").json(&chat).stream().await.raw().await;
+    assert!(raw.ends_with("data: [DONE]\n\n"), "{raw}");
+    assert!(raw.matches(": alive\n").count() >= 3, "{raw}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_loses_its_open_streams_s28() {
+    let stage = Stage::keyed().await;
+    let (admin, key) = (stage.key("acme", "admin").await, stage.key("acme", "run").await);
+    let made = stage.request("POST", "/v1/sessions").key(&key).json(&json!({})).send().await.ok();
+    let of_session = format!("/v1/sessions/{}/events", made["id"].as_str().unwrap());
+    let client = json!({ "name": "test", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let hello = stage.request("POST", "/mcp").json(&hello).key(&key);
+    let hello = hello.header("accept", "application/json, text/event-stream").send().await;
+    let mcp = hello.header("mcp-session-id").unwrap().to_owned();
+    let chat =
+        json!({ "model": "assistant", "stream": true, "messages": [{ "role": "user", "content": "later" }] });
+    let requests = [
+        stage.request("GET", &of_session).key(&key),
+        stage.request("GET", "/v1/events").key(&key),
+        stage.request("GET", "/mcp").key(&key).header("mcp-session-id", &mcp),
+        stage.request("POST", "/openai/v1/chat/completions").key(&key).json(&chat),
+    ];
+    let mut reading = Vec::new();
+    for request in requests {
+        reading.push(tokio::spawn(request.stream().await.raw()));
+    }
+    let waits = stage.request("POST", "/v1/turns?wait=3").key(&key).json(&json!({ "text": "later" })).send();
+    let waits = tokio::spawn(waits);
+    let others = stage.request("GET", "/v1/events?type=turn.ended").key(&admin).stream().await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert!(reading.iter().all(|reading| !reading.is_finished()));
+
+    let id = key.strip_prefix("olk_").unwrap().split_at(32).0;
+    let gone = stage.request("DELETE", &format!("/v1/keys/key_{id}")).key(&admin).send().await;
+    let revoked = Instant::now();
+    assert!(gone.status < 300, "{gone:?}");
+    for reading in reading {
+        tokio::time::timeout(Duration::from_secs(10), reading).await.expect("the stream ends").unwrap();
+    }
+    assert!(revoked.elapsed() < Duration::from_millis(2_500), "{:?}", revoked.elapsed());
+    // What it waited for is not told either.
+    assert_eq!(waits.await.unwrap().status, 401);
+    let said = stage.request("POST", "/v1/turns").key(&admin).json(&json!({ "text": "hello" })).send().await;
+    assert_eq!(others.until(ended).await.0[0].data["turn"], said.ok()["turn"]);
+    stage.stop().await;
 }
 
 #[tokio::test]
@@ -137,8 +238,31 @@ async fn a_caller_has_so_many_streams_and_no_more_s42() {
     let open = || stage.request("GET", "/v1/events").stream();
     let (one, two) = (open().await, open().await);
     let refused = stage.request("GET", "/v1/events").header("accept", "text/event-stream").send().await;
-    assert_eq!((refused.status, refused.code().as_str()), (429, "server.busy"));
+    assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
     assert_eq!(refused.header("retry-after"), Some("1"));
     drop((one, two));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_for_much_at_once_leaves_room_to_others_s42() {
+    let limits = ServerLimits { requests_per_caller: 2, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let key = stage.key("default", "read").await;
+    let wait = || tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());
+    let waiting = [wait(), wait()];
+    let refused = loop {
+        let answer = stage.get("/v1/sessions").await;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(stage.request("GET", "/v1/sessions").key(&key).send().await.status, 200);
+    for waited in waiting {
+        assert_eq!(waited.await.unwrap().status, 200);
+    }
+    assert_eq!(stage.get("/v1/sessions").await.status, 200);
     stage.stop().await;
 }

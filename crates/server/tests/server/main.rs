@@ -1,6 +1,7 @@
 //! The server over real sockets, on a real file.
 mod access;
 mod archive;
+mod bypass;
 mod client;
 mod conformance;
 mod console;
@@ -9,6 +10,7 @@ mod doors;
 mod events;
 mod links;
 mod mcp;
+mod overload;
 mod quota;
 mod routes;
 mod search;

@@ -46,10 +46,37 @@ async fn there_are_so_many_sessions_of_the_protocol_and_no_more_s42() {
     let first = session(&post(&stage, &hello()).send().await);
     assert_eq!(post(&stage, &hello()).send().await.status, 200);
     let refused = post(&stage, &hello()).send().await;
-    assert_eq!((refused.status, refused.code().as_str()), (429, "server.busy"));
+    assert_eq!((refused.status, refused.code().as_str()), (503, "server.busy"));
+    // Who opens none is not held up.
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+    assert!(![429, 503].contains(&post(&stage, &ping).send().await.status));
     let left = stage.request("DELETE", "/mcp").header("mcp-session-id", &first).send().await;
     assert!(left.status < 300, "{left:?}");
     assert_eq!(post(&stage, &hello()).send().await.status, 200);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others_s42() {
+    let limits = ServerLimits { mcp_sessions_per_caller: 1, ..ServerLimits::default() };
+    let stage = Stage::keyed_with(limits).await;
+    let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
+    let open = |key: &str| post(&stage, &hello()).key(key).send();
+    assert_eq!(open(&acme).await.status, 200);
+    let refused = open(&acme).await;
+    assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
+    assert_eq!(open(&bolt).await.status, 200);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_may_be_a_stream_counts_as_one_s42() {
+    let limits = ServerLimits { streams_per_caller: 1, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let stream = stage.request("GET", "/v1/events").stream().await;
+    let refused = post(&stage, &hello()).send().await;
+    assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
+    drop(stream);
     stage.stop().await;
 }
 

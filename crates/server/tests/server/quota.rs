@@ -2,6 +2,7 @@
 use crate::stage::Stage;
 use outlast_vocab::limits::ServerLimits;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_sends_too_much_is_told_when_to_come_again_and_others_are_not_held_up() {
@@ -28,4 +29,62 @@ async fn a_server_without_a_quota_says_nothing_of_one() {
     let stage = Stage::new().await;
     let answer = stage.get("/v1/sessions").await;
     assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
+}
+
+/// Keys that open nothing, each for a reason of its own.
+async fn wrong_keys(stage: &Stage) -> [String; 4] {
+    let good = stage.key("acme", "read").await;
+    let (id, secret) = good.split_at("olk_".len() + 32);
+    let revoked = stage.key("acme", "read").await;
+    let key: outlast::vocab::access::ApiKey = revoked.parse().unwrap();
+    let operator = stage.outlast.operator();
+    operator.runtime().store().revoke_key(key.id, operator.runtime().now()).await.unwrap();
+    let other = |text: &str| text.chars().map(|c| if c == '0' { '1' } else { '0' }).collect::<String>();
+    [format!("{id}{}", other(secret)), format!("olk_{}{secret}", "7".repeat(32)), revoked, "olk_1".to_owned()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_all_the_same_s31() {
+    let limits =
+        ServerLimits { wrong_keys_per_minute: NonZeroU32::new(8).unwrap(), ..ServerLimits::default() };
+    let stage = Stage::with(|door| outlast_server::Door { without_key: None, ..door }, limits).await;
+    let (good, wrong) = (stage.key("acme", "read").await, wrong_keys(&stage).await);
+    let ask = |key: &str| stage.request("GET", "/v1/sessions").key(key).send();
+    let mut bodies = Vec::new();
+    for key in wrong.iter().chain(&wrong) {
+        let answer = ask(key).await;
+        assert_eq!(answer.status, 401, "{answer:?}");
+        bodies.push(answer.body);
+    }
+    bodies.dedup();
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+    for key in &wrong {
+        let refused = ask(key).await;
+        assert_eq!((refused.status, refused.code().as_str()), (429, "request.limited"));
+        let pause: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=8).contains(&pause), "{pause}");
+    }
+    assert_eq!(ask(&good).await.status, 200);
+    // Who brings no key guesses nothing.
+    assert_eq!(stage.get("/v1/sessions").await.status, 401);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_the_answer_takes_does_not_tell_whether_a_key_is_there_s31() {
+    let stage = Stage::keyed().await;
+    let [known, unknown, ..] = wrong_keys(&stage).await;
+    let (mut of_known, mut of_unknown) = (Vec::new(), Vec::new());
+    for _ in 0..1_000 {
+        for (key, times) in [(&known, &mut of_known), (&unknown, &mut of_unknown)] {
+            let began = Instant::now();
+            assert_eq!(stage.request("GET", "/v1/sessions").key(key).send().await.status, 401);
+            times.push(began.elapsed());
+        }
+    }
+    of_known.sort();
+    of_unknown.sort();
+    let ratio = of_known[500].as_secs_f64() / of_unknown[500].as_secs_f64();
+    assert!((0.67..1.5).contains(&ratio), "{:?} and {:?}", of_known[500], of_unknown[500]);
+    stage.stop().await;
 }

@@ -10,6 +10,7 @@ use outlast_server::{Door, Server};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -50,9 +51,15 @@ impl Stage {
         Self::with(|door| door, ServerLimits::default()).await
     }
 
-    /// With keys alone.
+    /// With keys alone, of which any number may be wrong.
     pub(crate) async fn keyed() -> Self {
-        Self::with(|door| Door { without_key: None, ..door }, ServerLimits::default()).await
+        Self::keyed_with(ServerLimits::default()).await
+    }
+
+    /// The same with these limits.
+    pub(crate) async fn keyed_with(limits: ServerLimits) -> Self {
+        let limits = ServerLimits { wrong_keys_per_minute: NonZeroU32::MAX, ..limits };
+        Self::with(|door| Door { without_key: None, ..door }, limits).await
     }
 
     pub(crate) async fn with(door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {

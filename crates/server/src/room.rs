@@ -1,0 +1,139 @@
+//! How much the server does at once: requests, and the bytes of their bodies (G22).
+//!
+//! What is too much is refused before it is begun. Streams of events have bounds of their own: [`crate::streams`].
+use crate::streams::Open;
+use outlast_vocab::limits::ServerLimits;
+use outlast_vocab::{Error, Kind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The room that all requests share.
+pub(crate) struct Rooms {
+    requests: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    requests_most: usize,
+    bytes_most: usize,
+}
+
+/// A request that is being answered; dropping it gives back everything it took.
+pub(crate) struct Stay(Room);
+
+/// What one request has taken, for those who take more for it.
+#[derive(Clone)]
+pub(crate) struct Room {
+    bytes: Arc<Semaphore>,
+    bytes_most: usize,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Default)]
+struct Held {
+    _request: Option<OwnedSemaphorePermit>,
+    body: Option<OwnedSemaphorePermit>,
+    caller: Option<Open>,
+}
+
+impl Rooms {
+    /// As much as the limits say.
+    pub(crate) fn new(limits: &ServerLimits) -> Self {
+        let (requests_most, bytes_most) = (limits.requests_at_once, limits.bodies_bytes);
+        let sized = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Self { requests: sized(requests_most), bytes: sized(bytes_most), requests_most, bytes_most }
+    }
+
+    /// Lets a request begin, unless too many are under way.
+    pub(crate) fn enter(&self) -> Result<Stay, Error> {
+        let most = self.requests_most;
+        let full = |_| {
+            let detail = format!("requests_at_once is limited to {most}, and so many are under way");
+            Error::new(Kind::ServerBusy, detail)
+        };
+        let request = self.requests.clone().try_acquire_owned().map_err(full)?;
+        Ok(self.stay(Held { _request: Some(request), ..Held::default() }))
+    }
+
+    /// Lets a request begin however many are under way: whether the server is alive must be told also when it is busy.
+    pub(crate) fn enter_always(&self) -> Stay {
+        self.stay(Held::default())
+    }
+
+    fn stay(&self, held: Held) -> Stay {
+        let held = Arc::new(Mutex::new(held));
+        Stay(Room { bytes: self.bytes.clone(), bytes_most: self.bytes_most, held })
+    }
+}
+
+impl Stay {
+    /// What it takes more is put there.
+    pub(crate) fn room(&self) -> Room {
+        self.0.clone()
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        // Others may keep the request's extensions for longer than it lasts.
+        drop(std::mem::take(&mut *self.0.held()));
+    }
+}
+
+impl Room {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for bytes of the body that have come in. Announcing many costs others nothing.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), Error> {
+        let full = || {
+            let detail = format!("bodies_bytes is limited to {}, and so many are held", self.bytes_most);
+            Error::new(Kind::ServerBusy, detail)
+        };
+        let bytes = u32::try_from(bytes).map_err(|_| full())?;
+        let more = self.bytes.clone().try_acquire_many_owned(bytes).map_err(|_| full())?;
+        let mut held = self.held();
+        match &mut held.body {
+            Some(body) => body.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Counts the request as one of its caller's.
+    pub(crate) fn of(&self, caller: Open) {
+        self.held().caller = Some(caller);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rooms() -> Rooms {
+        Rooms::new(&ServerLimits { requests_at_once: 2, bodies_bytes: 100, ..ServerLimits::default() })
+    }
+
+    #[test]
+    fn one_request_too_many_is_refused_until_another_has_ended() {
+        let rooms = rooms();
+        let (one, _two) = (rooms.enter().unwrap(), rooms.enter().unwrap());
+        let refused = rooms.enter().err().unwrap().to_string();
+        assert_eq!(refused, "server.busy: requests_at_once is limited to 2, and so many are under way");
+        drop(rooms.enter_always());
+        assert!(rooms.enter().is_err());
+        drop(one);
+        assert!(rooms.enter().is_ok());
+    }
+
+    #[test]
+    fn bodies_are_held_until_their_requests_have_ended_whoever_else_keeps_their_rooms() {
+        let rooms = rooms();
+        let (one, two) = (rooms.enter().unwrap(), rooms.enter().unwrap());
+        let kept = one.room();
+        kept.take(60).unwrap();
+        kept.take(30).unwrap();
+        let refused = two.room().take(20).unwrap_err().to_string();
+        assert_eq!(refused, "server.busy: bodies_bytes is limited to 100, and so many are held");
+        drop(one);
+        two.room().take(100).unwrap();
+    }
+}

@@ -1,0 +1,178 @@
+//! More than the server can do: it says so, keeps what it took, and does not grow (G22).
+use crate::stage::{Stage, agent};
+use outlast::vocab::Limits;
+use outlast::vocab::record::End;
+use outlast_vocab::TurnId;
+use outlast_vocab::limits::ServerLimits;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Clients; ten times as many as there are connections.
+const CLIENTS: usize = 320;
+
+/// What a large body has beside its few words.
+const PADDING: usize = 1 << 20;
+
+/// Memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// The status and the body of an answer; none if the connection was closed without one.
+fn post(address: SocketAddr, body: &[u8]) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let head = format!(
+        "POST /v1/turns HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    // Who is turned away is told so before everything was sent.
+    let _ = stream.write_all(body);
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    Ok((status.unwrap_or(0), body))
+}
+
+/// What clients were told.
+#[derive(Default)]
+struct Told {
+    statuses: BTreeMap<(u16, String), usize>,
+    receipts: Vec<TurnId>,
+}
+
+fn client(number: usize, address: SocketAddr, until: Instant, told: &Mutex<Told>) {
+    let mut padded = format!("{{\"session_key\": \"{}\", \"text\": \"hello\"}}", number % 8).into_bytes();
+    if number.is_multiple_of(4) {
+        padded.resize(PADDING, b' ');
+    }
+    while Instant::now() < until {
+        let Ok((status, body)) = post(address, &padded) else { continue };
+        let answer: Value = serde_json::from_str(&body).unwrap_or_default();
+        let mut told = told.lock().unwrap();
+        let code = answer["code"].as_str().unwrap_or_default().to_owned();
+        *told.statuses.entry((status, code)).or_default() += 1;
+        if (200..300).contains(&status) {
+            told.receipts.push(answer["turn"].as_str().unwrap().parse().unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_taken_is_lost_g22() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Limits { queued_inputs: 4, ..Limits::default() };
+    let builder = agent(&dir.path().join("outlast.db")).limits(queue);
+    let limits = ServerLimits {
+        connections: CLIENTS / 10,
+        requests_at_once: 16,
+        bodies_bytes: 4 << 20,
+        ..ServerLimits::default()
+    };
+    let stage = Stage::built(builder, |door| door, limits).await;
+    let (address, told) = (stage.address, Arc::new(Mutex::new(Told::default())));
+    let (over, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let before = resident();
+    let watching = std::thread::spawn({
+        let (over, most) = (over.clone(), most.clone());
+        move || {
+            while !over.load(Ordering::SeqCst) {
+                most.fetch_max(resident(), Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    });
+    let until = Instant::now() + Duration::from_secs(5);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let told = told.clone();
+            let small = std::thread::Builder::new().stack_size(256 << 10);
+            small.spawn(move || client(number, address, until, &told)).unwrap()
+        })
+        .collect();
+    let joined = tokio::task::spawn_blocking(move || {
+        clients.into_iter().try_for_each(|client| client.join().map(drop))
+    });
+    joined.await.unwrap().unwrap();
+    over.store(true, Ordering::SeqCst);
+    watching.join().unwrap();
+
+    let Told { statuses, receipts } = std::mem::take(&mut *told.lock().unwrap());
+    let codes: Vec<(u16, &str)> = statuses.keys().map(|(status, code)| (*status, code.as_str())).collect();
+    let allowed = [(0, ""), (202, ""), (429, "queue.full"), (503, "server.busy")];
+    assert!(codes.iter().all(|told| allowed.contains(told)), "{statuses:?}");
+    assert!([(202, ""), (503, "server.busy")].iter().all(|told| codes.contains(told)), "{statuses:?}");
+    for turn in &receipts {
+        let end = stage.outlast.runtime().outcome(*turn).await.unwrap();
+        assert!(matches!(end, End::Answered { .. }), "{turn}: {end:?}");
+    }
+    // The clients have a quarter of that for their own bodies.
+    let grown = most.load(Ordering::SeqCst).saturating_sub(before) >> 20;
+    assert!(grown < 256, "{grown} MiB, {statuses:?}");
+    // Whoever comes later finds the server as it was.
+    assert_eq!(stage.say("later", "hello").await["end"]["how"], "answered");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it_is_kept_g22() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Limits { queued_inputs: 2, ..Limits::default() };
+    let builder = agent(&dir.path().join("outlast.db")).limits(queue);
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let parked = stage.park("ann", "later").await;
+    let send = || stage.post("/v1/turns", &json!({ "session_key": "ann", "text": "hello" }));
+    assert_eq!([send().await.status, send().await.status], [202, 202]);
+    let refused = send().await;
+    assert_eq!((refused.status, refused.code().as_str()), (429, "queue.full"));
+    assert_eq!((refused.header("retry-after"), &refused.json()["class"]), (Some("1"), &json!("retry")));
+    let turns = stage.get(&format!("/v1/sessions/{}/turns", parked["session"].as_str().unwrap())).await.ok();
+    assert_eq!(turns["items"].as_array().unwrap().len(), 3);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_told_to_come_again_and_the_others_are_answered_g22() {
+    let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let idle = [TcpStream::connect(stage.address).unwrap(), TcpStream::connect(stage.address).unwrap()];
+    let refused = stage.get("/v1/sessions").await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "server.busy"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.json()["detail"], "connections is limited to 2, and so many are open");
+    drop(idle);
+    while stage.get("/v1/sessions").await.status == 503 {
+        tokio::task::yield_now().await;
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_too_many_is_told_to_come_again_and_whether_the_server_is_alive_is_told_always_g22() {
+    let limits = ServerLimits { requests_at_once: 1, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let waiting = tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());
+    let refused = loop {
+        let answer = stage.get("/v1/sessions").await;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_eq!((refused.status, refused.code().as_str()), (503, "server.busy"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(stage.get("/health/live").await.status, 200);
+    assert_eq!(stage.get("/health/ready").await.status, 200);
+    assert_eq!(waiting.await.unwrap().status, 200);
+    assert_eq!(stage.get("/v1/sessions").await.status, 200);
+    stage.stop().await;
+}
