@@ -204,6 +204,8 @@ suite! { $
             an_input_does_not_overtake_those_that_wait,
             a_refused_input_opens_no_session,
             queued_inputs_are_limited,
+            an_input_for_a_place_is_refused_if_another_came_first,
+            a_key_covers_the_request_that_brought_its_input,
             inputs_at_the_same_time_get_places_without_gaps,
             a_refused_write_does_not_spoil_its_neighbours,
         }

@@ -89,6 +89,10 @@ pub struct Accept {
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     pub key: Option<String>,
+    /// The hash of the request that brought it, where the same key must bring the same request.
+    pub request: Option<Hash>,
+    /// Which turn of its session it must become, counted from 0; any where absent.
+    pub index: Option<u32>,
     /// What it does when a turn is under way.
     pub delivery: Delivery,
     /// The head it is for.

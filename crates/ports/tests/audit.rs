@@ -49,6 +49,8 @@ fn furnished() -> Memory {
             before: Vec::new(),
             note: None,
             queued_most: 9,
+            request: None,
+            index: None,
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;
         let wait = Wait { key: ReplayKey::turn(0).event("go"), kind: WaitKind::Event, deadline: None };

@@ -37,6 +37,8 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
                     taker: None,
                     first: None,
                     queued_most: 4,
+                    request: None,
+                    index: None,
                 })
                 .await?;
         }

@@ -118,6 +118,11 @@ pub struct Input {
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     pub key: Option<String>,
+    /// The hash of the request that brings it, where the same key must bring the same request.
+    pub request: Option<Hash>,
+    /// Which turn of its session it must become, counted from 0; any where absent. If another input came first, it is refused
+    /// with `session.moved`.
+    pub index: Option<u32>,
     /// What it does when a turn is under way.
     pub delivery: Delivery,
     /// The head it is for.
@@ -152,6 +157,8 @@ impl Input {
             target,
             parts,
             key: None,
+            request: None,
+            index: None,
             delivery: Delivery::Next,
             head: MAIN.to_owned(),
             output: None,
@@ -383,7 +390,7 @@ impl Runtime {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits, self.attachments().most())?;
         inner.world.plugins.check(&input.plugins)?;
-        let Input { target, mut parts, key, delivery, head, output, .. } = input;
+        let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let layers = Layers { overlays: &overlays, client_tools: &client_tools };
         let outfit = inner.outfits.chosen(agent.as_deref(), layers, &inner.world)?;
@@ -394,6 +401,8 @@ impl Runtime {
             target,
             turn: TurnId::fresh(now, inner.world.entropy.for_id()),
             key,
+            request,
+            index,
             delivery,
             head,
             output,

@@ -162,6 +162,8 @@ impl Incoming {
             target,
             parts,
             key,
+            request: None,
+            index: None,
             delivery: delivery.unwrap_or_default(),
             head: head.unwrap_or_else(|| MAIN.to_owned()),
             output: schema,

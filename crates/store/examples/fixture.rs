@@ -93,6 +93,8 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         first: None,
         queued_most: 1,
+        request: None,
+        index: None,
     };
     let work = store.accept(accept).await?.work;
     work.map(|work| work.lease)

@@ -94,6 +94,8 @@ kinds! {
     SessionHasForks = "session.has_forks", Reject, 409;
     /// A turn of the session is under way.
     SessionBusy = "session.busy", Reject, 409;
+    /// Another input came to the session before the one that was to be next.
+    SessionMoved = "session.moved", Reject, 409;
     /// No turn has this id.
     TurnNotFound = "turn.not_found", Reject, 404;
     /// A turn was claimed again and again without progress and has been closed.

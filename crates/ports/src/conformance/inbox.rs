@@ -231,6 +231,34 @@ pub(super) async fn queued_inputs_are_limited(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
+pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let second = |key| Accept { index: Some(1), ..keyed(session, key, "next") };
+    refused(s.accept(second("early")).await, Kind::SessionMoved);
+    s.whole_turn(session, "hi").await?;
+    let answers = join_all(["a", "b", "c"].map(|key| s.accept(second(key)))).await;
+    let taken = answers.iter().position(Result::is_ok).expect("one is the second turn");
+    for (place, answer) in answers.into_iter().enumerate() {
+        if place != taken {
+            refused(answer, Kind::SessionMoved);
+        }
+    }
+    // Its key is that of the turn that it became.
+    assert!(s.accept(second(["a", "b", "c"][taken])).await?.duplicate);
+    assert_eq!(s.turns(session, 0, 9).await?.len(), 2);
+    Ok(())
+}
+
+pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let asked = |request: &[u8]| Accept { request: Some(Hash::of(request)), ..keyed(session, "k", "hi") };
+    let first = s.accept(asked(b"one")).await?;
+    assert_eq!(s.accept(asked(b"one")).await?.turn, first.turn);
+    refused(s.accept(asked(b"two")).await, Kind::InputKeyReused);
+    refused(s.accept(keyed(session, "k", "hi")).await, Kind::InputKeyReused);
+    Ok(())
+}
+
 pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &Scene<'_>) -> Rule {
     let session = s.fresh_session().await?;
     let answers = join_all((0..8).map(|_| s.accept(s.driven(session, "hi")))).await;

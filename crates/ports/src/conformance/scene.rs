@@ -241,6 +241,8 @@ pub(super) fn input(session: SessionId, text: &str) -> Accept {
         taker: None,
         first: None,
         queued_most: 100,
+        request: None,
+        index: None,
     }
 }
 

@@ -33,6 +33,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         turn,
         parts,
         key,
+        request,
+        index,
         delivery,
         head,
         output,
@@ -51,12 +53,21 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     rows.access().need(Scope::Run)?;
     let mut session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
-    let input =
-        key.as_ref().map_or(Hash::ZERO, |_| input_fingerprint(&parts, output.as_ref(), &plugins, &before));
+    let input = key.as_ref().map_or(Hash::ZERO, |_| {
+        let said = input_fingerprint(&parts, output.as_ref(), &plugins, &before);
+        request.map_or(said, |request| canon::fingerprint(&(said, request)))
+    });
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
         return repeat(rows, &session, &first, key, input);
+    }
+    if let Some(index) = index.filter(|index| *index != session.turns) {
+        let detail = format!(
+            "the input was to be turn {index} of session {}, which has {} turns",
+            session.id, session.turns
+        );
+        return Err(Error::new(Kind::SessionMoved, detail));
     }
     if session.queued as usize >= queued_most {
         let detail =

@@ -227,6 +227,8 @@ async fn a_turn_whose_package_does_not_parse_is_stopped() {
         taker: Some(Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
         first: None,
         queued_most: 10,
+        request: None,
+        index: None,
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     memory.hand_back(lease, now).await.unwrap();

@@ -58,6 +58,8 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
         taker: Some(taker),
         first: None,
         queued_most: 10,
+        request: None,
+        index: None,
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     if begun {

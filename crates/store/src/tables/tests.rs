@@ -48,6 +48,8 @@ fn input(text: &str) -> Accept {
         taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
         first: None,
         queued_most: 100,
+        request: None,
+        index: None,
     }
 }
 

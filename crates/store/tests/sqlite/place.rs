@@ -105,6 +105,8 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
             first: None,
             queued_most: 100,
+            request: None,
+            index: None,
         })
         .await
 }

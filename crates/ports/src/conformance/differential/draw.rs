@@ -223,6 +223,8 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         taker: dice.percent(60).then(|| taker(known, dice)),
         first: dice.percent(30).then(|| FirstCall { metering: metering(dice), most: amount(dice) }),
         queued_most: dice.one_of(&[0, 2, 100, 100, 100]),
+        request: dice.percent(20).then(|| Hash::of(dice.one_of(&[b"one", b"two"]))),
+        index: dice.percent(20).then(|| dice.one_of(&[0, 1, 2, 3])),
     }
 }
 
