@@ -5,7 +5,9 @@
 use super::leg::{CallRef, Leg};
 use super::pieces;
 use super::told::{ClientCall, How, Over, Told, ToolAsked, What};
-use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, Reply, ToolOutcome, Usage};
+use outlast_vocab::effect::{
+    BatchCall, Command, ModelOutcome, Outcome, Reply, StopReason, ToolOutcome, Usage,
+};
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::{Message, Part, ToolName, ToolResult, text_of};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Performed, Record, Seq};
@@ -29,6 +31,8 @@ pub(crate) struct Teller {
     saying: Option<Saying>,
     /// The last model call whose reply is durable.
     replied: Option<ReplayKey>,
+    /// Why that reply ended.
+    stopped: Option<StopReason>,
     batch: Vec<Call>,
     stops: Vec<Stop>,
 }
@@ -90,6 +94,7 @@ impl Teller {
             usage: Usage::default(),
             saying: None,
             replied: None,
+            stopped: None,
             batch: Vec::new(),
             stops: Vec::new(),
         }
@@ -226,7 +231,7 @@ impl Teller {
     /// A reply is durable: this is its text, whatever was heard of it.
     fn reply(&mut self, key: &ReplayKey, reply: &Reply, told: &mut Vec<Told>) -> Result<(), Error> {
         self.usage = self.usage + reply.usage;
-        self.replied = Some(key.clone());
+        (self.replied, self.stopped) = (Some(key.clone()), Some(reply.stop));
         if self.tells_answer_alone() {
             return Ok(());
         }
@@ -356,8 +361,20 @@ impl Teller {
             let key = self.replied.clone().unwrap_or_else(|| ReplayKey::turn(0));
             self.whole(&key, text, told)?;
         }
-        self.finish(how(end), at, told);
+        self.finish(self.how(end), at, told);
         Ok(())
+    }
+
+    fn how(&self, end: &End) -> How {
+        match end {
+            // A stream that broke has the same code, and no reply that says so.
+            End::Failed { failure }
+                if failure.code == Kind::ModelCut && self.stopped == Some(StopReason::Length) =>
+            {
+                How::Length
+            }
+            end => how(end),
+        }
     }
 }
 
@@ -366,7 +383,6 @@ fn how(end: &End) -> How {
         End::Answered { .. } => How::Answered,
         End::Refused { .. } => How::Refused,
         End::Cancelled { .. } | End::Aborted { .. } => How::Cancelled,
-        End::Failed { failure } if failure.code == Kind::ModelCut => How::Length,
         End::Failed { failure } => How::Failed(failure.clone()),
         End::OutOfModelCalls { limit } => {
             let detail = format!("model_calls is limited to {limit}, and the turn has made so many");

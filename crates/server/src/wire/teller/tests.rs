@@ -55,6 +55,23 @@ impl Journal {
         self.fact(Fact::Performed(Performed { key: ReplayKey::turn(0).model(call), command, outcome }))
     }
 
+    /// A reply for which the model had not enough tokens.
+    fn short_reply(self, call: u32, text: &str) -> Self {
+        let mut journal = self.reply(call, text, &[]);
+        let Some(Event::Durable(record)) = journal.events.last_mut() else { unreachable!("it was written") };
+        let Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) =
+            &mut record.fact
+        else {
+            unreachable!("it is a reply")
+        };
+        reply.stop = StopReason::Length;
+        journal
+    }
+
+    fn cut(self) -> Self {
+        self.fact(Fact::Ended { end: End::Failed { failure: Failure::new(Kind::ModelCut, "cut") } })
+    }
+
     fn batch(self, call: u32, tools: &[&str]) -> Self {
         let run = |tool: &&str| {
             BatchCall::Run(
@@ -155,6 +172,16 @@ fn a_later_attempt_goes_on_seamlessly_if_it_begins_as_the_first_did_and_is_an_er
     assert!(other.durable().told(0).is_ok());
     let shorter = first().reply(0, "one", &[]).ended("one");
     assert_eq!(shorter.told(0), Err(Kind::StreamRetracted));
+}
+
+#[test]
+fn a_stream_that_broke_is_not_taken_for_a_model_that_ran_out_of_tokens() {
+    let end = |journal: Journal| words(&journal.told(0).unwrap()).pop().unwrap();
+    assert_eq!(end(Journal::new(None).short_reply(0, "one two").cut()), "Length 1+2");
+    let failed = "Failed(Failure { code: ModelCut, detail: \"cut\" })";
+    assert_eq!(end(Journal::new(None).live(0, 1, 0, "one two ").cut()), format!("{failed} 0+0"));
+    let after_a_tool = Journal::new(None).reply(0, "", &["theirs"]).batch(0, &["theirs"]).cut();
+    assert_eq!(end(after_a_tool), format!("{failed} 1+2"));
 }
 
 #[test]
