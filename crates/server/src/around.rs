@@ -15,7 +15,7 @@ use outlast_vocab::access::ApiKey;
 use std::time::Instant;
 
 /// The header with the id of a request.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The same, as OpenAI's clients send it.
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
@@ -150,6 +150,7 @@ fn open(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Option<&HeaderVa
     }
     let methods = "GET, POST, PUT, DELETE";
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    let told = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id";
+    let told = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, \
+                x-should-retry";
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(told));
 }

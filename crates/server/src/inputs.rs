@@ -17,7 +17,7 @@ use outlast_vocab::limits::{self, ServerLimits};
 use outlast_vocab::message::{MediaType, Part, PluginName};
 use outlast_vocab::record::Delivery;
 use outlast_vocab::trace::TraceParent;
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{Error, Hash, Kind, canon};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ impl Incoming {
         self,
         runtime: &Runtime,
         target: Target,
-        Marks { key, traceparent }: Marks,
+        Marks { key, request, traceparent }: Marks,
     ) -> Result<Input, Error> {
         let Self { text, session_key, agent, head, schema, delivery, attachments, plugins, files } = self;
         let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
@@ -162,7 +162,7 @@ impl Incoming {
             target,
             parts,
             key,
-            request: None,
+            request,
             index: None,
             delivery: delivery.unwrap_or_default(),
             head: head.unwrap_or_else(|| MAIN.to_owned()),
@@ -181,8 +181,12 @@ impl Incoming {
 
 /// What the headers of a request say of its input.
 pub(crate) struct Marks {
-    key: Option<String>,
-    traceparent: Option<TraceParent>,
+    /// The idempotency key.
+    pub(crate) key: Option<String>,
+    /// The hash of the request that it covers.
+    pub(crate) request: Option<Hash>,
+    /// The span that caused the request.
+    pub(crate) traceparent: Option<TraceParent>,
 }
 
 impl Marks {
@@ -195,11 +199,20 @@ impl Marks {
             return Err(wrong());
         }
         let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Self { key: key.map(ToOwned::to_owned), traceparent })
+        Ok(Self { key: key.map(ToOwned::to_owned), request: None, traceparent })
     }
 
-    /// The idempotency key, and the span that caused the request.
-    pub(crate) fn parts(self) -> (Option<String>, Option<TraceParent>) {
-        (self.key, self.traceparent)
+    /// The same for a route of a wire: its keys are its own, and each covers its request, but for how the answer is to come (S66).
+    #[must_use]
+    pub(crate) fn of_request(self, route: &str, body: &Value) -> Self {
+        let Some(key) = self.key else { return self };
+        let mut covered = body.clone();
+        if let Value::Object(members) = &mut covered {
+            for name in ["stream", "stream_options", "background"] {
+                members.remove(name);
+            }
+        }
+        let request = Some(canon::fingerprint(&covered));
+        Self { key: Some(format!("{route}/{key}")), request, ..self }
     }
 }

@@ -309,7 +309,7 @@ impl Default for ServerLimits {
             streams_per_caller: 2_048,
             heartbeat: Duration::from_secs(15),
             wait_most: Duration::from_mins(1),
-            wire_wait: Duration::from_mins(10),
+            wire_wait: Duration::from_mins(9),
             entries: 500,
             searched: 10_000,
             drain: Duration::from_secs(5),

@@ -14,6 +14,10 @@ const SCRIPT: &str = "\
     when ticket\nsay {\"title\": \"broken lamp\", \"urgent\": true}
     when forever\ndelay 1m\nsay never
     when haltingly\nsay one two three\ndelay 1m\nsay four
+    when unauthorized\nerror model.unauthorized the key is of no use
+    when breaks\nsay one two three\ncut
+    when refuses\nrefuse I will not.
+    when runs out\nsay one two\nlength
     any\nsay Reply to {{input}}.";
 
 /// What `cargo xtask test` installs.
@@ -61,11 +65,19 @@ impl Server {
     fn url(&self) -> String {
         format!("http://{}/openai/v1", self.address)
     }
+
+    /// Asks it to stop, as an operator does, and waits until it has.
+    fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
+        // One that was terminated is gone already.
+        let _ = self.child.kill();
         self.child.wait().unwrap();
     }
 }
@@ -99,6 +111,24 @@ fn port() -> String {
 /// Lets a client read half of an answer, kills the server, and lets the client read on from the next one.
 #[track_caller]
 fn killed_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
+    in_the_middle(client, |server, place| {
+        let address = server.address.clone();
+        drop(server);
+        Server::start(place, &address)
+    });
+}
+
+/// Lets a client read half of an answer, lets the server stop as an operator does, and lets the client find that out.
+#[track_caller]
+fn stopped_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
+    in_the_middle(client, |mut server, _| {
+        server.terminate();
+        server
+    });
+}
+
+#[track_caller]
+fn in_the_middle(client: impl FnOnce(&str, &str) -> Command, happens: impl FnOnce(Server, &Place) -> Server) {
     let place = Place::with_script(SCRIPT);
     let (key, address) = (key(&place), port());
     let server = Server::start(&place, &address);
@@ -107,8 +137,7 @@ fn killed_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
     let mut reader = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(reader.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    drop(server);
-    let server = Server::start(&place, &address);
+    let server = happens(server, &place);
     // A client that failed says why when it is asked for its output.
     let _ = writeln!(reader.stdin.as_mut().unwrap());
     let output = reader.wait_with_output().unwrap();
@@ -133,18 +162,35 @@ fn the_official_javascript_client_of_openai_finds_what_it_knows() {
 
 #[test]
 fn the_official_python_client_of_openai_has_the_same_text_after_the_server_was_killed() {
-    killed_in_the_middle(|url, key| {
-        let mut command = python();
-        command.args(["resume", url, key]);
-        command
-    });
+    killed_in_the_middle(|url, key| with(python(), &["resume", url, key]));
 }
 
 #[test]
 fn the_official_javascript_client_of_openai_has_the_same_text_after_the_server_was_killed() {
-    killed_in_the_middle(|url, key| {
-        let mut command = node("resume");
-        command.args([url, key]);
-        command
-    });
+    killed_in_the_middle(|url, key| with(node("resume"), &[url, key]));
+}
+
+#[test]
+fn the_official_python_client_of_openai_has_the_same_completion_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| with(python(), &["again", url, key]));
+}
+
+#[test]
+fn the_official_javascript_client_of_openai_has_the_same_completion_after_the_server_was_killed() {
+    killed_in_the_middle(|url, key| with(node("again"), &[url, key]));
+}
+
+#[test]
+fn the_official_python_client_of_openai_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+    stopped_in_the_middle(|url, key| with(python(), &["stopped", url, key]));
+}
+
+#[test]
+fn the_official_javascript_client_of_openai_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+    stopped_in_the_middle(|url, key| with(node("stopped"), &[url, key]));
+}
+
+fn with(mut command: Command, args: &[&str]) -> Command {
+    command.args(args);
+    command
 }

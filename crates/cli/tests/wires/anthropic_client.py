@@ -2,10 +2,13 @@
 
 anthropic_client.py matrix BASE_URL KEY WRONG_KEY   everything that needs no server that dies
 anthropic_client.py again BASE_URL KEY              reads half of a stream, says `killed?`, waits for a line, asks again
+anthropic_client.py stopped BASE_URL KEY            reads half of a stream, says `killed?`, waits for a line, reads on in vain
 """
 
 import json
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 from pydantic import BaseModel
@@ -45,8 +48,12 @@ def refused(call, kind, name, code, param=None):
         body = error.body
         same((body["type"], body["error"]["type"]), ("error", name))
         same((body["error"]["code"], body["error"].get("param")), (code, param))
-        return
+        return error
     raise AssertionError(f"{code} was not raised")
+
+
+def said(events):
+    return "".join(event.delta.text for event in events if event.type == "content_block_delta")
 
 
 def models(client):
@@ -139,6 +146,13 @@ def tools(client):
         other = lambda: ask(client, conversation, tools=[WEATHER])
         refused(other, anthropic.APIStatusError, "invalid_request_error", "input.key_reused", "messages")
         result["content"] = "snow"
+        # The turn goes on as it was asked: what was said of it otherwise is not left away.
+        changed = lambda param, **more: refused(
+            lambda: ask(client, conversation, **{"tools": [WEATHER], **more}),
+            anthropic.BadRequestError, "invalid_request_error", "input.invalid", param,
+        )
+        changed("system", system="Be brief.")
+        changed("tools", tools=[{**WEATHER, "description": "Guesses."}])
         conversation += [{"role": "assistant", "content": answer.content}, user("thanks")]
         same(text(ask(client, conversation, tools=[WEATHER])), ["Reply to thanks."])
     failing = ask(client, "weather that fails", tools=[WEATHER])
@@ -165,8 +179,94 @@ def idempotency(client):
     first = ask(client, "hello", extra_headers=headers)
     same(ask(client, "hello", extra_headers=headers).to_dict(), first.to_dict())
     assert ask(client, "hello").id != first.id
-    other = lambda: ask(client, "something else", extra_headers=headers)
-    refused(other, anthropic.APIStatusError, "invalid_request_error", "input.key_reused")
+    for more in ({"content": "something else"}, {"system": "Be brief."}, {"tools": [WEATHER]}):
+        other = lambda: ask(client, **{"content": "hello", "extra_headers": headers, **more})
+        refused(other, anthropic.ConflictError, "invalid_request_error", "input.key_reused")
+
+
+def requests(client):
+    """The id of a request is where these clients look for it."""
+    headers = {"X-Client-Request-Id": "req-7"}
+    same(ask(client, extra_headers=headers)._request_id, "req-7")
+    error = refused(
+        lambda: ask(client, model="claude", extra_headers=headers),
+        anthropic.NotFoundError, "not_found_error", "agent.not_found", "model",
+    )
+    same((error.request_id, error.body["request_id"]), ("req-7", "req-7"))
+
+
+def ends(client):
+    """Every end of a turn, whole and streamed."""
+    for content, reason, words in (("refuses", "refusal", "I will not."), ("runs out", "max_tokens", "one two")):
+        message = ask(client, content)
+        same((text(message), message.stop_reason), ([words], reason))
+        events = list(ask(client, content, stream=True))
+        same((said(events), events[-2].delta.stop_reason), (words, reason))
+    for content, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
+        # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
+        error = refused(lambda: ask(client, content), anthropic.InternalServerError, "api_error", code)
+        turn = error.message.partition("trn_")[2][:32]
+        said_so = f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more"
+        same((error.status_code, error.body["error"]["message"]), (500, said_so))
+        streamed = lambda: list(ask(client, content, stream=True))
+        refused(streamed, anthropic.APIStatusError, "api_error", code)
+
+
+def once(url, key):
+    """A client that makes requests again by itself does not make turns again."""
+    client = anthropic.Anthropic(base_url=url, api_key=key, timeout=60)
+    api = url.removesuffix("/anthropic")
+    bearer = {"headers": {"Authorization": f"Bearer {key}"}}
+    sessions = lambda: client.get(f"{api}/v1/sessions?limit=500", cast_to=object, options=bearer)["items"]
+    before = len(sessions())
+    failing = lambda: ask(client, "unauthorized, once")
+    refused(failing, anthropic.InternalServerError, "api_error", "model.unauthorized")
+    same(len(sessions()) - before, 1)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        endless = lambda: ask(client, "forever, once")
+        refusal = (anthropic.ConflictError, "invalid_request_error", "turn.cancelled")
+        cancelled = pool.submit(lambda: refused(endless, *refusal))
+        named = lambda: [session for session in sessions() if session["title"] == "forever, once"]
+        running = lambda: [session["active"] for session in named() if "active" in session]
+        while not running():
+            time.sleep(0.05)
+        cancel = f"{api}/openai/v1/responses/{running()[0].replace('trn_', 'resp_')}/cancel"
+        client.post(cancel, cast_to=object, body={}, options=bearer)
+        cancelled.result()
+    same(len(sessions()) - before, 2)
+
+
+def dropped(client):
+    """A message whose connection was dropped is made again under its key, and is the same to the last byte."""
+    again = lambda: ask(client, "slowly", stream=True, extra_headers={"Idempotency-Key": "dropped"})
+    stream, heard = again(), []
+    for event in stream:
+        heard.append(event.to_dict())
+        if event.type == "content_block_delta" and event.delta.text == "five ":
+            break
+    stream.close()
+    events = list(again())
+    same(said(events), SLOW)
+    same([event.to_dict() for event in events][: len(heard)], heard)
+    same([event.to_dict() for event in again()], [event.to_dict() for event in events])
+
+
+def stopped(client):
+    """A stream that the server ends before its time is an error, and no answer that looks whole."""
+    stream, heard = ask(client, "haltingly", stream=True), ""
+    for event in stream:
+        heard += event.delta.text if event.type == "content_block_delta" else ""
+        if heard == "one two ":
+            break
+    print("killed?", flush=True)
+    sys.stdin.readline()
+    try:
+        for _ in stream:
+            pass
+    except Exception as error:
+        print(f"broken: {type(error).__name__}", file=sys.stderr)
+        return
+    raise AssertionError("a stream that was cut ended as if it were whole")
 
 
 def again(client):
@@ -195,6 +295,8 @@ def main():
     client = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=60)
     if mode == "again":
         again(client)
+    elif mode == "stopped":
+        stopped(client)
     else:
         models(client)
         errors(client, more[0])
@@ -203,6 +305,10 @@ def main():
         tools(client)
         structured(client)
         idempotency(client)
+        requests(client)
+        ends(client)
+        once(url, key)
+        dropped(client)
     print("fine")
 
 

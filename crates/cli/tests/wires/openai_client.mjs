@@ -2,8 +2,10 @@
 //
 // openai_client.mjs matrix MODULES BASE_URL KEY WRONG_KEY   everything that needs no server that dies
 // openai_client.mjs resume MODULES BASE_URL KEY             reads half of a stream, says `killed?`, waits for a line, reads on
+// openai_client.mjs again MODULES BASE_URL KEY              the same with a completion, which is asked for again under its key
+// openai_client.mjs stopped MODULES BASE_URL KEY            reads half of two streams, says `killed?`, waits for a line, reads on in vain
 import { createRequire } from "node:module";
-import { deepStrictEqual as same } from "node:assert";
+import { deepStrictEqual as same, ok } from "node:assert";
 import readline from "node:readline";
 
 const [mode, modules, baseURL, apiKey, wrongKey] = process.argv.slice(2);
@@ -169,19 +171,132 @@ async function background() {
   same((await client.responses.cancel(endless.id)).status, "cancelled");
 }
 
-async function matrix() {
-  for (const part of [models, errors, plain, streaming, tools, structured, conversations, background]) await part();
+const said = (chunks) => chunks.map((chunk) => chunk.choices[0]?.delta.content ?? "").join("");
+
+/** Every end of a turn, whole and streamed. */
+async function ends() {
+  for (const [text, reason, finish, words] of [
+    ["refuses", "content_filter", "content_filter", "I will not."],
+    ["runs out", "max_output_tokens", "length", "one two"],
+  ]) {
+    const event = (await all(ask({ input: text, stream: true }))).at(-1);
+    same(event.type, "response.incomplete");
+    for (const response of [await ask({ input: text }), event.response]) {
+      same([response.status, response.incomplete_details.reason], ["incomplete", reason]);
+      same(response.output[0].content[0].text, words);
+    }
+    const [choice] = (await say([user(text)])).choices;
+    same([choice.finish_reason, choice.message.content], [finish, words]);
+    const chunks = await all(say([user(text)], { stream: true }));
+    same([chunks.at(-1).choices[0].finish_reason, said(chunks)], [finish, words]);
+  }
+  for (const [text, code] of [
+    ["unauthorized", "model.unauthorized"],
+    ["breaks", "model.cut"],
+  ]) {
+    const event = (await all(ask({ input: text, stream: true }))).at(-1);
+    same(event.type, "response.failed");
+    for (const response of [await ask({ input: text }), event.response])
+      same([response.status, response.error.code, response.incomplete_details], ["failed", code, null]);
+    await refused(() => say([user(text)]), 500, code);
+    await refused(() => all(say([user(text)], { stream: true })), undefined, code);
+  }
 }
 
-async function resume() {
-  const read = await half();
+const sessions = async () => (await client.get(`${baseURL.replace("/openai/v1", "")}/v1/sessions?limit=500`)).items;
+
+/** A client that makes requests again by itself does not make turns again. */
+async function once() {
+  const usual = new OpenAI({ baseURL, apiKey, timeout: 60_000 });
+  const ask = (text) => usual.chat.completions.create({ model, messages: [user(text)] });
+  const before = (await sessions()).length;
+  await refused(() => ask("unauthorized, once"), 500, "model.unauthorized");
+  same((await sessions()).length - before, 1);
+  const cancelled = refused(() => ask("forever, once"), 409, "turn.cancelled");
+  let running;
+  while (!running) running = (await sessions()).find((session) => session.title === "forever, once")?.active;
+  await client.responses.cancel(running.replace("trn_", "resp_"));
+  await cancelled;
+  same((await sessions()).length - before, 2);
+}
+
+/** A completion whose connection was dropped is made again under its key, and is the same to the last byte. */
+async function dropped() {
+  const keyed = { headers: { "Idempotency-Key": "dropped" } };
+  const ask = () => client.chat.completions.create({ model, messages: [user("slowly")], stream: true }, keyed);
+  const heard = [];
+  for await (const chunk of await ask()) {
+    heard.push(chunk);
+    if (chunk.choices[0].delta.content === "five ") break;
+  }
+  const chunks = await all(ask());
+  same(said(chunks), SLOW);
+  same(chunks.slice(0, heard.length), heard);
+  same(await all(ask()), chunks);
+}
+
+async function matrix() {
+  const parts = [models, errors, plain, streaming, tools, structured, conversations, background, ends, once, dropped];
+  for (const part of parts) await part();
+}
+
+/** Lets the server be killed or stopped. */
+async function interrupted() {
   console.log("killed?");
   const lines = readline.createInterface({ input: process.stdin });
   await new Promise((done) => lines.once("line", done));
   lines.close();
+}
+
+async function resume() {
+  const read = await half();
+  await interrupted();
   await rest(read);
 }
 
-await { matrix, resume }[mode]();
+/** A completion whose server was killed is asked for again under its key, and has the same text and the same id. */
+async function again() {
+  const keyed = { headers: { "Idempotency-Key": "slow" } };
+  const ask = (more) => client.chat.completions.create({ model, messages: [user("slowly")], ...more }, keyed);
+  let [heard, id] = ["", undefined];
+  try {
+    for await (const chunk of await ask({ stream: true })) {
+      heard += chunk.choices[0].delta.content ?? "";
+      id = chunk.id;
+      if (heard === "one two ") await interrupted();
+    }
+  } catch {
+    // The server died.
+  }
+  ok(SLOW.startsWith(heard) && heard !== SLOW, heard);
+  const chunks = await all(ask({ stream: true }));
+  same([said(chunks), [...new Set(chunks.map((chunk) => chunk.id))]], [SLOW, [id]]);
+  const whole = await ask();
+  same([whole.choices[0].message.content, whole.id], [SLOW, id]);
+}
+
+/** A stream that the server ends before its time is an error, and no answer that looks whole. */
+async function stopped() {
+  const texts = [
+    [await say([user("haltingly")], { stream: true }), (chunk) => chunk.choices[0].delta.content ?? ""],
+    [await ask({ input: "haltingly", stream: true }), (event) => (event.type === "response.output_text.delta" ? event.delta : "")],
+  ];
+  const readers = texts.map(([stream, text]) => ({ events: stream[Symbol.asyncIterator](), text, heard: "" }));
+  for (const reader of readers)
+    while (reader.heard !== "one two ") reader.heard += reader.text((await reader.events.next()).value);
+  await interrupted();
+  for (const { events } of readers) {
+    const read = async () => {
+      while (!(await events.next()).done);
+    };
+    const failed = await read().then(
+      () => false,
+      () => true,
+    );
+    ok(failed, "a stream that was cut ended as if it were whole");
+  }
+}
+
+await { matrix, resume, again, stopped }[mode]();
 console.log("fine");
 process.exit(0);

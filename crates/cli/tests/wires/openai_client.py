@@ -2,6 +2,8 @@
 
 openai_client.py matrix BASE_URL KEY WRONG_KEY   everything that needs no server that dies
 openai_client.py resume BASE_URL KEY             reads half of a stream, says `killed?`, waits for a line, reads the rest
+openai_client.py again BASE_URL KEY              the same with a completion, which is asked for again under its key
+openai_client.py stopped BASE_URL KEY            reads half of two streams, says `killed?`, waits for a line, reads on in vain
 """
 
 import json
@@ -38,6 +40,14 @@ def refused(call, kind, code, param=None):
         same((error.code, error.param), (code, param))
         return error
     raise AssertionError(f"{code} was not raised")
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def said(chunks):
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
 def models(client):
@@ -158,6 +168,14 @@ def client_tool(client):
     same(second.conversation.id, first.conversation.id)
     same(give().to_dict(), second.to_dict())
     refused(lambda: give(input=[{**output, "output": "rain"}]), openai.ConflictError, "input.key_reused", "input")
+    # The turn goes on as it was asked: what was said of it otherwise is not left away.
+    other = lambda param, **more: refused(lambda: give(**more), openai.BadRequestError, "input.invalid", param)
+    other("instructions", instructions="Be brief.")
+    other("tools", tools=[{**WEATHER, "description": "Guesses."}])
+    other("text.format", text={"format": {"type": "json_object"}})
+    other("metadata", metadata={"a": "b"})
+    other("previous_response_id", previous_response_id=second.id)
+    same(give(tools=[], previous_response_id=None).id, second.id)
     given = client.responses.input_items.list(second.id).data
     same([(item.type, item.call_id, item.output) for item in given], [("function_call_output", call.call_id, "snow")])
     # The way of clients that keep the conversation themselves, streamed.
@@ -295,6 +313,111 @@ def idempotency(client):
     same(raw.headers["x-request-id"], "req-7")
 
 
+    # A key is that of a route, and covers the whole request but for how its answer comes.
+    keyed = {"extra_headers": {"Idempotency-Key": "k3"}}
+    respond = lambda **more: client.responses.create(**{"model": "assistant", "input": "hello", **keyed, **more})
+    complete = lambda **more: client.chat.completions.create(
+        **{"model": "assistant", "messages": user("hello"), **keyed, **more}
+    )
+    digits = lambda id: id.replace("resp_", "").replace("chatcmpl-", "")
+    response, completion = respond(), complete()
+    assert digits(response.id) != digits(completion.id)
+    same(list(respond(stream=True))[0].response.id, response.id)
+    same(list(complete(stream=True))[0].id, completion.id)
+    reused = (openai.ConflictError, "input.key_reused")
+    refused(lambda: respond(instructions="Be brief."), *reused)
+    refused(lambda: respond(tools=[WEATHER]), *reused)
+    refused(lambda: complete(messages=[{"role": "system", "content": "Be brief."}, *user("hello")]), *reused)
+    refused(lambda: complete(user="ann"), *reused)
+
+
+def ends(client):
+    """Every end of a turn, whole and streamed."""
+    ask = lambda text, **more: client.responses.create(model="assistant", input=text, **more)
+    say = lambda text, **more: client.chat.completions.create(model="assistant", messages=user(text), **more)
+    for text, status, reason, words in (
+        ("refuses", "incomplete", "content_filter", "I will not."),
+        ("runs out", "incomplete", "max_output_tokens", "one two"),
+    ):
+        whole, streamed = ask(text), list(ask(text, stream=True))[-1]
+        same(streamed.type, "response.incomplete")
+        for response in (whole, streamed.response):
+            same((response.status, response.incomplete_details.reason), (status, reason))
+            same(response.output_text, words)
+    for text, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
+        whole, streamed = ask(text), list(ask(text, stream=True))[-1]
+        same(streamed.type, "response.failed")
+        for response in (whole, streamed.response):
+            same((response.status, response.error.code, response.incomplete_details), ("failed", code, None))
+    for text, reason, words in (("refuses", "content_filter", "I will not."), ("runs out", "length", "one two")):
+        choice = say(text).choices[0]
+        same((choice.finish_reason, choice.message.content), (reason, words))
+        chunks = list(say(text, stream=True))
+        same((chunks[-1].choices[0].finish_reason, said(chunks)), (reason, words))
+    for text, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
+        # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
+        error = refused(lambda: say(text), openai.InternalServerError, code)
+        turn = error.message.partition("trn_")[2][:32]
+        same((error.status_code, error.type), (500, "server_error"))
+        same(error.body["message"], f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more")
+        same(client.responses.retrieve(f"resp_{turn}").error.code, code)
+        refused(lambda: list(say(text, stream=True)), openai.APIError, code)
+
+
+def once(base_url, key, sessions):
+    """A client that makes requests again by itself does not make turns again."""
+    client = openai.OpenAI(base_url=base_url, api_key=key, timeout=60)
+    say = lambda text: client.chat.completions.create(model="assistant", messages=user(text))
+    before = len(sessions())
+    refused(lambda: say("unauthorized, once"), openai.InternalServerError, "model.unauthorized")
+    same(len(sessions()) - before, 1)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        cancelled = pool.submit(lambda: refused(lambda: say("forever, once"), openai.ConflictError, "turn.cancelled"))
+        named = lambda: [session for session in sessions() if session["title"] == "forever, once"]
+        running = lambda: [session["active"] for session in named() if "active" in session]
+        while not running():
+            time.sleep(0.05)
+        client.responses.cancel(running()[0].replace("trn_", "resp_"))
+        cancelled.result()
+    same(len(sessions()) - before, 2)
+
+
+def at_once(client, sessions):
+    """Who goes on at the same place at the same time does not hear what others say there."""
+    before = {session["id"] for session in sessions()}
+    fresh = lambda: [session for session in sessions() if session["id"] not in before]
+    messages = user("a place")
+    answer = client.chat.completions.create(model="assistant", messages=messages).choices[0].message.content
+    messages.append({"role": "assistant", "content": answer})
+    first = client.responses.create(model="assistant", input="another place")
+    say = lambda name: client.chat.completions.create(model="assistant", messages=[*messages, *user(f"slowly, {name}")])
+    go_on = lambda name: client.responses.create(model="assistant", input=f"slowly, {name}", previous_response_id=first.id)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        same([completion.choices[0].message.content for completion in pool.map(say, "abcd")], [SLOW] * 4)
+        # One goes on in the session, and each other one in a session of its own.
+        same(len(fresh()), 2 + 3)
+        places = {response.conversation.id for response in pool.map(go_on, "abcd")}
+    same((len(places), first.conversation.id in places), (4, True))
+    same(sorted(session["turns"] for session in fresh()), [1] * 6 + [2] * 2)
+
+
+def dropped(client):
+    """A completion whose connection was dropped is made again under its key, and is the same to the last byte."""
+    ask = lambda: client.chat.completions.create(
+        model="assistant", messages=user("slowly"), stream=True, extra_headers={"Idempotency-Key": "dropped"}
+    )
+    stream, heard = ask(), []
+    for chunk in stream:
+        heard.append(chunk.to_dict())
+        if chunk.choices[0].delta.content == "five ":
+            break
+    stream.close()
+    chunks = list(ask())
+    same(said(chunks), SLOW)
+    same([chunk.to_dict() for chunk in chunks][: len(heard)], heard)
+    same([chunk.to_dict() for chunk in ask()], [chunk.to_dict() for chunk in chunks])
+
+
 def matrix(base_url, key, wrong_key):
     client = openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60)
     api = base_url.removesuffix("/openai/v1")
@@ -311,6 +434,10 @@ def matrix(base_url, key, wrong_key):
     background(client)
     cancel(client)
     idempotency(client)
+    ends(client)
+    once(base_url, key, sessions)
+    at_once(client, sessions)
+    dropped(client)
 
 
 def resume(base_url, key):
@@ -333,6 +460,54 @@ def resume(base_url, key):
     same(client.responses.retrieve(id).output_text, SLOW)
 
 
+def again(base_url, key):
+    """A completion whose server was killed is asked for again under its key, and has the same text and the same id."""
+    client = openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60)
+    ask = lambda **more: client.chat.completions.create(
+        model="assistant", messages=user("slowly"), extra_headers={"Idempotency-Key": "slow"}, **more
+    )
+    heard, id = "", None
+    try:
+        for chunk in ask(stream=True):
+            heard, id = heard + (chunk.choices[0].delta.content or ""), chunk.id
+            if heard == "one two ":
+                print("killed?", flush=True)
+                sys.stdin.readline()
+    except openai.APIError as error:
+        print(f"broken: {type(error).__name__}", file=sys.stderr)
+    assert SLOW.startswith(heard) and heard != SLOW, heard
+    chunks = list(ask(stream=True))
+    same((said(chunks), {chunk.id for chunk in chunks}), (SLOW, {id}))
+    whole = ask()
+    same((whole.choices[0].message.content, whole.id), (SLOW, id))
+
+
+def stopped(base_url, key):
+    """A stream that the server ends before its time is an error, and no answer that looks whole."""
+    client = openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60)
+    completion = client.chat.completions.create(model="assistant", messages=user("haltingly"), stream=True)
+    response = client.responses.create(model="assistant", input="haltingly", stream=True)
+    heard = ["", ""]
+    for chunk in completion:
+        heard[0] += chunk.choices[0].delta.content or ""
+        if heard[0] == "one two ":
+            break
+    for event in response:
+        heard[1] += event.delta if event.type == "response.output_text.delta" else ""
+        if heard[1] == "one two ":
+            break
+    same(heard, ["one two ", "one two "])
+    print("killed?", flush=True)
+    sys.stdin.readline()
+    for stream in (completion, response):
+        try:
+            for _ in stream:
+                pass
+        except openai.APIConnectionError:
+            continue
+        raise AssertionError("a stream that was cut ended as if it were whole")
+
+
 if __name__ == "__main__":
-    {"matrix": matrix, "resume": resume}[sys.argv[1]](*sys.argv[2:])
+    {"matrix": matrix, "resume": resume, "again": again, "stopped": stopped}[sys.argv[1]](*sys.argv[2:])
     print("fine")

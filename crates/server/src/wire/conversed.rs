@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn about(refused: Answer<Brought>) -> (Kind, Option<String>) {
-        let Err(Refusal { error, param }) = refused else { panic!("it was taken") };
+        let Err(Refusal { error, param, .. }) = refused else { panic!("it was taken") };
         (error.kind(), param)
     }
 

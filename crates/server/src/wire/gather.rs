@@ -1,8 +1,10 @@
 //! Gathers what is told of a leg into its answer.
 use super::hearing::Hearing;
+use super::leg::Leg;
+use super::refusal::{Answer, Refusal};
 use super::told::{ClientCall, Over, Told, ToolAsked, What};
-use outlast_vocab::Error;
 use outlast_vocab::message::ToolResult;
+use outlast_vocab::{Error, Kind};
 use std::time::Duration;
 
 /// What stands between the texts of an answer where a wire has room for one text only.
@@ -53,11 +55,12 @@ impl Gathered {
         }
     }
 
-    /// Listens until the leg is over, but not for ever; says whether it is.
+    /// Listens until the leg is over, but not for ever; says whether it is. Nobody is told anything before, so nothing that may be
+    /// void is heard.
     pub(crate) async fn listen(&mut self, hearing: &mut Hearing, patience: Duration) -> Result<bool, Error> {
         let over = async {
             while self.over.is_none() {
-                let told = hearing.next().await?;
+                let told = hearing.next_durable().await?;
                 self.add(&told);
             }
             Ok::<(), Error>(())
@@ -66,6 +69,16 @@ impl Gathered {
             Ok(listened) => listened.map(|()| true),
             Err(_) => Ok(false),
         }
+    }
+
+    /// The whole answer of a leg. One that takes too long is an error, and goes on.
+    pub(crate) async fn whole(mut hearing: Hearing, leg: Leg, patience: Duration) -> Answer<Self> {
+        let mut gathered = Self::default();
+        if !gathered.listen(&mut hearing, patience).await.map_err(|error| Refusal::from(error).late())? {
+            let detail = format!("{} is not over after {} s; it goes on", leg.turn, patience.as_secs());
+            return Err(Refusal::from(Error::new(Kind::TurnWaits, detail)).late());
+        }
+        Ok(gathered)
     }
 
     /// All text, as one.

@@ -43,6 +43,19 @@ impl Hearing {
             self.ready.extend(self.teller.hear(&event)?);
         }
     }
+
+    /// The next thing that the journal tells; waits for one. What is only said is not heard.
+    pub(crate) async fn next_durable(&mut self) -> Result<Told, Error> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                return Ok(told);
+            }
+            let event = self.events.next().await?;
+            if !matches!(event, Event::Live(_)) {
+                self.ready.extend(self.teller.hear(&event)?);
+            }
+        }
+    }
 }
 
 /// The events of a session from the input of a turn on.
@@ -53,12 +66,12 @@ pub(crate) fn from_its_input(runtime: &Runtime, turn: &TurnView) -> Events {
 
 /// The tools that the client of a turn runs.
 pub(crate) async fn client_tools(runtime: &Runtime, turn: TurnId) -> Result<Vec<ToolName>, Error> {
-    Ok(names(package(runtime, turn).await?))
+    Ok(names(package(runtime, turn).await?.as_ref()))
 }
 
-fn names(package: Option<Package>) -> Vec<ToolName> {
-    let tools = package.map(|package| package.client_tools).unwrap_or_default();
-    tools.into_iter().map(|tool| tool.name).collect()
+fn names(package: Option<&Package>) -> Vec<ToolName> {
+    let tools = package.map(|package| package.client_tools.as_slice()).unwrap_or_default();
+    tools.iter().map(|tool| tool.name.clone()).collect()
 }
 
 /// What a turn is answered with.
@@ -69,8 +82,8 @@ async fn package(runtime: &Runtime, turn: TurnId) -> Result<Option<Package>, Err
 /// What the journal has of a leg.
 pub(crate) struct Past {
     pub(crate) session: SessionId,
-    /// Who answers.
-    pub(crate) agent: Option<String>,
+    /// What it is answered with.
+    pub(crate) package: Option<Package>,
     pub(crate) teller: Teller,
     pub(crate) told: Vec<Told>,
 }
@@ -80,12 +93,11 @@ impl Past {
     pub(crate) async fn of(runtime: &Runtime, leg: Leg) -> Result<Option<Self>, Error> {
         let session = runtime.store().turn(leg.turn).await?.session;
         let package = package(runtime, leg.turn).await?;
-        let agent = package.as_ref().map(|package| package.agent.clone());
-        let mut teller = Teller::new(leg, names(package));
+        let mut teller = Teller::new(leg, names(package.as_ref()));
         let mut told = Vec::new();
         for record in runtime.store().turn_records(leg.turn).await? {
             told.extend(teller.hear(&Event::Durable(Box::new(record)))?);
         }
-        Ok(teller.has_begun().then_some(Self { session, agent, teller, told }))
+        Ok(teller.has_begun().then_some(Self { session, package, teller, told }))
     }
 }

@@ -1,6 +1,6 @@
 //! Legs of turns, and calls of clients, under the ids that wires give them.
-use outlast_vocab::TurnId;
 use outlast_vocab::record::Seq;
+use outlast_vocab::{Millis, TurnId};
 use std::fmt;
 
 /// A leg of a turn: from its input, or from the results of its client's tools, to the next calls for the client or to its end.
@@ -16,6 +16,11 @@ impl Leg {
     /// The first leg of a turn.
     pub(crate) fn first(turn: TurnId) -> Self {
         Self { turn, number: 0 }
+    }
+
+    /// When its turn got its id, which says so itself: the same in every answer that tells of it.
+    pub(crate) fn made(&self) -> Millis {
+        Millis(u64::try_from(self.turn.to_u128() >> 80).unwrap_or_default())
     }
 
     /// The id that a wire knows it by.
@@ -79,6 +84,8 @@ mod tests {
             let leg = Leg { turn, number };
             assert_eq!(Leg::of(&leg.id("resp_"), "resp_"), Some(leg));
         }
+        let fresh = Leg::first(TurnId::fresh(Millis(1_700_000_000_123), [7; 10]));
+        assert_eq!(fresh.made(), Millis(1_700_000_000_123));
         let call = CallRef { turn, asked: Seq(7), child: 2 };
         assert_eq!(CallRef::of(&call.to_string()), Some(call));
         let id = Leg::first(turn).id("resp_");

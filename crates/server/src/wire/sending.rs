@@ -1,6 +1,8 @@
 //! Sends what a request of a wire brings: a new input, or the results of tools that the client ran.
+use super::beside::Beside;
 use super::hearing::{Hearing, Past};
 use super::leg::{CallRef, Leg};
+use super::refusal::{Answer, Refusal};
 use super::teller::{Stop, Stopped};
 use outlast_ports::store::{Fork, ForkTo, MAIN, SessionView, Target, TurnState, TurnView};
 use outlast_runtime::{Input, Runtime};
@@ -12,8 +14,6 @@ use outlast_vocab::{Error, Kind, SessionId, TurnId};
 pub(crate) struct Sent {
     pub(crate) leg: Leg,
     pub(crate) hearing: Hearing,
-    /// Whether it had been sent before under the same idempotency key.
-    pub(crate) is_duplicate: bool,
 }
 
 /// Where an input goes.
@@ -22,73 +22,63 @@ pub(crate) enum Place {
     New,
     /// Into this session.
     Session(SessionId),
-    /// Behind this turn, be there others behind it or not.
-    After(TurnId),
+    /// Behind the turn of this leg, be there others behind it or not.
+    After(Leg),
 }
 
-/// The idempotency key of a request, on a wire.
-pub(crate) struct Idempotency<'a> {
-    pub(crate) wire: &'static str,
-    pub(crate) key: &'a str,
+/// The session that an input goes to, and which of its turns it must become there.
+pub(crate) struct Placed {
+    pub(crate) target: Target,
+    pub(crate) index: Option<u32>,
 }
 
-impl Idempotency<'_> {
-    /// The key of the session that the request opens, if it opens one.
-    pub(crate) fn session_key(&self) -> String {
-        format!("{}/{}", self.wire, self.key)
+impl Placed {
+    fn anywhere(target: Target) -> Self {
+        Self { target, index: None }
     }
 }
 
-/// The session that an input goes to. The same request under the same idempotency key goes to the same one.
-pub(crate) async fn target(
-    runtime: &Runtime,
-    place: Place,
-    idempotency: Option<&Idempotency<'_>>,
-) -> Result<Target, Error> {
+/// Where an input goes. The same request under the same idempotency key goes to the same session.
+pub(crate) async fn placed(runtime: &Runtime, place: &Place, key: Option<&str>) -> Result<Placed, Error> {
     let fresh = runtime.fresh_session();
     match place {
-        Place::New => Ok(match idempotency {
-            Some(idempotency) => Target::Key { key: idempotency.session_key(), fresh },
+        Place::New => Ok(Placed::anywhere(match key {
+            Some(key) => Target::Key { key: key.to_owned(), fresh },
             None => Target::New(fresh),
-        }),
+        })),
         Place::Session(id) => {
-            let session = runtime.store().session(id).await?;
+            let session = runtime.store().session(*id).await?;
             waits_for_no_client(&session)?;
-            Ok(Target::Id(id))
+            Ok(Placed::anywhere(Target::Id(*id)))
         }
-        Place::After(turn) => after(runtime, turn, idempotency).await,
+        Place::After(leg) => after(runtime, leg.turn, key).await,
     }
 }
 
 /// Behind a turn: in its session if nothing else follows it, otherwise in a fork of it.
-async fn after(
-    runtime: &Runtime,
-    turn: TurnId,
-    idempotency: Option<&Idempotency<'_>>,
-) -> Result<Target, Error> {
+async fn after(runtime: &Runtime, turn: TurnId, key: Option<&str>) -> Result<Placed, Error> {
     let turn = runtime.store().turn(turn).await?;
     let session = runtime.store().session(turn.session).await?;
     if is_newest(&session, &turn) {
         waits_for_no_client(&session)?;
-        return Ok(Target::Id(session.id));
+        return Ok(Placed { target: Target::Id(session.id), index: Some(session.turns) });
     }
-    if let Some(idempotency) = idempotency {
-        if is_followed_under(runtime, &turn, idempotency.key).await? {
-            return Ok(Target::Id(session.id));
+    if let Some(key) = key {
+        if is_followed_under(runtime, &turn, key).await? {
+            return Ok(Placed::anywhere(Target::Id(session.id)));
         }
-        match runtime.store().session_by_key(idempotency.session_key()).await {
+        match runtime.store().session_by_key(key.to_owned()).await {
             Err(error) if error.kind() == Kind::SessionNotFound => {}
-            found => return Ok(Target::Id(found?.id)),
+            found => return Ok(Placed::anywhere(Target::Id(found?.id))),
         }
     }
     if turn.state != TurnState::Ended {
         let detail = format!("{} is not over and others wait behind it; wait for its end", turn.id);
         return Err(Error::new(Kind::SessionBusy, detail));
     }
-    let to =
-        ForkTo::Session { fresh: runtime.fresh_session(), key: idempotency.map(Idempotency::session_key) };
+    let to = ForkTo::Session { fresh: runtime.fresh_session(), key: key.map(ToOwned::to_owned) };
     let fork = Fork { from: session.id, at: Some(turn.span.1), to, now: runtime.now() };
-    Ok(Target::Id(runtime.store().fork(fork).await?))
+    Ok(Placed::anywhere(Target::Id(runtime.store().fork(fork).await?)))
 }
 
 fn is_newest(session: &SessionView, turn: &TurnView) -> bool {
@@ -127,7 +117,7 @@ pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<Sent, Error>
     } else {
         Hearing::over(events, leg, client)
     };
-    Ok(Sent { leg, hearing, is_duplicate: accepted.duplicate })
+    Ok(Sent { leg, hearing })
 }
 
 /// What a client says of a call.
@@ -137,26 +127,28 @@ pub(crate) struct ClientResult {
 }
 
 /// Gives a turn the results that it waits for, and listens to the leg that they begin. The same results again begin the same leg.
-pub(crate) async fn go_on(runtime: &Runtime, results: &[ClientResult]) -> Result<Sent, Error> {
+pub(crate) async fn go_on(runtime: &Runtime, results: &[ClientResult], beside: &Beside<'_>) -> Answer<Sent> {
+    let about = |error: Error| Refusal::from(error).about(beside.names.input);
     let Some(ClientResult { call: first, .. }) = results.first() else {
-        return Err(Error::new(Kind::InputInvalid, "expected results of calls, got none"));
+        return Err(Refusal::wrong(beside.names.input, "expected results of calls, got none"));
     };
     let past = Past::of(runtime, Leg::first(first.turn)).await.map_err(|error| match error.kind() {
-        Kind::TurnNotFound => no_such_call(*first),
-        _ => error,
+        Kind::TurnNotFound => about(no_such_call(*first)),
+        _ => about(error),
     })?;
-    let past = past.ok_or_else(|| no_such_call(*first))?;
+    let past = past.ok_or_else(|| about(no_such_call(*first)))?;
     let has = |stop: &Stop| stop.calls.iter().any(|stopped| stopped.call.id == *first);
-    let stop = past.teller.stops().iter().position(has).ok_or_else(|| no_such_call(*first))?;
-    let number = u32::try_from(stop).unwrap_or(u32::MAX).saturating_add(1);
-    let leg = Leg { turn: first.turn, number };
-    let pairs = paired(&past.teller.stops()[stop], results)?;
+    let stop = past.teller.stops().iter().position(has).ok_or_else(|| about(no_such_call(*first)))?;
+    let stopped = Leg { turn: first.turn, number: u32::try_from(stop).unwrap_or(u32::MAX) };
+    beside.check(&past, stopped)?;
+    let leg = Leg { number: stopped.number.saturating_add(1), ..stopped };
+    let pairs = paired(&past.teller.stops()[stop], results).map_err(about)?;
     // The line is joined before the turn can go on, so nothing that is said is missed.
     let hearing = Hearing::of(runtime, leg).await?;
     for (stopped, result) in pairs {
-        resolve(runtime, first.turn, stopped, &result.resolution).await?;
+        resolve(runtime, first.turn, stopped, &result.resolution).await.map_err(about)?;
     }
-    Ok(Sent { leg, hearing, is_duplicate: false })
+    Ok(Sent { leg, hearing })
 }
 
 fn no_such_call(call: CallRef) -> Error {

@@ -1,7 +1,9 @@
 //! Streams a leg as server-sent events, in the words of a wire.
 //!
-//! The body is pulled, as that of `sse`: a slow reader slows nobody. A stream that ends without its last event can be read again.
+//! The body is pulled, as that of `sse`: a slow reader slows nobody. A stream that ends without its last event is a broken connection,
+//! never a body that looks whole; it can be read again.
 use super::hearing::Hearing;
+use super::refusal::{Answer, Complaint, Refusal};
 use super::told::{Told, What};
 use crate::shared::Shared;
 use crate::streams::Open;
@@ -12,7 +14,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use outlast_vocab::Error;
 use serde_json::Value;
-use std::convert::Infallible;
+use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,13 +22,13 @@ use tokio::time::Instant;
 /// How a wire says what is told.
 pub(crate) trait Voice: Send + 'static {
     /// What it says before anything is told.
-    fn begins(&mut self) -> Result<Vec<Line>, Error>;
+    fn begins(&mut self) -> Answer<Vec<Line>>;
 
     /// How it says this.
-    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error>;
+    fn says(&mut self, told: &Told) -> Answer<Vec<Line>>;
 
     /// The last thing that it says in a stream that cannot go on.
-    fn fails(&mut self, error: &Error) -> Line;
+    fn fails(&mut self, complaint: &Complaint<'_>) -> Line;
 }
 
 /// One event of a stream.
@@ -92,7 +94,7 @@ pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, 
     let all = stream::unfold(running, |mut running| async move {
         let piece = running.next().await?;
         running.alive_at = Instant::now() + running.heartbeat;
-        Some((Ok::<_, Infallible>(piece), running))
+        Some((piece, running))
     });
     let mut response = Body::from_stream(all).into_response();
     let headers = response.headers_mut();
@@ -103,13 +105,13 @@ pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, 
 }
 
 impl<V: Voice> Running<V> {
-    /// The next bytes; none when the stream is over.
-    async fn next(&mut self) -> Option<Bytes> {
+    /// The next bytes; none when the stream is over, and an error when the server stops before that.
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if !std::mem::replace(&mut self.began, true) {
             let lines = self.voice.begins();
             let piece = self.said(lines);
             if !piece.is_empty() {
-                return Some(piece);
+                return Some(Ok(piece));
             }
         }
         while !self.over {
@@ -121,27 +123,30 @@ impl<V: Voice> Running<V> {
                 told = self.hearing.next() => Happened::Told(told),
             };
             let told = match happened {
-                Happened::Stop => return None,
-                Happened::Silence => return Some(Bytes::from_static(b": alive\n\n")),
+                Happened::Stop => {
+                    self.over = true;
+                    return Some(Err(io::Error::other("the server stops before the answer is whole")));
+                }
+                Happened::Silence => return Some(Ok(Bytes::from_static(b": alive\n\n"))),
                 Happened::Told(told) => told,
             };
-            let lines = told.and_then(|told| {
+            let lines = told.map_err(Refusal::from).and_then(|told| {
                 self.over = matches!(told.what, What::Over(_));
                 self.voice.says(&told)
             });
             let piece = self.said(lines);
             if !piece.is_empty() {
-                return Some(piece);
+                return Some(Ok(piece));
             }
         }
         None
     }
 
-    fn said(&mut self, lines: Result<Vec<Line>, Error>) -> Bytes {
-        let lines = lines.unwrap_or_else(|error| {
-            tracing::info!(%error, "the stream of an answer ended");
+    fn said(&mut self, lines: Answer<Vec<Line>>) -> Bytes {
+        let lines = lines.unwrap_or_else(|refusal| {
+            tracing::info!(error = %refusal.error, "the stream of an answer ended");
             self.over = true;
-            vec![self.voice.fails(&error)]
+            vec![self.voice.fails(&refusal.complaint())]
         });
         Bytes::from(lines.iter().map(Line::bytes).collect::<String>())
     }

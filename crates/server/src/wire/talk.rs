@@ -1,4 +1,5 @@
 //! Requests of clients that bring the whole conversation: what is new goes to the session that it was had in, or to a new one.
+use super::beside::{Beside, Names};
 use super::conversed::Brought;
 use super::refusal::{Answer, Refusal};
 use super::sending::{self, Sent};
@@ -11,8 +12,8 @@ use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 
-/// The idempotency key of the input that begins a session of such a client.
-const FIRST: &str = "first";
+/// How often a place for an input is looked for while others take it.
+const TRIES: usize = 4;
 
 /// What such a request says beside its conversation.
 pub(crate) struct Talk {
@@ -26,60 +27,77 @@ pub(crate) struct Talk {
     /// Kept with the turn.
     pub(crate) note: Option<Value>,
     pub(crate) client_tools: Vec<ClientTool>,
+    pub(crate) names: Names,
 }
 
 impl Talk {
     /// Sends what was brought, and listens to the leg that it begins.
     pub(crate) async fn send(self, runtime: &Runtime, brought: Brought, marks: Marks) -> Answer<Sent> {
         let (before, parts) = match brought {
-            Brought::Results(results) => {
-                let sent = sending::go_on(runtime, &results).await;
-                return sent.map_err(|error| Refusal::from(error).about("messages"));
-            }
+            Brought::Results(results) => return sending::go_on(runtime, &results, &self.beside()).await,
             Brought::Input { before, parts } => (before, parts),
         };
-        let Self { wire, agent, instructions, output, note, client_tools } = self;
-        let (key, traceparent) = marks.parts();
-        let thread = threads::Thread {
-            wire,
-            agent: &agent,
-            instructions: &instructions,
-            before: &before,
-            parts: &parts,
-        };
-        let fresh = runtime.fresh_session();
-        let found = if key.is_none() { Some(threads::find(runtime, &thread).await?) } else { None };
-        let (target, key, before) = match (found, key) {
-            (Some(Found::Here(session)), _) => (Target::Id(session), None, Vec::new()),
-            // Of two that begin with the same words at once, one begins the session.
-            (Some(Found::New(key)), _) => (Target::Key { key, fresh }, Some(FIRST.to_owned()), before),
-            (None, Some(key)) => (Target::Key { key: format!("{wire}/{key}"), fresh }, Some(key), before),
-            (Some(Found::Another) | None, _) => (Target::New(fresh), None, before),
-        };
+        let Self { wire, agent, instructions, output, note, client_tools, .. } = self;
+        let Marks { key, request, traceparent } = marks;
         let overlays = if instructions.is_empty() {
             Vec::new()
         } else {
-            vec![Overlay { system: instructions, ..Overlay::default() }]
+            vec![Overlay { system: instructions.clone(), ..Overlay::default() }]
         };
         let input = Input {
             parts,
-            key,
             output,
             traceparent,
             before,
             note,
             client_tools,
-            agent: Some(agent),
+            agent: Some(agent.clone()),
             overlays,
-            ..Input::text(target, "")
+            ..Input::text(Target::New(runtime.fresh_session()), "")
         };
-        let is_first = input.key.as_deref() == Some(FIRST);
-        let alone = Input { target: Target::New(runtime.fresh_session()), key: None, ..input.clone() };
-        let sent = sending::send(runtime, input).await.map_err(of_input)?;
-        if is_first && sent.is_duplicate {
-            return sending::send(runtime, alone).await.map_err(of_input);
+        if let Some(key) = key {
+            let target = Target::Key { key: key.clone(), fresh: runtime.fresh_session() };
+            let keyed = Input { target, key: Some(key), request, ..input };
+            return sending::send(runtime, keyed).await.map_err(of_input);
         }
-        Ok(sent)
+        let (before, parts) = (&input.before, &input.parts);
+        let thread = threads::Thread { wire, agent: &agent, instructions: &instructions, before, parts };
+        for _ in 0..TRIES {
+            let placed = match threads::find(runtime, &thread).await? {
+                Found::Here { session, turns } => Input {
+                    target: Target::Id(session),
+                    index: Some(turns),
+                    before: Vec::new(),
+                    ..input.clone()
+                },
+                Found::New(key) => Input {
+                    target: Target::Key { key, fresh: runtime.fresh_session() },
+                    index: Some(0),
+                    ..input.clone()
+                },
+                Found::Another => break,
+            };
+            match sending::send(runtime, placed).await {
+                // Another request went on there, or began with the same words, a moment ago: theirs is not this conversation.
+                Err(error) if error.kind() == Kind::SessionMoved => {}
+                sent => return sent.map_err(of_input),
+            }
+        }
+        sending::send(runtime, input).await.map_err(of_input)
+    }
+
+    fn beside(&self) -> Beside<'_> {
+        let note = self.note.as_ref();
+        Beside {
+            names: self.names,
+            agent: Some(&self.agent),
+            instructions: &self.instructions,
+            output: self.output.as_ref(),
+            client_tools: &self.client_tools,
+            metadata: note.and_then(|note| note["metadata"].as_object()),
+            previous: None,
+            conversation: None,
+        }
     }
 }
 

@@ -75,8 +75,8 @@ impl Heard {
 
 /// Where the new input of a conversation goes.
 pub(crate) enum Found {
-    /// Into the session that the conversation was had in.
-    Here(SessionId),
+    /// Into the session that the conversation was had in, behind so many turns.
+    Here { session: SessionId, turns: u32 },
     /// Into a new one with this key, after what was said before.
     New(String),
     /// Into a new one without a key, because another conversation began with the same words.
@@ -92,7 +92,7 @@ pub(crate) async fn find(runtime: &Runtime, thread: &Thread<'_>) -> Result<Found
     for key in candidates {
         let Some(session) = by_key(runtime, key).await? else { continue };
         if session.state == SessionState::Idle && stands(runtime, &session).await?.as_ref() == Some(&said) {
-            return Ok(Found::Here(session.id));
+            return Ok(Found::Here { session: session.id, turns: session.turns });
         }
     }
     let key = thread.key(thread.before, &text_of(thread.parts));

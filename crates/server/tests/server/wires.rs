@@ -1,5 +1,7 @@
 //! What wires of other providers share; their official clients are played in `cli/tests`.
-use crate::stage::Stage;
+use crate::stage::{Stage, agent};
+use outlast_ports::hook::{AfterModel, HookAt, Point};
+use outlast_vocab::hook::{HookCall, ReplyPatch};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -85,5 +87,31 @@ async fn what_a_turn_of_our_own_api_answered_is_a_response_too() {
     let more = json!({ "input": "more", "previous_response_id": id });
     let more = stage.post("/openai/v1/responses", &more).await.ok();
     assert_eq!(text(&more["conversation"]["id"]).replace("conv_", "ses_"), text(&receipt["session"]));
+    stage.stop().await;
+}
+
+const CHAT: &str = "/openai/v1/chat/completions";
+
+fn chat(text: &str) -> Value {
+    json!({ "model": "assistant", "messages": [{ "role": "user", "content": text }] })
+}
+
+#[tokio::test]
+async fn a_whole_answer_is_what_became_durable_and_not_what_was_said_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let mask = |_: HookCall, _: <AfterModel as Point>::Seen| {
+        std::future::ready(Ok(Some(ReplyPatch { text: "It is a secret.".to_owned() })))
+    };
+    let hook = HookAt::new::<AfterModel>("mask", mask).unwrap();
+    let builder = agent(&dir.path().join("outlast.db")).hook(hook);
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let completion = stage.post(CHAT, &chat("slowly")).await.ok();
+    assert_eq!(text(&completion["choices"][0]["message"]["content"]), "It is a secret.");
+    let mut asked = chat("slowly");
+    asked["stream"] = json!(true);
+    let streamed = stage.post(CHAT, &asked).await;
+    let last = streamed.body.trim().rsplit("data: ").next().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(text(&last["error"]["code"]), "stream.retracted");
     stage.stop().await;
 }

@@ -1,5 +1,7 @@
 //! Anthropic's wire, spoken to by its official clients.
-use super::{SCRIPT, Server, is_fine, key, killed_in_the_middle, need, script, wrong};
+use super::{
+    SCRIPT, Server, is_fine, key, killed_in_the_middle, need, script, stopped_in_the_middle, with, wrong,
+};
 use crate::place::Place;
 use std::process::Command;
 
@@ -39,18 +41,20 @@ fn the_official_javascript_client_of_anthropic_finds_what_it_knows() {
 
 #[test]
 fn the_official_python_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
-    killed_in_the_middle(|url, key| {
-        let mut command = python("again");
-        command.args([&here(url), key]);
-        command
-    });
+    killed_in_the_middle(|url, key| with(python("again"), &[&here(url), key]));
 }
 
 #[test]
 fn the_official_javascript_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
-    killed_in_the_middle(|url, key| {
-        let mut command = node("again");
-        command.args([&here(url), key]);
-        command
-    });
+    killed_in_the_middle(|url, key| with(node("again"), &[&here(url), key]));
+}
+
+#[test]
+fn the_official_python_client_of_anthropic_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+    stopped_in_the_middle(|url, key| with(python("stopped"), &[&here(url), key]));
+}
+
+#[test]
+fn the_official_javascript_client_of_anthropic_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+    stopped_in_the_middle(|url, key| with(node("stopped"), &[&here(url), key]));
 }

@@ -2,10 +2,11 @@
 use super::error;
 use crate::wire::gather::{Gathered, Item};
 use crate::wire::leg::Leg;
+use crate::wire::refusal::{Answer, Complaint, Refusal};
 use crate::wire::stream::{Line, Voice};
 use crate::wire::told::{ClientCall, How, Told, What};
+use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::{Error, Kind};
 use serde_json::{Value, json};
 
 /// How the ids of messages begin.
@@ -27,7 +28,7 @@ impl Head {
     }
 
     /// The whole message.
-    pub(super) fn whole(&self, gathered: &Gathered) -> Result<Value, Error> {
+    pub(super) fn whole(&self, gathered: &Gathered) -> Answer<Value> {
         let Some(over) = &gathered.over else { return Ok(Value::Null) };
         let block = |item: &Item| match item {
             Item::Text { text, .. } if !text.is_empty() => {
@@ -38,7 +39,7 @@ impl Head {
             Item::Text { .. } | Item::Tool { .. } => None,
         };
         let content: Vec<Value> = gathered.items.iter().filter_map(block).collect();
-        Ok(self.message(&content, Some(reason(&over.how)?), &over.usage))
+        Ok(self.message(&content, Some(reason(&over.how, self.leg.turn)?), &over.usage))
     }
 }
 
@@ -55,14 +56,14 @@ fn usage(usage: &Usage) -> Value {
 }
 
 /// Why a message ends; an error if it has no reason that this wire knows.
-fn reason(how: &How) -> Result<&'static str, Error> {
+fn reason(how: &How, turn: TurnId) -> Answer<&'static str> {
     match how {
         How::Answered => Ok("end_turn"),
         How::ForClient => Ok("tool_use"),
         How::Refused => Ok("refusal"),
         How::Length => Ok("max_tokens"),
-        How::Cancelled => Err(Error::new(Kind::TurnCancelled, "somebody cancelled the turn")),
-        How::Failed(failure) => Err(Error::new(failure.code, failure.detail.clone())),
+        How::Cancelled => Err(Refusal::cancelled(turn)),
+        How::Failed(failure) => Err(Refusal::failed(turn, failure)),
     }
 }
 
@@ -96,12 +97,12 @@ impl Blocks {
 }
 
 impl Voice for Blocks {
-    fn begins(&mut self) -> Result<Vec<Line>, Error> {
+    fn begins(&mut self) -> Answer<Vec<Line>> {
         let message = self.head.message(&[], None, &Usage::default());
         Ok(vec![Line::named("message_start", &json!({ "type": "message_start", "message": message }))])
     }
 
-    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error> {
+    fn says(&mut self, told: &Told) -> Answer<Vec<Line>> {
         Ok(match &told.what {
             What::TextBegins => vec![self.start(&json!({ "type": "text", "text": "" }))],
             What::Text(piece) => vec![self.delta(&json!({ "type": "text_delta", "text": piece }))],
@@ -112,7 +113,8 @@ impl Voice for Blocks {
                 vec![start, self.delta(&delta), self.stop()]
             }
             What::Over(over) => {
-                let delta = json!({ "stop_reason": reason(&over.how)?, "stop_sequence": null });
+                let delta =
+                    json!({ "stop_reason": reason(&over.how, self.head.leg.turn)?, "stop_sequence": null });
                 let end = json!({ "type": "message_delta", "delta": delta, "usage": usage(&over.usage) });
                 let stop = Line::named("message_stop", &json!({ "type": "message_stop" }));
                 vec![Line::named("message_delta", &end), stop]
@@ -121,8 +123,7 @@ impl Voice for Blocks {
         })
     }
 
-    fn fails(&mut self, error: &Error) -> Line {
-        let kind = error.kind();
-        Line::named("error", &error::said(kind.status(), kind.code(), error.detail(), None))
+    fn fails(&mut self, complaint: &Complaint<'_>) -> Line {
+        Line::named("error", &error::body(complaint))
     }
 }

@@ -14,6 +14,9 @@ pub(crate) struct AnthropicError {
     kind: &'static str,
     /// The error.
     error: AnthropicErrorBody,
+    /// The id of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
 }
 
 /// The error itself.
@@ -35,19 +38,14 @@ pub(crate) struct AnthropicErrorBody {
 
 /// The body of an error.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
-    let Complaint { status, code, detail, param } = complaint;
-    said(status.as_u16(), code, detail, *param)
-}
-
-/// An error with this status.
-pub(crate) fn said(status: u16, code: &str, detail: &str, param: Option<&str>) -> Value {
+    let Complaint { status, code, detail, param, request } = complaint;
     let error = AnthropicErrorBody {
-        kind: kind(status),
-        message: detail.to_owned(),
+        kind: kind(status.as_u16()),
+        message: detail.clone(),
         param: param.map(ToOwned::to_owned),
-        code: code.to_owned(),
+        code: (*code).to_owned(),
     };
-    json!(AnthropicError { kind: "error", error })
+    json!(AnthropicError { kind: "error", error, request_id: request.map(ToOwned::to_owned) })
 }
 
 fn kind(status: u16) -> &'static str {

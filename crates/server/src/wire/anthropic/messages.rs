@@ -8,6 +8,7 @@ use crate::caller::{Caller, Runs};
 use crate::extract::Said;
 use crate::inputs::Marks;
 use crate::shared::Shared;
+use crate::wire::beside::Names;
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::Gathered;
 use crate::wire::openai::params::read;
@@ -20,9 +21,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use outlast_runtime::Runtime;
+use outlast_vocab::Error;
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::tool::ClientTool;
-use outlast_vocab::{Error, Kind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -86,22 +87,18 @@ async fn create(
     headers: HeaderMap,
     Said(body): Said<Value>,
 ) -> Answer<Response> {
+    let marks = Marks::of(&headers)?.of_request("anthropic/messages", &body);
     let request: CreateMessage = read(body, "")?;
     request.check()?;
     let streams = request.stream == Some(true);
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
-    let Sent { leg, mut hearing, .. } = request.send(&caller.runtime, Marks::of(&headers)?).await?;
+    let Sent { leg, hearing } = request.send(&caller.runtime, marks).await?;
     let head = Head { leg, model };
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, hearing, Blocks::new(head)));
     }
-    let mut gathered = Gathered::default();
-    if !gathered.listen(&mut hearing, shared.limits.wire_wait).await? {
-        let detail =
-            format!("{} is not over after {} s; it goes on", leg.turn, shared.limits.wire_wait.as_secs());
-        return Err(Error::new(Kind::TurnWaits, detail).into());
-    }
+    let gathered = Gathered::whole(hearing, leg, shared.limits.wire_wait).await?;
     Ok(Json(head.whole(&gathered)?).into_response())
 }
 
@@ -134,8 +131,15 @@ impl CreateMessage {
         }
         let instructions = said::system(&self.system)?;
         let brought = conversed.brought("messages")?;
-        let talk =
-            Talk { wire: "anthropic", agent: self.model, instructions, output, note: None, client_tools };
+        let talk = Talk {
+            wire: "anthropic",
+            agent: self.model,
+            instructions,
+            output,
+            note: None,
+            client_tools,
+            names: Names { input: "messages", instructions: "system", output: "output_config.format" },
+        };
         talk.send(runtime, brought, marks).await
     }
 

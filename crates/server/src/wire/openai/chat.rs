@@ -2,7 +2,7 @@
 //!
 //! The conversation goes on in the session that it was had in, if its messages are what stands there; otherwise a new session begins
 //! with them ([`crate::wire::talk`]).
-use super::error::OpenAiErrors;
+use super::error::{self, OpenAiErrors};
 use super::object::seconds;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::said::text;
@@ -10,10 +10,11 @@ use crate::caller::{Caller, Runs};
 use crate::extract::Said;
 use crate::inputs::Marks;
 use crate::shared::Shared;
+use crate::wire::beside::Names;
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::{BETWEEN_TEXTS, Gathered};
 use crate::wire::leg::Leg;
-use crate::wire::refusal::{Answer, Refusal};
+use crate::wire::refusal::{Answer, Complaint, Refusal};
 use crate::wire::sending::Sent;
 use crate::wire::stream::{self, Line, Voice};
 use crate::wire::talk::Talk;
@@ -23,10 +24,10 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use outlast_runtime::Runtime;
+use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::message::shown;
 use outlast_vocab::tool::ClientTool;
-use outlast_vocab::{Error, Kind, Millis};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -88,6 +89,7 @@ async fn create(
     headers: HeaderMap,
     Said(body): Said<Value>,
 ) -> Answer<Response> {
+    let marks = Marks::of(&headers)?.of_request("openai/chat", &body);
     let request: CreateCompletion = read(body, "")?;
     check_rest(&request.rest)?;
     let streams = request.stream == Some(true);
@@ -96,19 +98,14 @@ async fn create(
         .as_ref()
         .is_some_and(|options| options.get("include_usage") == Some(&json!(true)));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
-    let (model, created) = (request.model.clone(), caller.runtime.now());
-    let Sent { leg, mut hearing, .. } = request.send(&caller.runtime, Marks::of(&headers)?).await?;
-    let completion = Completion { leg, model, created };
+    let model = request.model.clone();
+    let Sent { leg, hearing } = request.send(&caller.runtime, marks).await?;
+    let completion = Completion { leg, model };
     if let Some(open) = open {
         let chunks = Chunks { completion, tells_usage, texts: 0, calls: 0 };
         return Ok(stream::response(&shared, open, hearing, chunks));
     }
-    let mut gathered = Gathered::default();
-    if !gathered.listen(&mut hearing, shared.limits.wire_wait).await? {
-        let detail =
-            format!("{} is not over after {} s; it goes on", leg.turn, shared.limits.wire_wait.as_secs());
-        return Err(Error::new(Kind::TurnWaits, detail).into());
-    }
+    let gathered = Gathered::whole(hearing, leg, shared.limits.wire_wait).await?;
     Ok(Json(completion.whole(&gathered)?).into_response())
 }
 
@@ -127,7 +124,15 @@ impl CreateCompletion {
         let instructions = std::mem::take(&mut conversed.instructions);
         let brought = conversed.brought("messages")?;
         let note = self.metadata.map(|metadata| json!({ "model": &self.model, "metadata": metadata }));
-        let talk = Talk { wire: "openai", agent: self.model, instructions, output, note, client_tools };
+        let talk = Talk {
+            wire: "openai",
+            agent: self.model,
+            instructions,
+            output,
+            note,
+            client_tools,
+            names: Names { input: "messages", instructions: "messages", output: "response_format" },
+        };
         talk.send(runtime, brought, marks).await
     }
 
@@ -186,20 +191,19 @@ fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversed)
 struct Completion {
     leg: Leg,
     model: String,
-    created: Millis,
 }
 
 impl Completion {
     fn head(&self, object: &str) -> Value {
         json!({
-            "id": self.leg.id(COMPLETION), "object": object, "created": seconds(self.created), "model": self.model,
+            "id": self.leg.id(COMPLETION), "object": object, "created": seconds(self.leg.made()), "model": self.model,
             "service_tier": "default", "system_fingerprint": null,
         })
     }
 
-    fn whole(&self, gathered: &Gathered) -> Result<Value, Error> {
+    fn whole(&self, gathered: &Gathered) -> Answer<Value> {
         let Some(over) = &gathered.over else { return Ok(Value::Null) };
-        let reason = reason(&over.how)?;
+        let reason = reason(&over.how, self.leg.turn)?;
         let text = gathered.text();
         let calls: Vec<Value> = gathered.calls().map(tool_call).collect();
         let mut message = json!({ "role": "assistant", "content": text, "refusal": null, "annotations": [] });
@@ -218,14 +222,14 @@ impl Completion {
 }
 
 /// Why a completion ends; an error if it has none that this wire knows.
-fn reason(how: &How) -> Result<&'static str, Error> {
+fn reason(how: &How, turn: TurnId) -> Answer<&'static str> {
     match how {
         How::Answered => Ok("stop"),
         How::ForClient => Ok("tool_calls"),
         How::Refused => Ok("content_filter"),
         How::Length => Ok("length"),
-        How::Cancelled => Err(Error::new(Kind::TurnCancelled, "somebody cancelled the turn")),
-        How::Failed(failure) => Err(Error::new(failure.code, failure.detail.clone())),
+        How::Cancelled => Err(Refusal::cancelled(turn)),
+        How::Failed(failure) => Err(Refusal::failed(turn, failure)),
     }
 }
 
@@ -263,11 +267,11 @@ impl Chunks {
 }
 
 impl Voice for Chunks {
-    fn begins(&mut self) -> Result<Vec<Line>, Error> {
+    fn begins(&mut self) -> Answer<Vec<Line>> {
         Ok(vec![self.chunk(&json!({ "role": "assistant", "content": "" }), None)])
     }
 
-    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error> {
+    fn says(&mut self, told: &Told) -> Answer<Vec<Line>> {
         Ok(match &told.what {
             What::TextBegins => {
                 self.texts += 1;
@@ -283,7 +287,8 @@ impl Voice for Chunks {
                 vec![self.chunk(&json!({ "tool_calls": [said] }), None)]
             }
             What::Over(over) => {
-                let mut lines = vec![self.chunk(&json!({}), Some(reason(&over.how)?))];
+                let mut lines =
+                    vec![self.chunk(&json!({}), Some(reason(&over.how, self.completion.leg.turn)?))];
                 if self.tells_usage {
                     let mut chunk = self.completion.head("chat.completion.chunk");
                     (chunk["choices"], chunk["usage"]) = (json!([]), usage(&over.usage));
@@ -296,10 +301,7 @@ impl Voice for Chunks {
         })
     }
 
-    fn fails(&mut self, error: &Error) -> Line {
-        let error = json!({
-            "message": error.detail(), "type": "server_error", "param": null, "code": error.kind().code(),
-        });
-        Line::data(&json!({ "error": error }))
+    fn fails(&mut self, complaint: &Complaint<'_>) -> Line {
+        Line::data(&error::body(complaint))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct OpenAiErrorBody {
 
 /// The body of an error.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
-    let Complaint { status, code, detail, param } = complaint;
+    let Complaint { status, code, detail, param, .. } = complaint;
     let error = OpenAiErrorBody {
         message: detail.clone(),
         kind: kind(status.as_u16()),

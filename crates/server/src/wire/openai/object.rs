@@ -37,8 +37,8 @@ impl Asked {
             Some(Value::Object(note)) => note.clone(),
             _ => Map::new(),
         };
-        if let Some(agent) = &past.agent {
-            note.entry("model").or_insert_with(|| json!(agent));
+        if let Some(package) = &past.package {
+            note.entry("model").or_insert_with(|| json!(package.agent));
         }
         Self { leg, session: past.session, began: past.teller.began(), note }
     }

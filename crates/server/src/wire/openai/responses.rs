@@ -9,18 +9,20 @@ use crate::caller::{Caller, Reads, Runs};
 use crate::extract::{Asked, At, Said};
 use crate::inputs::Marks;
 use crate::shared::Shared;
+use crate::wire::beside::{Beside, Names};
 use crate::wire::conversed::{Brought, Conversed};
 use crate::wire::gather::Gathered;
 use crate::wire::hearing::{Hearing, Past};
 use crate::wire::leg::Leg;
 use crate::wire::refusal::{Answer, Refusal};
-use crate::wire::sending::{self, Idempotency, Place, Sent};
+use crate::wire::sending::{self, Place, Placed, Sent};
 use crate::wire::stream;
 use crate::wire::talk::of_input;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response as Reply};
+use outlast_ports::store::Target;
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::message::shown;
 use outlast_vocab::overlay::Overlay;
@@ -31,6 +33,9 @@ use std::str::FromStr;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+
+/// How often a place for an input is looked for while others take it.
+const TRIES: usize = 4;
 
 /// Why a turn stops that somebody cancels here.
 const CANCELLED: &str = "cancelled over the Responses API";
@@ -120,13 +125,15 @@ async fn create(
     headers: HeaderMap,
     Said(body): Said<Value>,
 ) -> Answer<Reply> {
+    let marks = Marks::of(&headers)?.of_request("openai/responses", &body);
     let request: CreateResponse = read(body, "")?;
     check_rest(&request.rest)?;
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
-    let sent = request.send(&caller.runtime, Marks::of(&headers)?).await?;
-    let Sent { leg, mut hearing, .. } = sent;
-    let past = Past::of(&caller.runtime, leg).await?.ok_or_else(|| no_response(&leg.id(RESPONSE)))?;
+    let Sent { leg, mut hearing } = request.send(&caller.runtime, marks).await?;
+    let late = |error: Error| Refusal::from(error).late();
+    let past = Past::of(&caller.runtime, leg).await.map_err(late)?;
+    let past = past.ok_or_else(|| late(no_response(&leg.id(RESPONSE))))?;
     let response = Response::of(leg, &past);
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, hearing, Events::new(response, None)));
@@ -135,7 +142,7 @@ async fn create(
     if background {
         gathered = Gathered::of(&past.told);
     } else {
-        gathered.listen(&mut hearing, shared.limits.wire_wait).await?;
+        gathered.listen(&mut hearing, shared.limits.wire_wait).await.map_err(late)?;
     }
     Ok(Json(response.response(&gathered)).into_response())
 }
@@ -144,7 +151,7 @@ impl CreateResponse {
     async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
         check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
         let note = self.note();
-        let place = self.place()?;
+        let (place, param) = self.place()?;
         let output = self.output()?;
         let client_tools = self.functions()?;
         let mut conversed = Conversed::default();
@@ -153,23 +160,33 @@ impl CreateResponse {
             self.instructions.into_iter().chain(conversed.instructions.drain(..)).collect();
         let (before, parts) = match conversed.brought("input")? {
             Brought::Results(results) => {
-                return sending::go_on(runtime, &results)
-                    .await
-                    .map_err(|error| Refusal::from(error).about("input"));
+                let beside = Beside {
+                    names: Names { input: "input", instructions: "instructions", output: "text.format" },
+                    agent: self.model.as_deref(),
+                    instructions: &instructions,
+                    output: output.as_ref(),
+                    client_tools: &client_tools,
+                    metadata: self.metadata.as_ref(),
+                    previous: match place {
+                        Place::After(leg) => Some(leg),
+                        Place::New | Place::Session(_) => None,
+                    },
+                    conversation: match place {
+                        Place::Session(session) => Some(session),
+                        Place::New | Place::After(_) => None,
+                    },
+                };
+                return sending::go_on(runtime, &results, &beside).await;
             }
             Brought::Input { before, parts } => (before, parts),
         };
-        let (key, traceparent) = marks.parts();
-        let param = place.1;
-        let idempotency = key.as_deref().map(|key| Idempotency { wire: "openai", key });
-        let target = sending::target(runtime, place.0, idempotency.as_ref())
-            .await
-            .map_err(|error| not_there(error, param))?;
+        let Marks { key, request, traceparent } = marks;
         let overlay = Overlay { system: instructions, ..Overlay::default() };
         let overlays = if overlay == Overlay::default() { Vec::new() } else { vec![overlay] };
         let input = Input {
             parts,
             key,
+            request,
             output,
             traceparent,
             before,
@@ -177,9 +194,18 @@ impl CreateResponse {
             client_tools,
             agent: self.model,
             overlays,
-            ..Input::text(target, "")
+            ..Input::text(Target::New(runtime.fresh_session()), "")
         };
-        sending::send(runtime, input).await.map_err(of_input)
+        let mut tries = 0;
+        loop {
+            let placed = sending::placed(runtime, &place, input.key.as_deref()).await;
+            let Placed { target, index } = placed.map_err(|error| not_there(error, param))?;
+            match sending::send(runtime, Input { target, index, ..input.clone() }).await {
+                // Another response went behind the same one a moment ago, so this one goes into a fork.
+                Err(error) if error.kind() == Kind::SessionMoved && tries < TRIES => tries += 1,
+                sent => return sent.map_err(of_input),
+            }
+        }
     }
 
     /// What is said again with the response.
@@ -218,7 +244,7 @@ impl CreateResponse {
             }
             (None, Some(id)) => {
                 let ResponseId(leg) = id.parse().map_err(|error| not_there(error, "previous_response_id"))?;
-                Ok((Place::After(leg.turn), "previous_response_id"))
+                Ok((Place::After(leg), "previous_response_id"))
             }
             (None, None) => Ok((Place::New, "input")),
         }

@@ -4,6 +4,7 @@
 //! goes on behind it if what it has is how the answer begins, and is told so if it is not (R5.5).
 use super::object::{Asked, part};
 use crate::wire::gather::{Gathered, Item};
+use crate::wire::refusal::{Answer, Complaint};
 use crate::wire::stream::{Line, Voice};
 use crate::wire::teller::retracted;
 use crate::wire::told::{How, Told, What};
@@ -132,14 +133,14 @@ impl Events {
 }
 
 impl Voice for Events {
-    fn begins(&mut self) -> Result<Vec<Line>, Error> {
+    fn begins(&mut self) -> Answer<Vec<Line>> {
         let mut lines = Vec::new();
         self.whole("response.created", &mut lines)?;
         self.whole("response.in_progress", &mut lines)?;
         Ok(lines)
     }
 
-    fn says(&mut self, told: &Told) -> Result<Vec<Line>, Error> {
+    fn says(&mut self, told: &Told) -> Answer<Vec<Line>> {
         self.gathered.add(told);
         let (index, mut lines) = (told.item, Vec::new());
         match &told.what {
@@ -168,12 +169,12 @@ impl Voice for Events {
         Ok(lines)
     }
 
-    fn fails(&mut self, error: &Error) -> Line {
+    fn fails(&mut self, complaint: &Complaint<'_>) -> Line {
         let number = (self.numbers.next << COVER) | self.numbers.sign();
         let data = json!({
             "type": "error",
-            "code": error.kind().code(),
-            "message": error.detail(),
+            "code": complaint.code,
+            "message": complaint.detail,
             "param": null,
             "sequence_number": number,
         });
