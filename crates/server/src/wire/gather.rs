@@ -3,9 +3,9 @@ use super::hearing::Hearing;
 use super::leg::Leg;
 use super::refusal::{Answer, Refusal};
 use super::told::{ClientCall, Over, Told, ToolAsked, What};
+use crate::shared::Shared;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::{Error, Kind};
-use std::time::Duration;
 
 /// What stands between the texts of an answer where a wire has room for one text only.
 pub(crate) const BETWEEN_TEXTS: &str = "\n\n";
@@ -55,9 +55,9 @@ impl Gathered {
         }
     }
 
-    /// Listens until the leg is over, but not for ever; says whether it is. Nobody is told anything before, so nothing that may be
-    /// void is heard.
-    pub(crate) async fn listen(&mut self, hearing: &mut Hearing, patience: Duration) -> Result<bool, Error> {
+    /// Listens until the leg is over, but not for ever, nor longer than the server is there; says whether it is. Nobody is told
+    /// anything before, so nothing that may be void is heard.
+    pub(crate) async fn listen(&mut self, hearing: &mut Hearing, shared: &Shared) -> Result<bool, Error> {
         let over = async {
             while self.over.is_none() {
                 let told = hearing.next_durable().await?;
@@ -65,17 +65,21 @@ impl Gathered {
             }
             Ok::<(), Error>(())
         };
-        match tokio::time::timeout(patience, over).await {
-            Ok(listened) => listened.map(|()| true),
-            Err(_) => Ok(false),
+        let mut stopping = shared.stopping.clone();
+        tokio::select! {
+            biased;
+            listened = over => listened.map(|()| true),
+            () = tokio::time::sleep(shared.limits.wire_wait) => Ok(false),
+            // A connection that is cut off would be made again by its client, and the input would come a second time.
+            _ = stopping.wait_for(|stopping| *stopping) => Ok(false),
         }
     }
 
     /// The whole answer of a leg. One that takes too long is an error, and goes on.
-    pub(crate) async fn whole(mut hearing: Hearing, leg: Leg, patience: Duration) -> Answer<Self> {
+    pub(crate) async fn whole(mut hearing: Hearing, leg: Leg, shared: &Shared) -> Answer<Self> {
         let mut gathered = Self::default();
-        if !gathered.listen(&mut hearing, patience).await.map_err(|error| Refusal::from(error).late())? {
-            let detail = format!("{} is not over after {} s; it goes on", leg.turn, patience.as_secs());
+        if !gathered.listen(&mut hearing, shared).await.map_err(|error| Refusal::from(error).late())? {
+            let detail = format!("{} is not over yet; it goes on", leg.turn);
             return Err(Refusal::from(Error::new(Kind::TurnWaits, detail)).late());
         }
         Ok(gathered)

@@ -74,6 +74,7 @@ async fn a_turn_that_waits_for_others_goes_on_without_the_client_that_asked() {
     let chat = json!({ "model": "assistant", "messages": [{ "role": "user", "content": "later" }] });
     let waits = stage.post("/openai/v1/chat/completions", &chat).await;
     assert_eq!((waits.status, waits.code().as_str()), (424, "turn.waits"));
+    assert_eq!(waits.header("x-should-retry"), Some("false"));
     stage.stop().await;
 }
 
@@ -114,4 +115,24 @@ async fn a_whole_answer_is_what_became_durable_and_not_what_was_said_meanwhile()
     let last: Value = serde_json::from_str(last).unwrap();
     assert_eq!(text(&last["error"]["code"]), "stream.retracted");
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_a_whole_answer_when_the_server_stops_is_told_that_the_turn_goes_on() {
+    let stage = Stage::new().await;
+    let completion = tokio::spawn(stage.request("POST", CHAT).json(&chat("later")).send());
+    let asked = json!({ "model": "assistant", "input": "later" });
+    let response = tokio::spawn(stage.request("POST", "/openai/v1/responses").json(&asked).send());
+    loop {
+        let sessions = stage.get("/v1/sessions").await.ok();
+        let parked = |session: &&Value| session["state"] == "parked";
+        if sessions["items"].as_array().unwrap().iter().filter(parked).count() == 2 {
+            break;
+        }
+    }
+    stage.stop().await;
+    let (completion, response) = (completion.await.unwrap(), response.await.unwrap());
+    assert_eq!((completion.status, completion.code().as_str()), (424, "turn.waits"));
+    assert_eq!(completion.header("x-should-retry"), Some("false"));
+    assert_eq!(text(&response.ok()["status"]), "in_progress");
 }

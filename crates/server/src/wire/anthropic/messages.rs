@@ -98,7 +98,7 @@ async fn create(
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, hearing, Blocks::new(head)));
     }
-    let gathered = Gathered::whole(hearing, leg, shared.limits.wire_wait).await?;
+    let gathered = Gathered::whole(hearing, leg, &shared).await?;
     Ok(Json(head.whole(&gathered)?).into_response())
 }
 

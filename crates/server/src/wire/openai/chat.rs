@@ -105,7 +105,7 @@ async fn create(
         let chunks = Chunks { completion, tells_usage, texts: 0, calls: 0 };
         return Ok(stream::response(&shared, open, hearing, chunks));
     }
-    let gathered = Gathered::whole(hearing, leg, shared.limits.wire_wait).await?;
+    let gathered = Gathered::whole(hearing, leg, &shared).await?;
     Ok(Json(completion.whole(&gathered)?).into_response())
 }
 

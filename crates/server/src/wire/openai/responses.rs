@@ -142,7 +142,7 @@ async fn create(
     if background {
         gathered = Gathered::of(&past.told);
     } else {
-        gathered.listen(&mut hearing, shared.limits.wire_wait).await.map_err(late)?;
+        gathered.listen(&mut hearing, &shared).await.map_err(late)?;
     }
     Ok(Json(response.response(&gathered)).into_response())
 }
