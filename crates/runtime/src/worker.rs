@@ -144,7 +144,7 @@ pub struct Input {
     pub agent: Option<String>,
     /// What the session and the turn say over their agent, in this order (R10.1).
     pub overlays: Vec<Overlay>,
-    /// What it attaches. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
+    /// What it attaches: behind what it says, unless a part of it or of what was said before refers to it. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
     /// first ([`Runtime::attachments`]).
     pub files: Vec<Filed>,
 }
@@ -394,7 +394,19 @@ impl Runtime {
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let layers = Layers { overlays: &overlays, client_tools: &client_tools };
         let outfit = inner.outfits.chosen(agent.as_deref(), layers, &inner.world)?;
-        parts.extend(files.iter().map(|file| Part::Attachment { attachment: file.attachment().clone() }));
+        let before_it = before.iter().filter_map(|message| match message {
+            Message::User { parts } => Some(parts.as_slice()),
+            Message::Assistant { .. } | Message::Tool { .. } => None,
+        });
+        let said: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
+        let refers = |part: &Part, file: &Filed| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
+        let is_shown = |file: &&Filed| said.iter().any(|parts| parts.iter().any(|part| refers(part, file)));
+        let others: Vec<Part> = files
+            .iter()
+            .filter(|file| !is_shown(file))
+            .map(|file| Part::Attachment { attachment: file.attachment().clone() })
+            .collect();
+        parts.extend(others);
         let now = self.now();
         let _taking = Taking::new(&inner.taking);
         let accept = Accept {

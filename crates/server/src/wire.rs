@@ -2,10 +2,11 @@
 //!
 //! What wires share stands here: what is told of a turn in which order ([`teller`], [`told`]), the legs of a turn between which a
 //! client runs its own tools ([`leg`]), how an answer is gathered or streamed ([`gather`], [`stream`]), how requests become inputs
-//! ([`sending`], [`beside`]; [`talk`] for those that bring the whole conversation) and errors ([`refusal`]). One module for each wire turns that
+//! ([`content`], [`sending`], [`beside`]; [`talk`] for those that bring the whole conversation) and errors ([`refusal`]). One module for each wire turns that
 //! into its words: [`openai`], [`anthropic`].
 pub(crate) mod anthropic;
 pub(crate) mod beside;
+pub(crate) mod content;
 pub(crate) mod conversed;
 pub(crate) mod gather;
 pub(crate) mod hearing;

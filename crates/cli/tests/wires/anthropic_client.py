@@ -85,7 +85,9 @@ def errors(client, wrong_key):
     no("messages", "input.invalid", content=[])
     no("messages", "input.invalid", content=[user("hello"), {"role": "assistant", "content": "Re"}])
     image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
-    no("messages[0].content[0].type", content=[user([image])])
+    no("messages[0].content[0].source.type", content=[user([image])])
+    broken = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "no"}}
+    no("messages[0].content[0].source", "input.invalid", content=[user([broken])])
     no("max_tokens", "input.invalid", max_tokens=0)
     late = [user("hello"), user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "snow"}])]
     no("messages[1].content[0].tool_use_id", "input.invalid", content=late)
@@ -106,6 +108,18 @@ def plain(client):
     first = ask(client, "good morning")
     told = [user("good morning"), {"role": "assistant", "content": first.content}, user("and now?")]
     same(text(ask(client, told)), ["Reply to and now?."])
+
+
+def files(client):
+    """Images and documents that a request holds are attachments of the session."""
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    content = [{"type": "text", "text": "what is this?"}, {"type": "image", "source": source}]
+    first = ask(client, [user(content)])
+    same(text(first), ["Reply to what is this?."])
+    told = [user(content), {"role": "assistant", "content": first.content}, user("and now?")]
+    same(text(ask(client, told)), ["Reply to and now?."])
+    # Where it cannot go on, what was said is brought along, with its files.
+    same(text(ask(client, told, extra_headers={"Idempotency-Key": "files"})), ["Reply to and now?."])
 
 
 def streaming(client):
@@ -301,6 +315,7 @@ def main():
         models(client)
         errors(client, more[0])
         plain(client)
+        files(client)
         streaming(client)
         tools(client)
         structured(client)

@@ -104,6 +104,34 @@ def plain(client):
     assert completion.usage.total_tokens > 0
 
 
+def files(client, sessions):
+    """Images and files that a request holds are attachments of the session."""
+    url = "data:image/png;base64,iVBORw0KGgo="
+    image, file = {"type": "input_image", "image_url": url}, {"type": "input_file", "filename": "a.png", "file_data": url}
+    for part in (image, file):
+        content = [{"type": "input_text", "text": "what is this?"}, part]
+        response = client.responses.create(model="assistant", input=[{"role": "user", "content": content}])
+        same(response.output_text, "Reply to what is this?.")
+        (item,) = client.responses.input_items.list(response.id).data
+        same([part.type for part in item.content], ["input_text", "input_file"])
+    away = {"type": "input_image", "image_url": "https://example.com/a.png"}
+    ask = lambda: client.responses.create(model="assistant", input=[{"role": "user", "content": [away]}])
+    refused(ask, openai.BadRequestError, "parameter.unsupported", "input[0].content[0].image_url")
+    before = len(sessions())
+    say = lambda messages, **more: client.chat.completions.create(model="assistant", messages=messages, **more)
+    content = [{"type": "text", "text": "a picture: "}, {"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": content}]
+    messages.append({"role": "assistant", "content": say(messages).choices[0].message.content})
+    messages += user("and now?")
+    same(say(messages).choices[0].message.content, "Reply to and now?.")
+    same(len(sessions()) - before, 1)
+    # Where it cannot go on, what was said is brought along, with its files; another picture is another conversation.
+    same(say(messages, extra_headers={"Idempotency-Key": "f"}).choices[0].message.content, "Reply to and now?.")
+    content[1]["image_url"]["url"] = "data:image/png;base64,iVBORw0KGgoA"
+    same(say(messages).choices[0].message.content, "Reply to and now?.")
+    same(len(sessions()) - before, 3)
+
+
 def streaming(client):
     events = list(client.responses.create(model="assistant", input="slowly", stream=True))
     kinds = [event.type for event in events]
@@ -125,6 +153,9 @@ def streaming(client):
     # A number that covers another text is that of a reader whose text is void.
     void = list(client.responses.retrieve(final.id, stream=True, starting_after=numbers[7] ^ 1))
     same((void[-1].type, void[-1].code), ("error", "stream.retracted"))
+    options = {"include_obfuscation": False}
+    last = list(client.responses.create(model="assistant", input="hello", stream=True, stream_options=options))[-1]
+    same(last.response.output_text, "Reply to hello.")
     with client.responses.stream(model="assistant", input="slowly") as stream:
         same(stream.get_final_response().output_text, SLOW)
     chunks = list(
@@ -227,6 +258,10 @@ def conversations(client):
     same(said, [("user", "one"), ("assistant", "Reply to one."), ("user", "two"), ("assistant", "Reply to two.")])
     page = client.conversations.items.list(conversation.id, order="asc", limit=1)
     same([item.content[0].text for item in page], ["one", "Reply to one.", "two", "Reply to two."])
+    newest = client.conversations.items.list(conversation.id, limit=1)
+    same([item.content[0].text for item in newest], ["Reply to two.", "two", "Reply to one.", "one"])
+    elsewhere = lambda: client.conversations.items.list(conversation.id, after="msg_" + "7" * 32 + "_0_0")
+    refused(elsewhere, openai.BadRequestError, "input.invalid", "after")
     same(client.conversations.retrieve(conversation.id).id, conversation.id)
     same(client.conversations.delete(conversation.id).deleted, True)
     refused(lambda: client.conversations.retrieve(conversation.id), openai.NotFoundError, "session.not_found")
@@ -425,6 +460,7 @@ def matrix(base_url, key, wrong_key):
     models(client)
     errors(client, wrong_key)
     plain(client)
+    files(client, sessions)
     streaming(client)
     server_tool(client)
     client_tool(client)

@@ -1,7 +1,9 @@
 //! Items of a request as what was said: the conversation before, the new input, or results of the client's tools.
+use crate::wire::content::Content;
 use crate::wire::leg::CallRef;
 use crate::wire::refusal::{Answer, Refusal};
 use crate::wire::sending::ClientResult;
+use outlast_ports::filed::Filed;
 use outlast_vocab::message::{Arguments, Message, ModelCallId, Part, ToolName, ToolResult, ToolUse, shown};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind};
@@ -13,25 +15,33 @@ pub(crate) struct Conversed {
     /// What the model is told before everything, beside what its agent says.
     pub(crate) instructions: Vec<String>,
     said: Vec<Message>,
+    files: Vec<Filed>,
 }
 
 /// What a request brings.
 pub(crate) enum Brought {
-    /// Something new, after what was said elsewhere.
-    Input { before: Vec<Message>, parts: Vec<Part> },
+    /// Something new, after what was said elsewhere, and the files that both refer to.
+    Input { before: Vec<Message>, parts: Vec<Part>, files: Vec<Filed> },
     /// Results of calls that this server asked for.
     Results(Vec<ClientResult>),
 }
 
 impl Conversed {
-    /// Somebody said a text. Who is told what to do before anything is said tells the agent more.
-    pub(crate) fn say(&mut self, role: &str, text: String, place: &str) -> Answer<()> {
+    /// Somebody said something. Who is told what to do before anything is said tells the agent more.
+    pub(crate) fn say(&mut self, role: &str, content: Vec<Content>, place: &str) -> Answer<()> {
+        let texts = |content: Vec<Content>| -> Answer<Vec<String>> {
+            content.into_iter().map(|piece| piece.into_text(&format!("{place}.content"))).collect()
+        };
         match role {
-            "user" => self.said.push(Message::user(text)),
-            "assistant" => {
-                self.said.push(Message::Assistant { parts: vec![Part::text(text)], calls: Vec::new() });
+            "user" => {
+                let parts = content.into_iter().map(|piece| self.part(piece)).collect();
+                self.said.push(Message::User { parts });
             }
-            "system" | "developer" if self.said.is_empty() => self.instructions.push(text),
+            "assistant" => {
+                let parts = texts(content)?.into_iter().map(Part::text).collect();
+                self.said.push(Message::Assistant { parts, calls: Vec::new() });
+            }
+            "system" | "developer" if self.said.is_empty() => self.instructions.extend(texts(content)?),
             "system" | "developer" => {
                 let why = "instructions are taken before everything else, and this stands in the middle";
                 return Err(Refusal::unsupported(format!("{place}.role"), why));
@@ -42,6 +52,17 @@ impl Conversed {
             }
         }
         Ok(())
+    }
+
+    fn part(&mut self, piece: Content) -> Part {
+        match piece {
+            Content::Text(text) => Part::text(text),
+            Content::File(file) => {
+                let attachment = file.attachment().clone();
+                self.files.push(file);
+                Part::Attachment { attachment }
+            }
+        }
     }
 
     /// The model said nothing before it asked for tools.
@@ -105,7 +126,7 @@ impl Conversed {
                     );
                     Err(Refusal::wrong(place, detail))
                 }
-                None => Ok(Brought::Input { before: whole(said), parts }),
+                None => Ok(Brought::Input { before: whole(said), parts, files: self.files }),
             },
             Some(_) => Err(Refusal::wrong(
                 place,
@@ -188,6 +209,10 @@ mod tests {
         conversed.brought("input")
     }
 
+    fn text(text: &str) -> Vec<Content> {
+        vec![Content::Text(text.to_owned())]
+    }
+
     fn about(refused: Answer<Brought>) -> (Kind, Option<String>) {
         let Err(Refusal { error, param, .. }) = refused else { panic!("it was taken") };
         (error.kind(), param)
@@ -196,11 +221,11 @@ mod tests {
     #[test]
     fn a_call_that_nobody_answered_has_a_result_before_something_new_is_said() {
         let brought = said(|conversed| {
-            conversed.say("user", "weather?".to_owned(), "input[0]")?;
+            conversed.say("user", text("weather?"), "input[0]")?;
             conversed.call("a", "look", "{}", "input[1]")?;
             conversed.call("b", "look", "{", "input[2]")?;
             conversed.result("a", Value::from("snow"), "input[3]")?;
-            conversed.say("user", "well?".to_owned(), "input[4]")
+            conversed.say("user", text("well?"), "input[4]")
         });
         let Ok(Brought::Input { before, .. }) = brought else { panic!("something new was said") };
         let texts: Vec<String> = before.iter().map(|message| message.text().into_owned()).collect();
@@ -221,7 +246,7 @@ mod tests {
         assert_eq!(about(unasked), (Kind::InputInvalid, Some("input[0]".to_owned())));
         let with_more = said(|conversed| {
             conversed.result(OURS, Value::from("snow"), "input[0]")?;
-            conversed.say("user", "well?".to_owned(), "input[1]")
+            conversed.say("user", text("well?"), "input[1]")
         });
         assert_eq!(about(with_more), (Kind::InputInvalid, Some("input".to_owned())));
     }
@@ -229,12 +254,12 @@ mod tests {
     #[test]
     fn instructions_stand_before_everything_else() {
         let late = said(|conversed| {
-            conversed.say("developer", "Be kind.".to_owned(), "input[0]")?;
-            conversed.say("user", "hello".to_owned(), "input[1]")?;
-            conversed.say("system", "Be brief.".to_owned(), "input[2]")
+            conversed.say("developer", text("Be kind."), "input[0]")?;
+            conversed.say("user", text("hello"), "input[1]")?;
+            conversed.say("system", text("Be brief."), "input[2]")
         });
         assert_eq!(about(late), (Kind::ParameterUnsupported, Some("input[2].role".to_owned())));
-        let answered = said(|conversed| conversed.say("assistant", "hello".to_owned(), "input[0]"));
+        let answered = said(|conversed| conversed.say("assistant", text("hello"), "input[0]"));
         assert_eq!(about(answered), (Kind::InputInvalid, Some("input".to_owned())));
     }
 }

@@ -5,8 +5,10 @@ use super::refusal::{Answer, Refusal};
 use super::sending::{self, Sent};
 use super::threads::{self, Found};
 use crate::inputs::Marks;
+use outlast_ports::filed::Filed;
 use outlast_ports::store::Target;
 use outlast_runtime::{Input, Runtime};
+use outlast_vocab::message::Part;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Kind};
@@ -33,9 +35,9 @@ pub(crate) struct Talk {
 impl Talk {
     /// Sends what was brought, and listens to the leg that it begins.
     pub(crate) async fn send(self, runtime: &Runtime, brought: Brought, marks: Marks) -> Answer<Sent> {
-        let (before, parts) = match brought {
+        let (before, parts, files) = match brought {
             Brought::Results(results) => return sending::go_on(runtime, &results, &self.beside()).await,
-            Brought::Input { before, parts } => (before, parts),
+            Brought::Input { before, parts, files } => (before, parts, files),
         };
         let Self { wire, agent, instructions, output, note, client_tools, .. } = self;
         let Marks { key, request, traceparent } = marks;
@@ -53,6 +55,7 @@ impl Talk {
             client_tools,
             agent: Some(agent.clone()),
             overlays,
+            files,
             ..Input::text(Target::New(runtime.fresh_session()), "")
         };
         if let Some(key) = key {
@@ -68,6 +71,8 @@ impl Talk {
                     target: Target::Id(session),
                     index: Some(turns),
                     before: Vec::new(),
+                    // What was said before has its files there.
+                    files: input.files.iter().filter(|file| refers_to(parts, file)).cloned().collect(),
                     ..input.clone()
                 },
                 Found::New(key) => Input {
@@ -99,6 +104,11 @@ impl Talk {
             conversation: None,
         }
     }
+}
+
+fn refers_to(parts: &[Part], file: &Filed) -> bool {
+    let id = file.attachment().id;
+    parts.iter().any(|part| matches!(part, Part::Attachment { attachment } if attachment.id == id))
 }
 
 /// An error about what an input brings, with the parameter that said it.

@@ -14,7 +14,7 @@ use outlast_vocab::event::Event;
 use outlast_vocab::message::{Message, Part, ToolName, ToolResult, text_of};
 use outlast_vocab::record::{NodeRef, Record};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Error, Kind, SessionId, TurnId, canon};
+use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId, canon};
 use serde_json::Value;
 
 /// Sessions that are looked at for one request.
@@ -58,6 +58,9 @@ struct Heard {
     text: String,
     /// The calls that the client was asked for.
     calls: Vec<String>,
+    /// The contents of its files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<Hash>,
 }
 
 impl Heard {
@@ -69,7 +72,16 @@ impl Heard {
             }
             Message::Tool { call, .. } => ("tool", vec![call.to_string()]),
         };
-        Self { who, text: message.text().into_owned(), calls }
+        let parts = match message {
+            Message::User { parts } => parts.as_slice(),
+            Message::Assistant { .. } | Message::Tool { .. } => &[],
+        };
+        let content = |part: &Part| match part {
+            Part::Attachment { attachment } => Some(attachment.content),
+            _ => None,
+        };
+        let files = parts.iter().filter_map(content).collect();
+        Self { who, text: message.text().into_owned(), calls, files }
     }
 }
 
@@ -148,7 +160,7 @@ fn said_in(
             heard.push(Heard::of(&Message::User { parts: teller.input().parts.clone() }));
         }
         let calls = gathered.calls().map(|call| call.id.to_string()).collect();
-        heard.push(Heard { who: "assistant", text: gathered.text(), calls });
+        heard.push(Heard { who: "assistant", text: gathered.text(), calls, files: Vec::new() });
         let Some(stop) = teller.stops().get(number as usize) else { return Ok(()) };
         for Stopped { call, resolution, .. } in &stop.calls {
             let text = match resolution {
@@ -156,7 +168,8 @@ fn said_in(
                 Some(Resolution::Err(failure)) => ToolResult::Err(failure.clone()).text().into_owned(),
                 other => format!("{other:?}"),
             };
-            heard.push(Heard { who: "tool", text, calls: vec![call.id.to_string()] });
+            let calls = vec![call.id.to_string()];
+            heard.push(Heard { who: "tool", text, calls, files: Vec::new() });
         }
         number += 1;
     }

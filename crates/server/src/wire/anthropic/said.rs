@@ -1,4 +1,5 @@
 //! What the `messages` and the `system` of a request say.
+use crate::wire::content::{Content, file};
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::BETWEEN_TEXTS;
 use crate::wire::refusal::{Answer, Refusal};
@@ -24,7 +25,10 @@ pub(crate) fn message(message: &Map<String, Value>, place: &str, into: &mut Conv
 pub(crate) fn system(system: &Value) -> Answer<Vec<String>> {
     match system {
         Value::Null => Ok(Vec::new()),
-        said => text(said, "system").map(|text| vec![text]),
+        said => blocks(said, "system")?
+            .into_iter()
+            .map(|(block, place)| text_of(block, &place).map(ToOwned::to_owned))
+            .collect(),
     }
 }
 
@@ -64,16 +68,33 @@ fn unknown(block: &Value, place: &str) -> Refusal {
 
 /// Results of tools come before what else is said.
 fn user(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
-    let (mut said, mut results) = (String::new(), 0);
+    let (mut said, mut results) = (Vec::new(), 0);
     for (block, place) in blocks(content, place)? {
         if kind(block) == "tool_result" {
             result(block, &place, into)?;
             results += 1;
         } else {
-            said.push_str(text_of(block, &place)?);
+            said.push(piece(block, &place)?);
         }
     }
     if said.is_empty() && results > 0 { Ok(()) } else { into.say("user", said, place) }
+}
+
+/// A text, an image or a document.
+fn piece(block: &Value, place: &str) -> Answer<Content> {
+    if !matches!(kind(block), "image" | "document") {
+        return text_of(block, place).map(|text| Content::Text(text.to_owned()));
+    }
+    let (source, name) = (&block["source"], block["title"].as_str());
+    let member = |name: &str| source[name].as_str().unwrap_or_default();
+    match member("type") {
+        "base64" => file(member("media_type"), member("data"), name, &format!("{place}.source")),
+        "text" => Ok(Content::Text(member("data").to_owned())),
+        other => {
+            let why = format!("only what the request holds itself is, and this is `{}`", shown(other));
+            Err(Refusal::unsupported(format!("{place}.source.type"), why))
+        }
+    }
 }
 
 fn result(block: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
@@ -101,7 +122,7 @@ fn assistant(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
         into.silent_reply();
     } else {
         // As an answer of ours, whose texts stand in blocks of their own.
-        into.say("assistant", texts.join(BETWEEN_TEXTS), place)?;
+        into.say("assistant", vec![Content::Text(texts.join(BETWEEN_TEXTS))], place)?;
     }
     for (call, place) in calls {
         let of = |name: &str| call[name].as_str().unwrap_or_default();

@@ -5,12 +5,13 @@
 use super::error::{self, OpenAiErrors};
 use super::object::seconds;
 use super::params::{check_choice, check_rest, format, function, read};
-use super::said::text;
+use super::said::said;
 use crate::caller::{Caller, Runs};
 use crate::extract::Said;
 use crate::inputs::Marks;
 use crate::shared::Shared;
 use crate::wire::beside::Names;
+use crate::wire::content::Content;
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::{BETWEEN_TEXTS, Gathered};
 use crate::wire::leg::Leg;
@@ -154,13 +155,14 @@ impl CreateCompletion {
 fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<()> {
     let member = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
     let content = message.get("content").filter(|content| !content.is_null());
-    let said = content.map(|content| text(content, &format!("{place}.content"))).transpose()?;
+    let said = content.map(|content| said(content, &format!("{place}.content"))).transpose()?;
     match member("role") {
-        "tool" => into.result(
-            member("tool_call_id"),
-            Value::String(said.unwrap_or_default()),
-            &format!("{place}.tool_call_id"),
-        ),
+        "tool" => {
+            let texts = said.unwrap_or_default().into_iter();
+            let texts = texts.map(|piece| piece.into_text(&format!("{place}.content")));
+            let result = Value::String(texts.collect::<Answer<Vec<String>>>()?.concat());
+            into.result(member("tool_call_id"), result, &format!("{place}.tool_call_id"))
+        }
         role => {
             let calls =
                 message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -171,7 +173,7 @@ fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversed)
                 ));
             }
             match said {
-                Some(said) if !said.is_empty() || calls.is_empty() => into.say(role, said, place)?,
+                Some(said) if !says_nothing(&said) || calls.is_empty() => into.say(role, said, place)?,
                 None if calls.is_empty() => {
                     return Err(Refusal::wrong(format!("{place}.content"), "expected a text, got nothing"));
                 }
@@ -185,6 +187,10 @@ fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversed)
             Ok(())
         }
     }
+}
+
+fn says_nothing(said: &[Content]) -> bool {
+    said.iter().all(|piece| matches!(piece, Content::Text(text) if text.is_empty()))
 }
 
 /// What a completion says that does not depend on what came of it.

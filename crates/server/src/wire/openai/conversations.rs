@@ -2,7 +2,7 @@
 use super::error::OpenAiErrors;
 use super::object::{Asked as Response, conversation_id, input_items, seconds};
 use super::params::read;
-use super::responses::{Page, no_conversation, session_of};
+use super::responses::{Page, list, no_conversation, no_item, session_of};
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::extract::{Asked, At, Said};
 use crate::shared::Shared;
@@ -14,16 +14,13 @@ use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::SessionView;
 use outlast_runtime::Runtime;
-use outlast_vocab::{Error, Kind, SessionId};
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::str::FromStr;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// Turns whose items are shown.
-const TURNS: usize = 1_000;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
@@ -119,17 +116,70 @@ async fn items(
     Asked(page): Asked<Page>,
 ) -> Answer<Json<Value>> {
     let runtime = &caller.runtime;
-    found(runtime, id).await?;
-    let mut items = Vec::new();
-    for turn in runtime.store().turns(id, 0, TURNS).await? {
-        let mut leg = Leg::first(turn.id);
-        while let Some(past) = Past::of(runtime, leg).await? {
-            let response = Response::of(leg, &past);
-            items.extend(input_items(&response, &past));
-            let gathered = Gathered::of(&past.told);
-            items.extend(gathered.items.iter().enumerate().map(|(index, item)| response.item(index, item)));
-            leg.number += 1;
+    let session = found(runtime, id).await?;
+    let newest_first = page.newest_first()?;
+    let after = page.after.as_deref().map(|after| (after, turn_of(after)));
+    let mut walk =
+        Walk { next: if newest_first { session.turns.checked_sub(1) } else { Some(0) }, newest_first };
+    if let Some((name, turn)) = after {
+        let turn = turn.ok_or_else(|| no_item(name))?;
+        let view = runtime.store().turn(turn).await.map_err(|_| no_item(name))?;
+        if view.session != id {
+            return Err(no_item(name));
         }
+        walk.next = Some(view.index);
     }
-    Ok(Json(page.of(items, &shared)?))
+    let limit = page.limit(&shared)?;
+    let mut items: Vec<Value> = Vec::new();
+    let mut skips = after.map(|(name, _)| json!(name));
+    while items.len() <= limit
+        && let Some(index) = walk.next(session.turns)
+    {
+        let turns = runtime.store().turns(id, index, 1).await?;
+        let Some(turn) = turns.first() else { break };
+        let mut said = items_of(runtime, turn.id).await?;
+        if newest_first {
+            said.reverse();
+        }
+        if let Some(name) = skips.take() {
+            let place = said.iter().position(|item| item["id"] == name);
+            let place = place.ok_or_else(|| no_item(name.as_str().unwrap_or_default()))?;
+            said.drain(..=place);
+        }
+        items.extend(said);
+    }
+    Ok(Json(list(items, limit)))
+}
+
+/// Goes through the turns of a session from one of its ends.
+struct Walk {
+    next: Option<u32>,
+    newest_first: bool,
+}
+
+impl Walk {
+    fn next(&mut self, turns: u32) -> Option<u32> {
+        let index = self.next.filter(|index| *index < turns)?;
+        self.next = if self.newest_first { index.checked_sub(1) } else { index.checked_add(1) };
+        Some(index)
+    }
+}
+
+/// The turn that an item belongs to, as its id says.
+fn turn_of(item: &str) -> Option<TurnId> {
+    let hex = item.split('_').nth(1)?;
+    format!("{}_{hex}", TurnId::NOUN.prefix).parse().ok()
+}
+
+/// What was said in a turn, over all its legs.
+async fn items_of(runtime: &Runtime, turn: TurnId) -> Result<Vec<Value>, Error> {
+    let (mut items, mut leg) = (Vec::new(), Leg::first(turn));
+    while let Some(past) = Past::of(runtime, leg).await? {
+        let response = Response::of(leg, &past);
+        items.extend(input_items(&response, &past));
+        let gathered = Gathered::of(&past.told);
+        items.extend(gathered.items.iter().enumerate().map(|(index, item)| response.item(index, item)));
+        leg.number += 1;
+    }
+    Ok(items)
 }

@@ -5,7 +5,7 @@ use crate::wire::leg::Leg;
 use crate::wire::teller::{Input, Stopped};
 use crate::wire::told::{How, Over};
 use outlast_vocab::effect::Usage;
-use outlast_vocab::message::{Message, text_of};
+use outlast_vocab::message::{Message, Part, text_of};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, Millis, SessionId};
 use serde_json::{Map, Value, json};
@@ -224,13 +224,23 @@ fn function_output(id: &str, call: &str, output: &str) -> Value {
     json!({ "id": id, "type": "function_call_output", "call_id": call, "output": output, "status": "completed" })
 }
 
+fn input_part(part: &Part) -> Option<Value> {
+    match part {
+        Part::Text { text } => Some(json!({ "type": "input_text", "text": text })),
+        Part::Attachment { attachment } => {
+            Some(json!({ "type": "input_file", "file_id": attachment.id, "filename": attachment.name }))
+        }
+        _ => None,
+    }
+}
+
 /// A message of the conversation as items.
 fn message_items(asked: &Asked, message: &Message, items: &mut Vec<Value>) {
     let id = |items: &Vec<Value>| asked.item_id("in", items.len());
     match message {
         Message::User { parts } => items.push(json!({
             "id": id(items), "type": "message", "role": "user", "status": "completed",
-            "content": [{ "type": "input_text", "text": text_of(parts) }],
+            "content": parts.iter().filter_map(input_part).collect::<Vec<Value>>(),
         })),
         Message::Assistant { parts, calls } => {
             let text = text_of(parts);

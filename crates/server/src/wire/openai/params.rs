@@ -19,6 +19,7 @@ const HARMLESS: &[&str] = &[
     "service_tier",
     "include",
     "truncation",
+    "stream_options",
 ];
 
 /// Reads a body or a part of it. The error names the parameter.

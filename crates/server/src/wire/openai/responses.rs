@@ -158,7 +158,7 @@ impl CreateResponse {
         said::input(&self.input, &mut conversed)?;
         let instructions: Vec<String> =
             self.instructions.into_iter().chain(conversed.instructions.drain(..)).collect();
-        let (before, parts) = match conversed.brought("input")? {
+        let (before, parts, files) = match conversed.brought("input")? {
             Brought::Results(results) => {
                 let beside = Beside {
                     names: Names { input: "input", instructions: "instructions", output: "text.format" },
@@ -178,7 +178,7 @@ impl CreateResponse {
                 };
                 return sending::go_on(runtime, &results, &beside).await;
             }
-            Brought::Input { before, parts } => (before, parts),
+            Brought::Input { before, parts, files } => (before, parts, files),
         };
         let Marks { key, request, traceparent } = marks;
         let overlay = Overlay { system: instructions, ..Overlay::default() };
@@ -194,6 +194,7 @@ impl CreateResponse {
             client_tools,
             agent: self.model,
             overlays,
+            files,
             ..Input::text(Target::New(runtime.fresh_session()), "")
         };
         let mut tries = 0;
@@ -355,39 +356,56 @@ pub(crate) struct Page {
     /// `desc`, the newest first, or `asc`.
     order: Option<String>,
     /// Those behind the item with this id.
-    after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 impl Page {
-    /// A list of this wire, of all items in their order.
-    pub(crate) fn of(self, mut items: Vec<Value>, shared: &Shared) -> Answer<Value> {
+    /// Whether the newest item comes first.
+    pub(crate) fn newest_first(&self) -> Answer<bool> {
         match self.order.as_deref() {
-            Some("asc") => {}
-            None | Some("desc") => items.reverse(),
+            Some("asc") => Ok(false),
+            None | Some("desc") => Ok(true),
             Some(other) => {
                 let detail = format!("expected `asc` or `desc`, got `{}`", shown(other));
-                return Err(Refusal::wrong("order", detail));
+                Err(Refusal::wrong("order", detail))
             }
+        }
+    }
+
+    /// How many items it has at most.
+    pub(crate) fn limit(&self, shared: &Shared) -> Answer<usize> {
+        Ok(crate::page::size(self.limit, &shared.limits)?)
+    }
+
+    /// A list of this wire, of all items in their order.
+    fn of(self, mut items: Vec<Value>, shared: &Shared) -> Answer<Value> {
+        if self.newest_first()? {
+            items.reverse();
         }
         let from = match &self.after {
             None => 0,
             Some(after) => match items.iter().position(|item| item["id"] == json!(after)) {
                 Some(index) => index + 1,
-                None => {
-                    return Err(Refusal::wrong("after", format!("no item has the id `{}`", shown(after))));
-                }
+                None => return Err(no_item(after)),
             },
         };
-        let limit = crate::page::size(self.limit, &shared.limits)?;
-        let rest = items.split_off(from);
-        let (has_more, data): (bool, Vec<Value>) =
-            (rest.len() > limit, rest.into_iter().take(limit).collect());
-        let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-        Ok(json!({
-            "object": "list", "first_id": id(data.first()), "last_id": id(data.last()), "has_more": has_more,
-            "data": data,
-        }))
+        Ok(list(items.split_off(from), self.limit(shared)?))
     }
+}
+
+/// An error about an item that nothing stands behind.
+pub(crate) fn no_item(id: &str) -> Refusal {
+    Refusal::wrong("after", format!("no item has the id `{}`", shown(id)))
+}
+
+/// A list with the first of these items, at most so many.
+pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
+    let (has_more, data): (bool, Vec<Value>) = (items.len() > limit, items.into_iter().take(limit).collect());
+    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    json!({
+        "object": "list", "first_id": id(data.first()), "last_id": id(data.last()), "has_more": has_more,
+        "data": data,
+    })
 }
 
 /// What was sent for a response.

@@ -1,4 +1,5 @@
 //! What the `input` of the Responses API says.
+use crate::wire::content::{Content, data_url};
 use crate::wire::conversed::Conversed;
 use crate::wire::refusal::{Answer, Refusal};
 use outlast_vocab::message::shown;
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 /// Reads the `input` of a request: a text, or a list of items.
 pub(crate) fn input(input: &Value, into: &mut Conversed) -> Answer<()> {
     match input {
-        Value::String(text) => into.say("user", text.clone(), "input"),
+        Value::String(text) => into.say("user", vec![Content::Text(text.clone())], "input"),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 let place = format!("input[{index}]");
@@ -28,7 +29,7 @@ fn read(item: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<
     match item.get("type").and_then(Value::as_str).unwrap_or("message") {
         "message" => {
             let content = item.get("content").unwrap_or(&Value::Null);
-            into.say(member("role"), text(content, &format!("{place}.content"))?, place)
+            into.say(member("role"), said(content, &format!("{place}.content"))?, place)
         }
         "function_call" => into.call(member("call_id"), member("name"), member("arguments"), place),
         "function_call_output" => {
@@ -50,25 +51,48 @@ fn read(item: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<
     }
 }
 
-/// A text, or a list of parts that are text.
+/// A text, or a list of parts that are text, as one.
 pub(crate) fn text(content: &Value, place: &str) -> Answer<String> {
+    let texts = said(content, place)?.into_iter().map(|piece| piece.into_text(place));
+    texts.collect::<Answer<Vec<String>>>().map(|texts| texts.concat())
+}
+
+/// A text, or a list of parts.
+pub(crate) fn said(content: &Value, place: &str) -> Answer<Vec<Content>> {
     match content {
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(vec![Content::Text(text.clone())]),
         Value::Array(parts) => {
-            let mut all = String::new();
-            for (index, part) in parts.iter().enumerate() {
-                let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-                let member = if kind == "refusal" { "refusal" } else { "text" };
-                let text = part.get(member).and_then(Value::as_str);
-                let is_text = matches!(kind, "input_text" | "output_text" | "text" | "refusal");
-                let Some(text) = text.filter(|_| is_text) else {
-                    let why = format!("only text is taken, and this is `{}`", shown(kind));
-                    return Err(Refusal::unsupported(format!("{place}[{index}].type"), why));
-                };
-                all.push_str(text);
-            }
-            Ok(all)
+            parts.iter().enumerate().map(|(index, part)| piece(part, &format!("{place}[{index}]"))).collect()
         }
         _ => Err(Refusal::wrong(place, "expected a text or a list of parts")),
     }
+}
+
+/// A part of either API: Chat Completions say `image_url` and `file`, Responses `input_image` and `input_file`.
+fn piece(part: &Value, place: &str) -> Answer<Content> {
+    let kind = part["type"].as_str().unwrap_or_default();
+    let member = |of: &Value, name: &str| of[name].as_str().map(ToOwned::to_owned);
+    let held = |of: &Value, name: &str, place: &str| {
+        let place = format!("{place}.{name}");
+        let Some(url) = member(of, name) else {
+            return Err(Refusal::unsupported(
+                place,
+                "only what the request holds itself is, as `data:TYPE;base64,…`",
+            ));
+        };
+        data_url(&url, of["filename"].as_str(), &place)
+    };
+    let text = match kind {
+        "input_text" | "output_text" | "text" => member(part, "text"),
+        "refusal" => member(part, "refusal"),
+        "image_url" => return held(&part["image_url"], "url", &format!("{place}.image_url")),
+        "file" => return held(&part["file"], "file_data", &format!("{place}.file")),
+        "input_image" => return held(part, "image_url", place),
+        "input_file" => return held(part, "file_data", place),
+        _ => None,
+    };
+    text.map(Content::Text).ok_or_else(|| {
+        let why = format!("texts, images and files are, and this is `{}`", shown(kind));
+        Refusal::unsupported(format!("{place}.type"), why)
+    })
 }

@@ -1,0 +1,71 @@
+//! What stands in a message: texts, and files that the request brings itself.
+use super::refusal::{Answer, Refusal};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use outlast_ports::filed::Filed;
+use outlast_ports::store::Upload;
+use outlast_vocab::Error;
+use outlast_vocab::message::{MediaType, shown};
+
+/// A piece of a message.
+pub(crate) enum Content {
+    Text(String),
+    File(Filed),
+}
+
+impl Content {
+    /// The text, where a wire has room for texts alone.
+    pub(crate) fn into_text(self, place: &str) -> Answer<String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::File(_) => {
+                Err(Refusal::unsupported(place, "files are taken in messages of the user alone"))
+            }
+        }
+    }
+}
+
+/// A file of these base64 letters.
+pub(crate) fn file(media_type: &str, data: &str, name: Option<&str>, place: &str) -> Answer<Content> {
+    let about = |error: Error| Refusal::from(error).about(place);
+    let Ok(bytes) = STANDARD.decode(data) else {
+        return Err(Refusal::wrong(place, "expected base64, got something else"));
+    };
+    let media_type = MediaType::try_from(media_type.to_ascii_lowercase()).map_err(about)?;
+    let name = name.filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+    Upload::new(media_type, name, bytes).map(|upload| Content::File(upload.into())).map_err(about)
+}
+
+/// The file of a URL that holds it (`data:image/png;base64,…`). What lies elsewhere is not fetched.
+pub(crate) fn data_url(url: &str, name: Option<&str>, place: &str) -> Answer<Content> {
+    let held = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    let Some((media_type, data)) = held else {
+        let why = format!("expected `data:TYPE;base64,…`, got `{}`, and nothing is fetched", shown(url));
+        return Err(Refusal::unsupported(place, why));
+    };
+    file(media_type, data, name, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::Kind;
+
+    #[test]
+    fn a_file_is_what_its_url_holds_and_nothing_is_fetched() {
+        let taken = data_url("data:image/png;base64,AQID", Some("a.png"), "here");
+        let Ok(Content::File(file)) = taken else { panic!("it holds a file") };
+        let attachment = file.attachment();
+        let name = attachment.name.as_deref();
+        assert_eq!(
+            (String::from(attachment.media_type.clone()).as_str(), name),
+            ("image/png", Some("a.png"))
+        );
+        assert_eq!(file.bytes(), 3);
+        let refused = |url: &str| data_url(url, None, "here").err().map(|refusal| refusal.error.kind());
+        assert_eq!(refused("https://example.com/a.png"), Some(Kind::ParameterUnsupported));
+        assert_eq!(refused("data:image/png,AQID"), Some(Kind::ParameterUnsupported));
+        assert_eq!(refused("data:image/png;base64,A!"), Some(Kind::InputInvalid));
+        assert_eq!(refused("data:image;base64,AQID"), Some(Kind::AttachmentMediaType));
+    }
+}
