@@ -45,6 +45,7 @@ const COMMANDS: &[(&str, Option<&str>)] = &[
     ("outlast-mcp-list", Some("mcp --agent clerk.toml list")),
     ("outlast-mcp-prompt", Some("mcp --agent clerk.toml prompt x y")),
     ("outlast-mcp-read", Some("mcp --agent clerk.toml read x y")),
+    ("outlast-mcp-serve", None),
     ("outlast-mcp-test", Some("mcp --agent clerk.toml test x")),
     ("outlast-models", Some("models")),
     ("outlast-orgs-create", Some("orgs create acme")),
