@@ -79,6 +79,11 @@ impl Deliveries {
         }
     }
 
+    /// These sinks.
+    pub(crate) fn outlets(&self) -> &[Outlet] {
+        &self.outlets
+    }
+
     /// Says that a turn may have ended.
     pub(crate) fn ring(&self) {
         self.bell.send_replace(());

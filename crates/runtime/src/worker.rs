@@ -35,7 +35,7 @@ use outlast_ports::tool::ToolProvider;
 use outlast_ports::votes::Voted;
 use outlast_vocab::access::{Access, ApiKey};
 use outlast_vocab::budget::{Budget, Purse};
-use outlast_vocab::id::ApprovalId;
+use outlast_vocab::id::{ApprovalId, DeliveryId};
 use outlast_vocab::message::{Message, Name, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
@@ -326,6 +326,19 @@ impl Runtime {
     /// were accepted before keep the package they have (R10.2).
     pub fn put_agent(&self, agent: Agent) -> Result<Hash, Error> {
         self.inner.outfits.put(agent, &self.inner.world)
+    }
+
+    /// The sinks of this worker.
+    pub fn outlets(&self) -> &[Outlet] {
+        self.inner.deliveries.outlets()
+    }
+
+    /// Gives one delivery of a sink, or all that were given up, all attempts anew, and begins with them. That is for the
+    /// operator.
+    pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
+        let revived = self.store.redeliver(sink.to_owned(), only, self.now()).await?;
+        self.inner.deliveries.ring();
+        Ok(revived)
     }
 
     /// What this worker has counted since it began, and how things stand (R14.4). That is for the operator: it counts the

@@ -33,6 +33,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "waits", description = "What turns wait for from outside: completions, approvals, calls of unknown outcome."),
         (name = "agents", description = "Who answers, and the configurations in the database."),
         (name = "books", description = "What was used, and what may be."),
+        (name = "sinks", description = "Where outputs go, what waits, and what was given up. For keys of the default organisation, whose the server is."),
         (name = "mcp", description = "Agents as tools of MCP clients."),
         (name = "access", description = "API keys, and who did what."),
         (name = "openai", description = "OpenAI's wire over the same sessions: each agent is a model, each answer a durable turn."),
@@ -63,6 +64,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::search::routes())
         .merge(routes::context::routes())
         .merge(routes::archive::routes())
+        .merge(routes::verify::routes())
         .merge(routes::effects::routes())
         .merge(routes::why::routes())
         .merge(routes::events::routes())
@@ -71,6 +73,8 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::attachments::routes())
         .merge(routes::agents::routes())
         .merge(routes::books::routes())
+        .merge(routes::sinks::routes())
+        .merge(routes::orgs::routes())
         .merge(routes::access::routes())
         .merge(routes::mcp::routes())
         .merge(routes::about::routes())

@@ -11,8 +11,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use outlast_runtime::Runtime;
-use outlast_vocab::access::{Access, ApiKey, Principal, Scope};
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::access::{Access, ApiKey, Principal, Reach, Scope};
+use outlast_vocab::{Error, Kind, OrgId};
 use std::marker::PhantomData;
 
 /// A caller that has a scope. The first argument of every handler: who may not ask is told so before anything else is looked at.
@@ -74,6 +74,21 @@ impl<S> Caller<S> {
 struct Admitted {
     access: Access,
     key: Option<ApiKey>,
+}
+
+impl<S> Caller<S> {
+    /// The worker over every organisation, in the caller's name. For keys of the default organisation, whose the server is;
+    /// `what` says why others are refused.
+    pub(crate) fn operator(&self, shared: &Shared, what: &str) -> Result<Runtime, Error> {
+        let access = self.runtime.access();
+        if access.reach.home() != OrgId::DEFAULT {
+            return Err(Error::new(
+                Kind::AccessDenied,
+                format!("{what}; they are for the default one's keys"),
+            ));
+        }
+        Ok(shared.runtime.serving(Access { reach: Reach::Everything, ..access.clone() }))
+    }
 }
 
 impl<S: Needs> FromRequestParts<Shared> for Caller<S> {

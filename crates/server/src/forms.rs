@@ -1,19 +1,22 @@
 //! How parameters look, as the document tells it: ids with their prefix, words of which there are few.
 //!
 //! The routes parse them; whoever writes a client, or tries to break the server, reads it here.
-use outlast_vocab::id::{ApprovalId, AttachmentId, CallId, GrantId, KeyId, Noun, OrgId, SessionId, TurnId};
+use outlast_vocab::id::{
+    ApprovalId, AttachmentId, CallId, DeliveryId, GrantId, KeyId, Noun, OrgId, SessionId, TurnId,
+};
 use serde_json::Value;
 use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::{OpenApi, PathItem, RefOr, Schema};
 
 /// Parameters that are ids, by their name.
-const IDS: [(&str, Noun); 6] = [
+const IDS: [(&str, Noun); 7] = [
     ("session", SessionId::NOUN),
     ("turn", TurnId::NOUN),
     ("approval", ApprovalId::NOUN),
     ("grant", GrantId::NOUN),
     ("attachment", AttachmentId::NOUN),
     ("call", CallId::NOUN),
+    ("delivery", DeliveryId::NOUN),
 ];
 
 /// Parameters of which there are few, by their name.

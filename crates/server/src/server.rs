@@ -154,6 +154,7 @@ impl Server {
             mcp: Endpoint::new(secret, &limits, more),
             quotas: Quotas::new(limits.requests_per_minute),
             reruns: Reruns::new(rerunner, limits.reruns),
+            verifications: Semaphore::new(limits.verifications),
             exposition,
             stopping: stops,
         });

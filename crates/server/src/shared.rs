@@ -12,7 +12,7 @@ use outlast_runtime::Runtime;
 use outlast_vocab::limits::ServerLimits;
 use std::ops::Deref;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// What every request shares. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) mcp: Endpoint,
     pub(crate) quotas: Quotas,
     pub(crate) reruns: Reruns,
+    /// Room for sessions whose chain is recomputed.
+    pub(crate) verifications: Semaphore,
     /// Who writes what the worker counts.
     pub(crate) exposition: Option<fn(&Snapshot) -> String>,
     /// Whether the server shuts down.

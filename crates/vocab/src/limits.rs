@@ -291,6 +291,8 @@ pub struct ServerLimits {
     pub reruns: usize,
     /// Bytes of a session that is run again, as a file.
     pub rerun_bytes: usize,
+    /// Sessions whose hash chain is recomputed at the same time.
+    pub verifications: usize,
 }
 
 impl Default for ServerLimits {
@@ -321,6 +323,7 @@ impl Default for ServerLimits {
             wrong_keys_per_minute: NonZeroU32::new(60).unwrap_or(NonZeroU32::MIN),
             reruns: 2,
             rerun_bytes: 64 << 20,
+            verifications: 2,
         }
     }
 }

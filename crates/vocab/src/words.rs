@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 /// Letters of a word that count.
 const LETTERS: usize = 64;
 
+/// Letters of a message around what was looked for, wherever it is shown.
+pub const EXCERPT: usize = 240;
+
 /// Words of one search.
 const MOST: usize = 16;
 

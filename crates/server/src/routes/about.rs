@@ -60,16 +60,12 @@ async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>
 #[utoipa::path(get, path = "/metrics", tag = "about",
     responses((status = 200, body = String, content_type = "text/plain"), Problems), security(("key" = ["operate"])))]
 async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<impl IntoResponse> {
-    if caller.runtime.access().reach.home() != OrgId::DEFAULT {
-        let detail =
-            "measurements name agents and tools of every organisation; they are for the default one's keys";
-        return Err(Error::new(Kind::AccessDenied, detail).into());
-    }
-    let store_bytes = shared.runtime.store().status().await?.bytes;
-    let gauges = Gauges { load: shared.runtime.load(), streams: shared.streams.count(), store_bytes };
+    let runtime = caller.operator(&shared, "measurements name agents and tools of every organisation")?;
+    let store_bytes = runtime.store().status().await?.bytes;
+    let gauges = Gauges { load: runtime.load(), streams: shared.streams.count(), store_bytes };
     let mut text = shared.metrics.text(gauges);
     if let Some(write) = shared.exposition {
-        text += &write(&shared.runtime.metrics().await?);
+        text += &write(&runtime.metrics().await?);
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }

@@ -22,6 +22,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+/// How many records a file will have, for those who show how far it is.
+const RECORDS: &str = "outlast-records";
+
 /// Bytes of a file that are written to the disk at once.
 const PIECE: usize = 1 << 20;
 
@@ -33,12 +36,14 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 /// A session as a file, with all that it needs of those it was forked from: lines of JSON, streamed. The last line says that the file
 /// is whole.
 #[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson"), Problems),
+    responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson",
+        headers(("outlast-records" = u64, description = "How many records the file will have."))), Problems),
     security(("key" = ["read"])))]
 async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Response> {
     let runtime = &caller.runtime;
     let export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
+    let (_, records) = export.progress();
     let pieces = stream::unfold(Some(export), |export| async move {
         let mut export = export?;
         match export.piece().await {
@@ -50,6 +55,7 @@ async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Res
     let mut response = Body::from_stream(pieces).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(RECORDS, HeaderValue::from(records));
     if let Ok(named) = HeaderValue::from_str(&format!("attachment; filename=\"{session}.jsonl\"")) {
         headers.insert(header::CONTENT_DISPOSITION, named);
     }
@@ -72,6 +78,8 @@ pub(crate) struct TakenIn {
     session: SessionId,
     /// How many turns were not over in the file, and are closed now.
     closed: u64,
+    /// Turns of the file.
+    turns: u64,
     /// Records of the file.
     records: u64,
 }
@@ -94,7 +102,7 @@ async fn take_in(
     let taken = tokio::task::spawn_blocking(task).await;
     let taken = taken.map_err(|cause| Error::new(Kind::Internal, "an import panicked").because(cause))??;
     let Imported { session, closed, totals } = taken;
-    Ok((StatusCode::CREATED, Json(TakenIn { session, closed, records: totals.records })))
+    Ok((StatusCode::CREATED, Json(TakenIn { session, closed, turns: totals.turns, records: totals.records })))
 }
 
 /// The body as a file without a name, which goes with its handle: what is checked twice must not lie in memory.

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Letters of a message that are shown.
+/// Letters of a message that are shown, unless all of it is asked for.
 const LETTERS: usize = 200;
 
 /// These routes.
@@ -54,34 +54,38 @@ pub(crate) struct Shown {
     /// `user`, `assistant`, or the tool whose result it is.
     who: String,
     tokens: usize,
-    /// How it begins.
+    /// How it begins, or all of it.
     text: String,
 }
 
-impl From<Ledger> for Context {
-    fn from(ledger: Ledger) -> Self {
+impl Context {
+    /// With so many letters of each message.
+    fn of(ledger: &Ledger, letters: usize) -> Self {
         let mut parts: Vec<Share> =
             ledger.by_part().into_iter().map(|(who, tokens)| Share { who: who.to_owned(), tokens }).collect();
         parts.sort_by(|a, b| b.tokens.cmp(&a.tokens).then_with(|| a.who.cmp(&b.who)));
         let shown = ledger.messages.iter().map(|message| Shown {
             who: who(message).to_owned(),
             tokens: tokens(message),
-            text: message.text().chars().take(LETTERS).collect(),
+            text: message.text().chars().take(letters).collect(),
         });
         let messages = shown.collect();
         let (tokens, files) = (ledger.tokens(), ledger.files());
-        let Ledger { compactions, last_usage, .. } = ledger;
+        let Ledger { compactions, last_usage, .. } = *ledger;
         Self { tokens, parts, messages, files, compactions, last_usage }
     }
 }
 
-/// Of which head.
+/// Of which head, and how much of it.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Of {
     /// Of which head; of the main one without it.
     head: Option<String>,
+    /// All of each message, instead of how it begins.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// What a model would be shown of a session now, and what each part of it takes.
@@ -91,9 +95,10 @@ pub(crate) struct Of {
 async fn show(
     caller: Caller<Reads>,
     At(session): At<SessionId>,
-    Asked(Of { head }): Asked<Of>,
+    Asked(Of { head, whole }): Asked<Of>,
 ) -> Answer<Json<Context>> {
     let store = caller.runtime.store().as_ref();
     let session = store.session(session).await?;
-    Ok(Json(Ledger::of(store, &session, head.as_deref().unwrap_or(MAIN)).await?.into()))
+    let ledger = Ledger::of(store, &session, head.as_deref().unwrap_or(MAIN)).await?;
+    Ok(Json(Context::of(&ledger, if whole { usize::MAX } else { LETTERS })))
 }

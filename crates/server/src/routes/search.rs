@@ -10,15 +10,12 @@ use axum::extract::State;
 use outlast_ports::search::{Find, Found};
 use outlast_ports::store::FeedCursor;
 use outlast_vocab::record::Seq;
-use outlast_vocab::words::Wanted;
+use outlast_vocab::words::{EXCERPT, Wanted};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// Letters of a message around what was looked for.
-const LETTERS: usize = 240;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
@@ -70,7 +67,7 @@ impl Hit {
             seq: *seq,
             at: *at,
             role,
-            excerpt: wanted.excerpt(text, LETTERS),
+            excerpt: wanted.excerpt(text, EXCERPT),
         }
     }
 }

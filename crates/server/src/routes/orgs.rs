@@ -1,0 +1,70 @@
+//! `/v1/orgs`: the organisations of the database, for the one whose the server is.
+use crate::caller::{Administers, Caller};
+use crate::extract::Said;
+use crate::page::Page;
+use crate::problem::{Answer, Problems};
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use outlast_vocab::message::Name;
+use outlast_vocab::{Millis, OrgId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Why others are refused.
+const WHOSE: &str = "organisations are the operator's";
+
+/// These routes.
+pub(crate) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(orgs, create))
+}
+
+/// An organisation.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Org {
+    #[schema(value_type = String)]
+    id: OrgId,
+    /// What it is called; unique.
+    name: String,
+    /// When it was made; the default one is there from the beginning.
+    #[schema(value_type = u64)]
+    created: Millis,
+}
+
+impl From<outlast_ports::orgs::Org> for Org {
+    fn from(outlast_ports::orgs::Org { id, name, created }: outlast_ports::orgs::Org) -> Self {
+        Self { id, name: name.to_string(), created }
+    }
+}
+
+/// All organisations, by name. For keys of the default one.
+#[utoipa::path(get, path = "/v1/orgs", tag = "access", responses((status = 200, body = Page<Org>), Problems),
+    security(("key" = ["admin"])))]
+async fn orgs(caller: Caller<Administers>, State(shared): State<Shared>) -> Answer<Json<Page<Org>>> {
+    let orgs = caller.operator(&shared, WHOSE)?.store().orgs().await?;
+    Ok(Json(Page::whole(orgs.into_iter().map(Org::from).collect())))
+}
+
+/// An organisation to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewOrg {
+    /// What it is called.
+    #[schema(value_type = String, example = "acme")]
+    name: Name,
+}
+
+/// Makes an organisation. For keys of the default one.
+#[utoipa::path(post, path = "/v1/orgs", tag = "access", request_body = NewOrg,
+    responses((status = 201, body = Org), Problems), security(("key" = ["admin"])))]
+async fn create(
+    caller: Caller<Administers>,
+    State(shared): State<Shared>,
+    Said(NewOrg { name }): Said<NewOrg>,
+) -> Answer<(StatusCode, Json<Org>)> {
+    let org = caller.operator(&shared, WHOSE)?.create_org(name).await?;
+    Ok((StatusCode::CREATED, Json(org.into())))
+}
