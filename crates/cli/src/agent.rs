@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// The model that answers when nobody names another.
 const RULES: &str = "rehearsal/agent";
 
+/// The models that answer without a script and without a provider.
+const REHEARSED: [&str; 2] = [RULES, "rehearsal/obedient"];
+
 /// The agent of a command that drives turns.
 #[derive(Args, Clone)]
 pub(crate) struct Agent {
@@ -75,20 +78,24 @@ impl Agent {
 
     /// The agent's name on a server. Everything else about it is said where the server starts.
     pub(crate) fn named_there(&self) -> Result<Option<String>, Error> {
+        match self.asked_there()? {
+            (_, Some(_)) => Err(shapes_here("--model")),
+            (who, None) => Ok(who),
+        }
+    }
+
+    /// The same for what a server does beside its agents' turns, where another model may be asked for.
+    pub(crate) fn asked_there(&self) -> Result<(Option<String>, Option<ModelName>), Error> {
         let flags = [
             ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
             ("--overlay", self.play.overlay.is_some()),
-            ("--model", self.play.model.is_some()),
             ("--script", self.play.script.is_some()),
             ("--files", self.play.files != Path::new(".")),
         ];
-        if let Some((flag, _)) = flags.into_iter().find(|(_, said)| *said) {
-            let detail = format!(
-                "`{flag}` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them"
-            );
-            return Err(Error::new(Kind::CommandLocal, detail));
+        match flags.into_iter().find(|(_, said)| *said) {
+            Some((flag, _)) => Err(shapes_here(flag)),
+            None => Ok((self.who.clone(), self.play.model.clone())),
         }
-        Ok(self.who.clone())
     }
 
     /// Starts a worker with this agent. What cannot be read is found before the database is touched.
@@ -128,28 +135,18 @@ impl Agent {
         let providers = self.play.configuration.providers()?;
         let member = self.who.as_deref().map(|name| self.member(staff, name)).transpose()?;
         let file = member.map(|member| member.agent);
-        let clock = Arc::new(SystemClock);
-        let (played, rehearsal) = match &self.play.script {
-            Some(path) => (Some(name_of(path)?), Rehearsal::scripted(Script::read(path)?, clock.clone())),
-            None => (None, Rehearsal::agent(clock.clone())),
-        };
-        let rules: ModelName = RULES.parse()?;
+        let played = self.play.script.as_deref().map(name_of).transpose()?;
         let of_file = || file.as_ref().and_then(|file| file.model()).cloned();
-        let model = self.play.model.clone().or(played).or_else(of_file).unwrap_or_else(|| rules.clone());
-        if let Some(script) = &self.play.script
-            && rehearsal.info(&model).is_none()
-        {
-            let detail = format!(
-                "expected a model like `rehearsal/NAME` to play {}, got `{model}`; leave `--script` or `--model` away",
-                script.display()
-            );
-            return Err(Error::new(Kind::InputInvalid, detail));
-        }
-        let builder = builder
-            .model(model.as_str())
-            .provider(Only { model, rehearsal })
-            .provider(Only { model: rules, rehearsal: Rehearsal::agent(clock) })
-            .provider(providers);
+        let model = match self.play.model.clone().or(played).or_else(of_file) {
+            Some(model) => model,
+            None => RULES.parse()?,
+        };
+        let builder = builder.model(model.as_str());
+        let builder = match &self.play.script {
+            Some(path) => builder.provider(playing(path, model)?),
+            None => builder,
+        };
+        let builder = rehearsed(builder)?.provider(providers);
         let builder = match &file {
             Some(file) => file.build(builder, &here()?)?,
             None => builder.builtin_tools().files(FileRoot::open(&self.play.files)?),
@@ -161,6 +158,13 @@ impl Agent {
         let over = self.play.overlay.as_deref();
         if is_file(name) { staff.in_file(Path::new(name), over) } else { staff.named(name, over) }
     }
+}
+
+fn shapes_here(flag: &str) -> Error {
+    let detail = format!(
+        "`{flag}` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them"
+    );
+    Error::new(Kind::CommandLocal, detail)
 }
 
 /// Whether an agent is meant by its file and not by its name.
@@ -184,6 +188,34 @@ fn others(builder: Builder, staff: &Staff, first: Option<&str>) -> Result<Builde
         }
     }
     Ok(builder)
+}
+
+/// What turns of an agent are pinned to, if a worker here can run it: whatever the start of one would refuse is refused.
+pub(crate) fn fitted(agent: &AgentFile, configuration: &Configuration) -> Result<Pinned, Error> {
+    let model = agent.model().map_or(RULES, ModelName::as_str);
+    let builder = rehearsed(Outlast::ephemeral().model(model))?.provider(configuration.providers()?);
+    agent.build(builder, &here()?)?.fitted()
+}
+
+/// The model that plays a script.
+fn playing(path: &Path, model: ModelName) -> Result<Only, Error> {
+    let rehearsal = Rehearsal::scripted(Script::read(path)?, Arc::new(SystemClock));
+    if rehearsal.info(&model).is_some() {
+        return Ok(Only { model, rehearsal });
+    }
+    let detail = format!(
+        "expected a model like `rehearsal/NAME` to play {}, got `{model}`; leave `--script` or `--model` away",
+        path.display()
+    );
+    Err(Error::new(Kind::InputInvalid, detail))
+}
+
+/// With the models that need no provider.
+fn rehearsed(builder: Builder) -> Result<Builder, Error> {
+    REHEARSED.iter().try_fold(builder, |builder, model| {
+        let rehearsal = Rehearsal::agent(Arc::new(SystemClock));
+        Ok(builder.provider(Only { model: model.parse()?, rehearsal }))
+    })
 }
 
 /// Where an agent works: where the person who starts it is.

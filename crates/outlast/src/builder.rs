@@ -19,10 +19,11 @@ use outlast_ports::store::{Store, Target};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
 use outlast_runtime::attachments::{Attachments, name_of};
+use outlast_runtime::catalogue::Catalogue;
 use outlast_runtime::outfits::fold;
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
-use outlast_runtime::{Agent, Config, Runtime};
+use outlast_runtime::{Agent, Config, Runtime, World};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, OpenDocument, WallClock};
@@ -567,12 +568,18 @@ impl Builder {
         Err(lacks.unwrap_or_else(nobody))
     }
 
-    /// Everything the runtime is made of, on this store. Contents of attachments lie there too, and outputs go nowhere.
-    pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
+    /// Who speaks to models; the rehearsal model where nobody says who.
+    fn served(&mut self) -> Vec<Arc<dyn ModelProvider>> {
         let mut models = std::mem::take(&mut self.models);
         if models.is_empty() {
             models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
         }
+        models
+    }
+
+    /// Everything the runtime is made of, on this store. Contents of attachments lie there too, and outputs go nowhere.
+    pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
+        let models = self.served();
         let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
         let policy_engine = self.policy_engine.take();
         let limiter = self.limiter.take();
@@ -609,6 +616,18 @@ impl Builder {
     /// What turns of this agent are pinned to: its package, with the contracts of its tools. Nothing is started.
     pub fn pinned(self) -> Result<Pinned, Error> {
         self.into_agent()?.0.pinned()
+    }
+
+    /// The same, if the models, the engine and the bounds of this builder can run it: whatever `start` would refuse of the
+    /// agent is refused. Nothing is started or opened.
+    pub fn fitted(mut self) -> Result<Pinned, Error> {
+        self.check_model()?;
+        let (models, policy_engine) = (self.served(), self.policy_engine.take());
+        let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
+        let (agent, plugins) = self.into_agent()?;
+        let mut world = World::new(models, Catalogue::new(Vec::new())?, clock, entropy, limits);
+        (world.policy_engine, world.plugins) = (policy_engine, plugins);
+        agent.fitted(&world)
     }
 
     /// The agent alone: its package with all its layers folded, and its tools.

@@ -31,6 +31,12 @@ impl Agent {
         let contracts = contracts(&self.package, &Catalogue::new(self.tools)?)?;
         Ok(Pinned { package: self.package, contracts: Some(contracts) })
     }
+
+    /// The same, if this world can run it: whatever a start would refuse of the agent is refused.
+    pub fn fitted(self, world: &World) -> Result<Pinned, Error> {
+        let Outfit { package, contracts, .. } = outfit(self, world)?;
+        Ok(Pinned { package, contracts: Some(contracts) })
+    }
 }
 
 /// An agent as people look at it.

@@ -36,13 +36,13 @@ struct BoundsTable {
     /// Seconds of work.
     time_s: Option<u64>,
     /// Percent at which it is told that little is left.
-    #[schemars(with = "Option<u8>")]
+    #[schemars(with = "Option<u8>", range(min = 1, max = 100))]
     warn_at: Option<Percent>,
     /// Percent at which turns wait until somebody raises it.
-    #[schemars(with = "Option<u8>")]
+    #[schemars(with = "Option<u8>", range(min = 1, max = 100))]
     pause_at: Option<Percent>,
     /// After which time it begins anew; not for a turn.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = [Period::Day, Period::Month]))]
     per: Option<Period>,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct AgentTable {
     #[serde(default, skip_serializing)]
     pub(super) rates: Vec<RateTable>,
     /// What becomes of calls that untrusted text may have asked for: `open`, `guarded` or `strict`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = [Guard::Open, Guard::Guarded, Guard::Strict]))]
     pub(super) guard: Option<Guard>,
     /// What its turns may use.
     pub(super) budget: Option<BudgetTable>,

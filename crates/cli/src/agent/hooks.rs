@@ -20,7 +20,7 @@ pub(crate) struct HookTable {
     #[schemars(with = "String")]
     name: HookName,
     /// Where it runs.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("enum" = HookPoint::ALL))]
     point: HookPoint,
     /// The program and what it is passed.
     pub(super) command: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct HookTable {
     /// Whether it only looks.
     observe: Option<bool>,
     /// What happens when it fails.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = [OnFailure::Fail, OnFailure::Ignore]))]
     on_failure: Option<OnFailure>,
     /// Variables of our environment that the program may see.
     #[serde(default)]

@@ -21,7 +21,7 @@ pub(crate) struct RateTable {
     /// How many calls.
     calls: NonZeroU32,
     /// In which time: `second`, `minute`, `hour` or `day`.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("enum" = [Span::Second, Span::Minute, Span::Hour, Span::Day]))]
     per: Span,
     /// How many may go out at once; 1 without it.
     burst: Option<NonZeroU32>,
@@ -32,7 +32,7 @@ pub(crate) struct RateTable {
     wait_s: Option<NonZeroU32>,
     /// What becomes of a call while the limiter does not answer: `closed` or `open`.
     #[serde(default)]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("enum" = [WhenDown::Closed, WhenDown::Open]))]
     when_down: WhenDown,
 }
 

@@ -3,7 +3,7 @@ mod import;
 mod there;
 
 use crate::agent::staff::{Member, Staff};
-use crate::agent::{here, is_file};
+use crate::agent::{fitted, here, is_file};
 use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal::{self, one_line};
@@ -76,16 +76,43 @@ impl Agents {
         }
         let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
         match &self.what {
-            What::List => list(&staff, data.json)?,
+            What::List => list(&staff, data.json),
             What::Show { agent } => show(&member(&staff, agent)?, data.json)?,
             What::Diff { a, b } => {
                 let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
                 differ(&a, &b, data.json)?;
             }
-            What::Validate => return Ok(validate(&staff, data.json)),
+            What::Validate => return Ok(self.validate(&staff, data.json)),
             What::History { .. } | What::Import(_) => {}
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes every agent as a worker would at its start.
+    fn validate(&self, staff: &Staff, json: bool) -> ExitCode {
+        let mut all = ExitCode::SUCCESS;
+        for name in staff.names() {
+            let made = staff.named(name, None).and_then(|member| fitted(&member.agent, &self.configuration));
+            if json {
+                let (fingerprint, error) = match &made {
+                    Ok(pinned) => (Some(pinned.fingerprint()), None),
+                    Err(error) => {
+                        (None, Some(json!({ "code": error.kind().code(), "detail": error.detail() })))
+                    }
+                };
+                terminal::json(&json!({ "agent": name, "package": fingerprint, "error": error }));
+            }
+            match made {
+                Ok(_) if json => {}
+                Err(_) if json => all = ExitCode::FAILURE,
+                Ok(pinned) => terminal::say(&format!("{name} {}", pinned.fingerprint())),
+                Err(error) => {
+                    terminal::say(&format!("{name} cannot be made: {error}"));
+                    all = ExitCode::FAILURE;
+                }
+            }
+        }
+        all
     }
 }
 
@@ -166,11 +193,24 @@ fn json_of(pinned: &Pinned) -> Result<Value, Error> {
     serde_json::to_value(pinned).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }
 
-fn list(staff: &Staff, json: bool) -> Result<(), Error> {
-    let mut rows = Vec::new();
+fn list(staff: &Staff, json: bool) {
+    let (mut rows, mut is_empty) = (Vec::new(), true);
     for name in staff.names() {
-        let member = staff.named(name, None)?;
-        let pinned = package(&member)?;
+        is_empty = false;
+        let made = staff.named(name, None).and_then(|member| Ok((package(&member)?, member)));
+        let (pinned, member) = match made {
+            Ok(made) => made,
+            // One that cannot be made does not hide the others.
+            Err(error) if json => {
+                let error = json!({ "code": error.kind().code(), "detail": error.detail() });
+                terminal::json(&json!({ "agent": name, "in": staff.source(name), "error": error }));
+                continue;
+            }
+            Err(error) => {
+                terminal::note(&format!("· {name} cannot be made: {error}"));
+                continue;
+            }
+        };
         let layers: Vec<&str> = member.layers.iter().map(|layer| layer.from.as_str()).collect();
         let fingerprint = pinned.fingerprint().to_string();
         let model = pinned.package.model.to_string();
@@ -184,14 +224,15 @@ fn list(staff: &Staff, json: bool) -> Result<(), Error> {
         rows.push(vec![name.to_owned(), staff.source(name), model, layers.join(" → "), fingerprint]);
     }
     if json {
-        return Ok(());
+        return;
     }
-    if rows.is_empty() {
+    if is_empty {
         terminal::note("· there are no agents; `[agents.NAME]` in `outlast.toml` is one");
-        return Ok(());
+        return;
     }
-    terminal::table(&["AGENT", "IN", "MODEL", "LAYERS", "PACKAGE"], &rows);
-    Ok(())
+    if !rows.is_empty() {
+        terminal::table(&["AGENT", "IN", "MODEL", "LAYERS", "PACKAGE"], &rows);
+    }
 }
 
 fn show(member: &Member, json: bool) -> Result<(), Error> {
@@ -212,28 +253,4 @@ fn show(member: &Member, json: bool) -> Result<(), Error> {
         terminal::say(&format!("{name} = {} ({})", one_line(&value, LETTERS), from.join(" → ")));
     }
     Ok(())
-}
-
-fn validate(staff: &Staff, json: bool) -> ExitCode {
-    let mut all = ExitCode::SUCCESS;
-    for name in staff.names() {
-        let made = staff.named(name, None).and_then(|member| package(&member));
-        if json {
-            let (fingerprint, error) = match &made {
-                Ok(pinned) => (Some(pinned.fingerprint()), None),
-                Err(error) => (None, Some(json!({ "code": error.kind().code(), "detail": error.detail() }))),
-            };
-            terminal::json(&json!({ "agent": name, "package": fingerprint, "error": error }));
-        }
-        match made {
-            Ok(_) if json => {}
-            Err(_) if json => all = ExitCode::FAILURE,
-            Ok(pinned) => terminal::say(&format!("{name} {}", pinned.fingerprint())),
-            Err(error) => {
-                terminal::say(&format!("{name} cannot be made: {error}"));
-                all = ExitCode::FAILURE;
-            }
-        }
-    }
-    all
 }

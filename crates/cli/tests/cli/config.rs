@@ -145,3 +145,133 @@ stor = "file:///x"
         "#]],
     );
 }
+
+#[test]
+fn what_a_start_would_refuse_is_found_by_the_check() {
+    let place = Place::new();
+    place.write(
+        "outlast.toml",
+        r#"[server]
+url = "ftp://agents.example.com"
+
+[agents.asks]
+model = "nobody/nothing"
+
+[agents.spends]
+budget = { turn = { money = "1" } }
+
+[[agents.hides.rules]]
+name = "cards"
+at = "output"
+then = "modify"
+redact = [{ pattern = "(", with = "x" }]
+
+[[agents.guards.rules]]
+name = "guard"
+then = "allow"
+
+[agents.works]
+builtin = ["clock"]
+"#,
+    );
+    place.write("cedar.toml", "[cedar]\npolicies = \"nowhere.cedar\"\n");
+    place.check("config check\nagents validate", &expect![[r#"
+        $ config check
+        outlast.toml:2: expected the address of the server as people reach it, like `https://agents.example.com`, got `ftp://agents.example.com`
+        outlast.toml:4: model.unknown: no provider serves the model `nobody/nothing`
+        outlast.toml:16: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
+        outlast.toml:10: rule `cards`: expected a regular expression, got `(`: error: unclosed group
+        outlast.toml:7: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        exit 1
+        $ agents validate
+        asks cannot be made: model.unknown: no provider serves the model `nobody/nothing`
+        guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
+        hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: error: unclosed group
+        spends cannot be made: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        works a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
+        exit 1
+    "#]]);
+    // Whether or not the program knows Cedar, these policies cannot be read.
+    let cedar = place.show(&place.output(&["config", "check", "cedar.toml"]));
+    assert!(cedar.contains("nowhere.cedar") && cedar.ends_with("exit 1\n"), "{cedar}");
+}
+
+#[test]
+fn an_agent_that_cannot_be_made_does_not_hide_the_others() {
+    let place = Place::new();
+    place.write(
+        "outlast.toml",
+        "[agents.broken]\nparent = \"nowhere\"\n\n[agents.works]\nbuiltin = [\"clock\"]\n",
+    );
+    place.check("agents list\nagents list --json", &expect![[r#"
+        $ agents list
+        AGENT  IN            MODEL            LAYERS       PACKAGE
+        works  outlast.toml  rehearsal/agent  agent works  a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
+        | · broken cannot be made: harness.not_found: agent broken stands on the harness `nowhere`, which is not there; there are: none
+        $ agents list --json
+        {"agent":"broken","error":{"code":"harness.not_found","detail":"agent broken stands on the harness `nowhere`, which is not there; there are: none"},"in":"outlast.toml"}
+        {"agent":"works","in":"outlast.toml","layers":["agent works"],"model":"rehearsal/agent","package":"a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b"}
+    "#]]);
+}
+
+#[test]
+fn an_agent_in_a_file_of_its_own_is_checked_too() {
+    let place = Place::new();
+    place.write(
+        "good.toml",
+        "name = \"clerk\"\nbuiltin = [\"clock\"]\n\n[[rules]]\nname = \"r\"\nthen = \"allow\"\n",
+    );
+    place.write("nameless.toml", "system = \"Sell.\"\n");
+    place.write("typo.toml", "name = \"clerk\"\nsistem = \"Sell.\"\n\n[budgt]\n");
+    place.write("dear.toml", "name = \"clerk\"\n\n[budget]\nturn = { money = \"1\" }\n");
+    place.write("layered.toml", "name = \"clerk\"\nparent = \"shop\"\n");
+    place.write("outlast.toml", "[harnesses.shop]\nsystem = \"Sell.\"\n");
+    place.check(
+        "config check good.toml
+         config check nameless.toml
+         config check typo.toml
+         config check dear.toml
+         config check layered.toml
+         config check good.toml --json",
+        &expect![[r#"
+            $ config check good.toml
+            good.toml: agent clerk, 1 tool, 1 rule, no mistakes
+            $ config check nameless.toml
+            nameless.toml:1: missing field `name`
+            exit 1
+            $ config check typo.toml
+            typo.toml:2: unknown key `sistem`; did you mean `system`?
+            typo.toml:4: unknown key `budgt`; did you mean `budget`?
+            exit 1
+            $ config check dear.toml
+            dear.toml:1: the agent `clerk` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+            exit 1
+            $ config check layered.toml
+            layered.toml: agent clerk, 0 tools, 0 rules, no mistakes
+            $ config check good.toml --json
+            {"text":"good.toml: agent clerk, 1 tool, 1 rule, no mistakes"}
+        "#]],
+    );
+}
+
+/// Words and numbers that the parser takes or refuses are those that the schema takes or refuses.
+#[test]
+fn the_schema_knows_the_words_and_bounds_that_are_read() {
+    let schema = schema();
+    let of = |table: &str, key: &str| {
+        let defs = schema["$defs"].as_object().unwrap().values();
+        let table = defs.into_iter().find(|def| def["title"] == table).unwrap();
+        table["properties"][key].clone()
+    };
+    let words = |table: &str, key: &str| of(table, key)["enum"].to_string();
+    assert_eq!(words("[agents.NAME]", "guard"), r#"["open","guarded","strict"]"#);
+    assert_eq!(words("[agents.NAME.budget.turn]", "per"), r#"["day","month"]"#);
+    assert_eq!(words("[[rates]]", "per"), r#"["second","minute","hour","day"]"#);
+    assert_eq!(words("[[rates]]", "when_down"), r#"["closed","open"]"#);
+    assert_eq!(words("[[agents.NAME.hooks]]", "on_failure"), r#"["fail","ignore"]"#);
+    assert_eq!(of("[[agents.NAME.hooks]]", "point")["enum"].as_array().unwrap().len(), 9);
+    for key in ["warn_at", "pause_at"] {
+        let bound = of("[agents.NAME.budget.turn]", key);
+        assert_eq!((&bound["minimum"], &bound["maximum"]), (&1.into(), &100.into()), "{key}");
+    }
+}
