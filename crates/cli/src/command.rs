@@ -161,7 +161,7 @@ impl Command {
             Self::Rerun(rerun) => done(rerun.run(data)),
             Self::Test(test) => complete_alone(test.run()),
             Self::Mcp(mcp) => done(mcp.run(data)),
-            Self::Models(models) => complete(models.run()),
+            Self::Models(models) => complete(models.run(data)),
             Self::Tools(tools) => done(tools.run(data)),
             Self::Explain(explain) => explain.run().map(|()| ExitCode::SUCCESS),
             Self::Doctor(doctor) => complete(doctor.run(data)),

@@ -75,6 +75,14 @@ impl Data {
         }
     }
 
+    /// Whom the operator of a database asks: the file over every organisation, or a server that knows by the key who that is.
+    pub(crate) fn operators_desk(&self) -> Result<Desk, Error> {
+        match self.client()? {
+            Some(client) => Ok(Desk::Server(client)),
+            None => Ok(Desk::File(self.operator()?)),
+        }
+    }
+
     /// The server that is named, if one is.
     pub(crate) fn client(&self) -> Result<Option<Client>, Error> {
         let Some(address) = &self.server else { return Ok(None) };
@@ -115,6 +123,15 @@ impl Data {
         let Some(server) = &self.server else { return Ok(()) };
         let detail = format!(
             "this works on a database file, and `--server {server}` (OUTLAST_SERVER) names a server; run it where the file is, without that"
+        );
+        Err(Error::new(Kind::CommandLocal, detail))
+    }
+
+    /// Refuses where a server is named: what follows is about what this machine is configured with, as `what` says.
+    pub(crate) fn only_here(&self, what: &str) -> Result<(), Error> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let detail = format!(
+            "{what}, and `--server {server}` (OUTLAST_SERVER) names a server; leave that away, or run it where the server is"
         );
         Err(Error::new(Kind::CommandLocal, detail))
     }

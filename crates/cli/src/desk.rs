@@ -1,8 +1,9 @@
 //! Whom a command asks: a database file, or a server. Both give the same views, so a command prints the same of either.
 //!
 //! What a command asks about sessions and turns is here; about what waits for people in [`waits`], about use and access in
-//! [`books`]. Whoever drives turns is a `Host`.
+//! [`books`], about all of a session at once in [`looks`]. Whoever drives turns is a `Host`.
 mod books;
+mod looks;
 mod waits;
 
 use crate::find::Named;

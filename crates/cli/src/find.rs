@@ -1,5 +1,4 @@
 //! Finds what a person names: a session by its id or key, a turn by its id.
-use outlast::store::{SessionView, Store};
 use outlast::{Error, Outlast, Session, SessionId};
 
 /// A session as a person names it.
@@ -24,14 +23,6 @@ impl Named {
             Some(Self::Key(key)) => outlast.session(key),
             None => outlast.new_session(),
         }
-    }
-}
-
-/// The session that a person names.
-pub(crate) async fn session(store: &dyn Store, text: &str) -> Result<SessionView, Error> {
-    match Named::parse(text)? {
-        Named::Id(id) => store.session(id).await,
-        Named::Key(key) => store.session_by_key(key).await,
     }
 }
 

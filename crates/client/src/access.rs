@@ -1,10 +1,11 @@
 //! API keys, the audit, and who asks.
 use crate::Client;
 use crate::page::{MOST, Page};
-use outlast_ports::orgs::{AuditRange, KeyView};
+use outlast_ports::orgs::{AuditRange, KeyView, Org};
 use outlast_ports::rows::AuditRow;
 use outlast_vocab::access::{Principal, Scopes};
 use outlast_vocab::id::KeyId;
+use outlast_vocab::message::Name;
 use outlast_vocab::{Error, Millis, OrgId};
 use serde::Deserialize;
 use serde_json::json;
@@ -32,6 +33,19 @@ struct Key {
     created: Millis,
     expires: Option<Millis>,
     revoked: Option<Millis>,
+}
+
+#[derive(Deserialize)]
+struct Organisation {
+    id: OrgId,
+    name: Name,
+    created: Millis,
+}
+
+impl From<Organisation> for Org {
+    fn from(Organisation { id, name, created }: Organisation) -> Self {
+        Self { id, name, created }
+    }
 }
 
 #[derive(Deserialize)]
@@ -90,6 +104,18 @@ impl Client {
     pub async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
         let key: Key = self.delete(&["v1", "keys", &key.to_string()]).await?;
         key.try_into()
+    }
+
+    /// All organisations, by name.
+    pub async fn orgs(&self) -> Result<Vec<Org>, Error> {
+        let page: Page<Organisation> = self.get(&["v1", "orgs"], &[]).await?;
+        Ok(page.items.into_iter().map(Org::from).collect())
+    }
+
+    /// Makes an organisation.
+    pub async fn create_org(&self, name: &Name) -> Result<Org, Error> {
+        let made: Organisation = self.post(&["v1", "orgs"], &json!({ "name": name })).await?;
+        Ok(made.into())
     }
 
     /// A page of who did what.

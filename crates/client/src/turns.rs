@@ -2,6 +2,7 @@
 use crate::Client;
 use crate::sessions::{self, end, unknown};
 use outlast_ports::store::{Cancelled, TurnView};
+use outlast_runtime::durability::{Durability, Writes};
 use outlast_runtime::why::{Blocked, Mover, Standing, Why};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
@@ -11,6 +12,7 @@ use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// A turn, with who answers it and what it took.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Turn {
     pub usage: Usage,
     /// What they cost, as far as prices are known.
     pub cost: Cost,
+    /// What its durability cost.
+    pub durability: Durability,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +36,22 @@ struct Whole {
     agent: Option<String>,
     usage: Usage,
     cost: Cost,
+    durability: Kept,
+}
+
+#[derive(Deserialize)]
+struct Kept {
+    records: usize,
+    bytes: usize,
+    commits: Option<u64>,
+    waited_ms: Option<u64>,
+}
+
+impl From<Kept> for Durability {
+    fn from(Kept { records, bytes, commits, waited_ms }: Kept) -> Self {
+        let waited = Duration::from_millis(waited_ms.unwrap_or(0));
+        Self { records, bytes, writes: commits.map(|commits| Writes { commits, waited }) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -120,8 +140,9 @@ impl TryFrom<Held> for Blocked {
 impl Client {
     /// One turn.
     pub async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
-        let Whole { turn, agent, usage, cost } = self.get(&["v1", "turns", &turn.to_string()], &[]).await?;
-        Ok(Turn { view: turn.try_into()?, agent, usage, cost })
+        let Whole { turn, agent, usage, cost, durability } =
+            self.get(&["v1", "turns", &turn.to_string()], &[]).await?;
+        Ok(Turn { view: turn.try_into()?, agent, usage, cost, durability: durability.into() })
     }
 
     /// What a turn was accepted for or began under.

@@ -92,6 +92,9 @@ impl Mcp {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let path = &PathBuf::from(self.agent.as_deref().unwrap_or(USUAL));
+        if !matches!(self.what, What::Serve(_)) {
+            data.only_here("this works on the file of an agent on this machine")?;
+        }
         match self.what {
             What::Serve(serve) => serve.run(data, self.agent).await,
             What::Add(add) => {

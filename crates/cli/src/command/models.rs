@@ -1,4 +1,5 @@
 //! `outlast models`: which providers of models are configured, and whether each answers.
+use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal;
 use crate::words::count;
@@ -26,7 +27,8 @@ pub(crate) struct Models {
 
 impl Models {
     /// Does it. A provider that is configured and does not answer is a failure.
-    pub(crate) async fn run(self) -> Result<ExitCode, Error> {
+    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+        data.only_here("this asks the providers that this machine has keys for")?;
         let providers = self.configuration.providers()?;
         let mut statuses = providers.check(Duration::from_secs(self.patience.into())).await;
         if let Some(wanted) = &self.provider {

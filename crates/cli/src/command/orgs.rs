@@ -1,5 +1,6 @@
 //! `outlast orgs`: the organisations of a database.
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
@@ -38,7 +39,10 @@ impl Orgs {
 }
 
 async fn list(data: &Data) -> Result<(), Error> {
-    let orgs = data.operator()?.orgs().await?;
+    let orgs = match data.operators_desk()? {
+        Desk::File(store) => store.orgs().await?,
+        Desk::Server(client) => client.orgs().await?,
+    };
     let rows: Vec<Vec<String>> = orgs
         .into_iter()
         .map(|Org { id, name, created }| {
@@ -54,8 +58,18 @@ async fn list(data: &Data) -> Result<(), Error> {
 async fn create(data: &Data, name: Name) -> Result<(), Error> {
     let created = SystemClock.now();
     let id = OrgId::fresh(created, SystemEntropy.for_id());
-    data.operator()?.create_org(Org { id, name: name.clone(), created }).await?;
-    terminal::say(&id.to_string());
-    terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));
+    match data.operators_desk()? {
+        Desk::File(store) => {
+            store.create_org(Org { id, name: name.clone(), created }).await?;
+            terminal::say(&id.to_string());
+            terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));
+        }
+        Desk::Server(client) => {
+            terminal::say(&client.create_org(&name).await?.id.to_string());
+            terminal::note(&format!(
+                "· `outlast keys create --org {name}`, where the file is, lets somebody in"
+            ));
+        }
+    }
     Ok(())
 }

@@ -2,7 +2,7 @@
 use crate::agent::Agent;
 use crate::archived::Archive;
 use crate::data::Data;
-use crate::find;
+use crate::desk::Desk;
 use crate::terminal::{self, Ink, Line, one_line};
 use clap::Args;
 use outlast::clock::Clock;
@@ -10,6 +10,7 @@ use outlast::rerun::{CallMade, Compared, ComparedTurn, Course, Point, Rerun as A
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Export, Kind, Limits, Outlast};
+use outlast_client::Client;
 use serde::Serialize;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ pub(crate) struct Rerun {
     #[arg(required = true, value_name = "SESSION|FILE")]
     sessions: Vec<String>,
     /// From where: a turn, counted from 0 or by id, or an effect by its path; the beginning without it
-    #[arg(long, value_name = "TURN|EFFECT")]
-    from: Option<Point>,
+    #[arg(long, value_name = "TURN|EFFECT", value_parser = point)]
+    from: Option<String>,
     /// What the model is told in place of the agent's prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "system")]
     prompt: Option<String>,
@@ -43,6 +44,11 @@ pub(crate) struct Rerun {
     json: bool,
     #[command(flatten)]
     agent: Agent,
+}
+
+/// A point as it is written: a server reads it itself.
+fn point(text: &str) -> Result<String, Error> {
+    text.parse::<Point>().map(|_| text.to_owned())
 }
 
 /// What is printed of one session.
@@ -86,6 +92,9 @@ impl Rerun {
     }
 
     async fn one(&self, data: &Data, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
+        if let Some(client) = data.client()? {
+            return self.there(client, of, prompt).await;
+        }
         let staff = self.agent.staff(data).await?;
         let agent = self.agent.build(Outlast::ephemeral(), &staff)?;
         let agent = match prompt {
@@ -94,15 +103,37 @@ impl Rerun {
         };
         let path = Path::new(of);
         if path.is_file() {
-            return self.again(Again::of(Archive::open(path)?)).with(agent).await;
+            return self.again(Again::of(Archive::open(path)?))?.with(agent).await;
         }
-        self.again(Again::of(Cursor::new(self.exported(data, of).await?))).with(agent).await
+        self.again(Again::of(Cursor::new(self.exported(data, of).await?)))?.with(agent).await
+    }
+
+    /// A session of a server, with the agents there.
+    async fn there(&self, client: Client, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
+        if Path::new(of).is_file() {
+            let detail = "it is a file of this machine, and a server runs its own sessions again; leave `--server` \
+                          (OUTLAST_SERVER) away, or import it there";
+            return Err(Error::new(Kind::CommandLocal, detail));
+        }
+        let (agent, model) = self.agent.asked_there()?;
+        let again = outlast_client::Again {
+            from: self.from.clone(),
+            agent,
+            model: model.map(|model| model.to_string()),
+            prompt: prompt.map(ToOwned::to_owned),
+            live: self.live,
+            run_at_most_once: self.run_at_most_once,
+        };
+        let session = Desk::Server(client.clone()).find(of).await?.id;
+        serde_json::from_value(client.rerun(session, &again).await?).map_err(|cause| {
+            Error::new(Kind::ServerAnswerInvalid, format!("the server's comparison does not read: {cause}"))
+        })
     }
 
     /// A session of the database as a file in memory.
     async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
         let store = data.open().await?;
-        let session = find::session(store.as_ref(), named).await?.id;
+        let session = Desk::File(store.clone()).find(named).await?.id;
         let contents = data.contents(data.operator()?.as_ref(), &self.agent.play.configuration).await?;
         let attachments = Attachments::new(store.clone(), contents, Limits::default());
         let mut export = Export::begin(store, attachments, session, SystemClock.now()).await?;
@@ -113,10 +144,14 @@ impl Rerun {
         Ok(file)
     }
 
-    fn again<R: std::io::Read + std::io::Seek + Send + 'static>(&self, again: Again<R>) -> Again<R> {
-        let again = again.from(self.from.clone().unwrap_or_default());
+    fn again<R: std::io::Read + std::io::Seek + Send + 'static>(
+        &self,
+        again: Again<R>,
+    ) -> Result<Again<R>, Error> {
+        let point = self.from.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+        let again = again.from(point);
         let again = if self.live { again.live() } else { again };
-        if self.run_at_most_once { again.run_at_most_once() } else { again }
+        Ok(if self.run_at_most_once { again.run_at_most_once() } else { again })
     }
 }
 

@@ -1,16 +1,11 @@
 //! `outlast search`: messages by their words.
 use crate::data::Data;
-use crate::find;
 use crate::terminal;
 use crate::words;
 use clap::Args;
 use outlast::Error;
-use outlast::search::{Find, Found};
-use outlast::vocab::words::Wanted;
-use serde_json::json;
-
-/// Letters of a message around what was looked for.
-const LETTERS: usize = 160;
+use outlast::vocab::words::EXCERPT;
+use outlast_client::Hit;
 
 /// Finds inputs and replies that have all of these words, the newest first.
 #[derive(Args)]
@@ -32,36 +27,27 @@ pub(crate) struct Search {
 impl Search {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let wanted = Wanted::parse(&self.words.join(" "))?;
-        let store = data.open().await?;
+        let desk = data.desk().await?;
         let session = match &self.session {
-            Some(session) => Some(find::session(store.as_ref(), session).await?.id),
+            Some(session) => Some(desk.find(session).await?.id),
             None => None,
         };
-        let find = Find { wanted: wanted.clone(), session, before: None, limit: self.limit };
-        let found = store.find(find).await?;
+        let found = desk.search(&self.words.join(" "), session, self.limit).await?;
         if found.is_empty() && !self.json {
             terminal::note("· no message has all of these words");
         }
-        for found in found {
-            self.show(&found, &wanted);
+        for hit in &found {
+            if self.json {
+                terminal::json(hit);
+            } else {
+                show(hit);
+            }
         }
         Ok(())
     }
+}
 
-    fn show(&self, found: &Found, wanted: &Wanted) {
-        let Found { session, turn, seq, at, is_input, text, .. } = found;
-        let (role, excerpt) = (if *is_input { "user" } else { "assistant" }, wanted.excerpt(text, LETTERS));
-        if self.json {
-            terminal::json(&json!({
-                "session": session, "turn": turn, "seq": seq, "at": at, "role": role, "excerpt": excerpt,
-            }));
-            return;
-        }
-        terminal::say(&format!(
-            "{session} #{seq} {role} {}\n  {}",
-            words::when(*at),
-            terminal::one_line(&excerpt, LETTERS + 2)
-        ));
-    }
+fn show(Hit { session, seq, at, role, excerpt, .. }: &Hit) {
+    let (when, excerpt) = (words::when(*at), terminal::one_line(excerpt, EXCERPT + 2));
+    terminal::say(&format!("{session} #{seq} {role} {when}\n  {excerpt}"));
 }

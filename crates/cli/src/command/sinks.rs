@@ -1,5 +1,6 @@
 //! `outlast sinks`: where outputs go, what waits, what was given up, and another try for it (R14.5).
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::providers::Configuration;
 use crate::sinks::Written;
 use crate::terminal;
@@ -9,6 +10,10 @@ use outlast::clock::Clock;
 use outlast::outbox::{DeliveryView, SinkView};
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Limits};
+use outlast_client::Sink;
+
+/// Where a sink delivers to that only another process has.
+const ELSEWHERE: &str = "not configured here";
 
 /// Lists the sinks, shows what one has not taken yet, or tries that again.
 #[derive(Args)]
@@ -48,17 +53,10 @@ impl Sinks {
     }
 
     async fn list(&self, data: &Data) -> Result<(), Error> {
-        let written = self.configuration.sinks()?;
-        let traces = self.configuration.telemetry()?.and_then(|settings| settings.place());
-        let known = data.operator()?.sinks().await?;
-        let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));
-        let new: Vec<Vec<String>> = new.map(|sink| row(sink.name(), &written, None)).collect();
-        let rows: Vec<_> = known
-            .iter()
-            .map(|sink| row(&sink.name, &written, Some(sink)))
-            .chain(new)
-            .map(|row| placed(row, traces.as_deref()))
-            .collect();
+        let rows = match data.operators_desk()? {
+            Desk::File(store) => self.rows(store.sinks().await?)?,
+            Desk::Server(client) => client.sinks().await?.iter().map(there).collect(),
+        };
         if rows.is_empty() {
             terminal::note("· there are no sinks; `[[sinks]]` in outlast.toml makes one");
             return Ok(());
@@ -66,6 +64,22 @@ impl Sinks {
         terminal::table(&["SINK", "WHERE", "BEHIND", "DUE", "DEAD", "DELIVERED"], &rows);
         Ok(())
     }
+
+    /// The sinks that the database knows, and those that are written down and not known yet.
+    fn rows(&self, known: Vec<SinkView>) -> Result<Vec<Vec<String>>, Error> {
+        let written = self.configuration.sinks()?;
+        let traces = self.configuration.telemetry()?.and_then(|settings| settings.place());
+        let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));
+        let new: Vec<Vec<String>> = new.map(|sink| row(sink.name(), &written, None)).collect();
+        let known = known.iter().map(|sink| row(&sink.name, &written, Some(sink)));
+        Ok(known.chain(new).map(|row| placed(row, traces.as_deref())).collect())
+    }
+}
+
+/// A line of the table of a server, which says itself where outputs go.
+fn there(Sink { view, place }: &Sink) -> Vec<String> {
+    let place = place.clone().unwrap_or_else(|| ELSEWHERE.to_owned());
+    line(&view.name, place, Some(view))
 }
 
 /// The sink of traces is configured elsewhere.
@@ -81,8 +95,12 @@ fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String>
     let place = match written.iter().find(|sink| sink.name() == name).map(Written::outlet) {
         Some(Ok(outlet)) => outlet.sink.place(),
         Some(Err(error)) => error.detail().to_owned(),
-        None => "not configured here".to_owned(),
+        None => ELSEWHERE.to_owned(),
     };
+    line(name, place, known)
+}
+
+fn line(name: &str, place: String, known: Option<&SinkView>) -> Vec<String> {
     let number = |of: fn(&SinkView) -> u64| known.map_or("-".to_owned(), |sink| of(sink).to_string());
     let numbers = [number(|sink| sink.behind), number(|sink| sink.due), number(|sink| sink.dead)];
     let mut row = vec![name.to_owned(), place];
@@ -92,7 +110,10 @@ fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String>
 }
 
 async fn show(data: &Data, name: &str) -> Result<(), Error> {
-    let deliveries = data.operator()?.deliveries(name.to_owned(), Limits::default().page_rows).await?;
+    let deliveries = match data.operators_desk()? {
+        Desk::File(store) => store.deliveries(name.to_owned(), Limits::default().page_rows).await?,
+        Desk::Server(client) => client.deliveries(name).await?,
+    };
     if deliveries.is_empty() {
         terminal::note("· everything that was looked at is delivered");
     }
@@ -109,8 +130,13 @@ async fn show(data: &Data, name: &str) -> Result<(), Error> {
 
 async fn retry(data: &Data, name: &str, delivery: Option<&str>) -> Result<(), Error> {
     let only = delivery.map(str::parse).transpose()?;
-    let revived = data.operator()?.redeliver(name.to_owned(), only, SystemClock.now()).await?;
+    let (revived, who) = match data.operators_desk()? {
+        Desk::File(store) => {
+            (store.redeliver(name.to_owned(), only, SystemClock.now()).await?, "`outlast work`")
+        }
+        Desk::Server(client) => (client.redeliver(name, only).await?, "the server"),
+    };
     let revived = words::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
-    terminal::say(&format!("{revived} to deliver again; `outlast work` does so"));
+    terminal::say(&format!("{revived} to deliver again; {who} does so"));
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::terminal::{self, one_line};
 use crate::words;
 use clap::Args;
 use outlast::Error;
+use outlast::runtime::durability::{Durability, Writes};
 use outlast::runtime::why::{self, Blocked, Mover, Standing};
 use serde_json::{Value, json};
 
@@ -23,11 +24,23 @@ pub(crate) struct Why {
 impl Why {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let why = data.desk().await?.why(&self.what).await?;
+        let desk = data.desk().await?;
+        let why = desk.why(&self.what).await?;
+        let durability = match self.what.parse() {
+            Ok(turn) => Some(desk.durability(turn).await?),
+            Err(_) => None,
+        };
         if self.json {
-            terminal::json(&as_json(&why));
+            let mut json = as_json(&why);
+            if let Some(durability) = durability {
+                json["durability"] = kept_json(durability);
+            }
+            terminal::json(&json);
         } else {
             print(&why);
+            if let Some(durability) = durability {
+                terminal::say(&format!("  {}", kept(durability)));
+            }
         }
         Ok(())
     }
@@ -56,6 +69,23 @@ fn print(why: &why::Why) {
     if why.queued > 0 {
         terminal::say(&format!("  {} behind it", words::count(why.queued, "input waits", "inputs wait")));
     }
+}
+
+/// What the durability of a turn cost so far (R14.8). Its writes are known where it was driven a moment ago.
+fn kept(Durability { records, bytes, writes }: Durability) -> String {
+    let records = words::count(records, "record", "records");
+    let kept = format!("durable so far: {records}, {}", words::count(bytes, "byte", "bytes"));
+    let Some(Writes { commits, waited }) = writes else { return kept };
+    let commits = words::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
+    format!("{kept}, {commits}, {} ms waited for them", waited.as_millis())
+}
+
+fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
+    let mut json = json!({ "records": records, "bytes": bytes });
+    if let Some(Writes { commits, waited }) = writes {
+        (json["commits"], json["waited_ms"]) = (json!(commits), json!(waited.as_millis()));
+    }
+    json
 }
 
 fn moved(blocked: &Blocked, turn: &str) -> String {

@@ -2,11 +2,13 @@
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
+use outlast_playback::{Playback, Script};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const AGENT: &str = r#"
 name = "clerk"
@@ -100,6 +102,18 @@ fn every_look_at_a_file_and_at_its_server_prints_the_same() {
         audit --since 1h
         attachments ann
         agents history clerk
+        search hello
+        search repl --session ann --limit 1
+        search nothing
+        context ann
+        context bob
+        context ann --head nowhere
+        verify
+        verify ann
+        verify nobody
+        sinks
+        sinks show nobody
+        orgs
         sessions show nobody
         why trn_00000000000000000000000000000000
         events ses_00000000000000000000000000000000";
@@ -277,10 +291,12 @@ fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
     for command in [
         "serve",
         "work",
-        "verify",
         "doctor",
-        "sinks",
-        "orgs",
+        "models",
+        "mcp serve",
+        "mcp list",
+        "mcp add x -- nowhere",
+        "mcp test x",
         "agents validate",
         "tools --preview {} pay",
         "attachments --sweep",
@@ -298,6 +314,191 @@ fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
     // What asks neither is not held up.
     assert!(place.output(&["explain", "command.local"]).status.success());
     assert!(!place.data().exists());
+}
+
+#[test]
+fn sessions_are_exported_imported_and_run_again_over_a_server() {
+    let ((place, server), (_elsewhere, other)) = (stage(), stage());
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.check(
+        "run hello --session ann
+         sessions fork ann --key bob
+         run again --session bob
+         sessions export bob --output bob.jsonl
+         sessions export bob --output bob.jsonl
+         sessions export nobody
+         sessions import bob.jsonl
+         replay bob.jsonl
+         rerun ann
+         rerun ann --prompt 'Be brief.' --from 0 --json
+         rerun bob --from nowhere
+         rerun bob.jsonl
+         rerun bob --script script.txt",
+        &expect![[r#"
+            $ run hello --session ann
+            Reply to hello.
+            $ sessions fork ann --key bob
+            ses_1
+            $ run again --session bob
+            Reply to again.
+            $ sessions export bob --output bob.jsonl
+            $ sessions export bob --output bob.jsonl
+            | error[io.failed]: bob.jsonl is there already; name another file or remove it
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ sessions export nobody
+            | error[session.not_found]: no session has the key `nobody`
+            |   read on with: outlast explain session.not_found
+            exit 1
+            $ sessions import bob.jsonl
+            | error[archive.exists]: the session ses_1 is here already
+            |   read on with: outlast explain archive.exists
+            exit 1
+            $ replay bob.jsonl
+            bob.jsonl ses_1
+            turn 0 same 1 effects, answered
+            $ rerun ann
+            ann ses_2
+            turn 0 same hello
+              = answered: Reply to hello.
+            0 calls answered from the recording, 0 made
+            cost $0 then, $0 now
+            $ rerun ann --prompt 'Be brief.' --from 0 --json
+            {"of":"ann","changed":0,"session":"ses_2","turns":[{"index":0,"input":"hello","recorded":{"model":"rehearsal/script-3412d9c2","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":24,"output":4},"cost":"0"},"rerun":{"model":"rehearsal/script-3412d9c2","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":12,"output":4},"cost":"0"}}],"recorded_cost":"0","rerun_cost":"0","reused":0,"ran":0,"not_made":[]}
+            $ rerun bob --from nowhere
+            | error: invalid value 'nowhere' for '--from <TURN|EFFECT>': input.invalid: expected a turn (`2` or `trn_…`) or an effect (`turn/2/…`), got `nowhere`
+            | 
+            | For more information, try '--help'.
+            exit 2
+            $ rerun bob.jsonl
+            | error[command.local]: bob.jsonl: it is a file of this machine, and a server runs its own sessions again; leave `--server` (OUTLAST_SERVER) away, or import it there
+            |   read on with: outlast explain command.local
+            exit 1
+            $ rerun bob --script script.txt
+            | error[command.local]: bob: `--script` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them
+            |   read on with: outlast explain command.local
+            exit 1
+        "#]],
+    );
+    place.set("OUTLAST_SERVER", &at(&other));
+    place.check(
+        "sessions import bob.jsonl --as cid --json
+         sessions show cid
+         verify cid
+         sessions import bob.jsonl
+         sessions import nothing.jsonl",
+        &expect![[r#"
+            $ sessions import bob.jsonl --as cid --json
+            {"closed":0,"records":10,"session":"ses_1","turns":2}
+            $ sessions show cid
+            ses_1 `cid` idle, 1 turn, updated TIME
+            forked from #4 of ses_2
+            head main at #4 of ses_1
+            trn_1 answered, in ses_2
+            #2    user hello
+            #4    assistant Reply to hello.
+            trn_2 answered
+            #2    user again
+            #4    assistant Reply to again.
+            $ verify cid
+            ses_1 whole: 5 records
+            $ sessions import bob.jsonl
+            | error[archive.exists]: the session ses_1 is here already
+            |   read on with: outlast explain archive.exists
+            exit 1
+            $ sessions import nothing.jsonl
+            | error[io.failed]: nothing.jsonl cannot be read: No such file or directory (os error 2)
+            |   read on with: outlast explain io.failed
+            exit 1
+        "#]],
+    );
+    other.kill();
+    server.kill();
+}
+
+#[test]
+fn what_the_durability_of_a_turn_cost_is_told_with_why_it_stands() {
+    let (place, server) = stage();
+    let url = at(&server);
+    assert!(place.output(&["--server", &url, "run", "hello", "--session", "ann"]).status.success());
+    let turns = place.output(&["sessions", "show", "ann", "--json"]).stdout;
+    let turn = String::from_utf8(turns).unwrap().lines().find_map(|line| {
+        serde_json::from_str::<Value>(line).unwrap()["turn"].as_str().map(ToOwned::to_owned)
+    });
+    let turn = turn.unwrap();
+    let told = |of: &[&str]| {
+        let output = place.output(&[of, &["why", &turn, "--json"]].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["durability"].clone()
+    };
+    let (file, there) = (told(&[]), told(&["--server", &url]));
+    assert_eq!((&file["records"], &file["bytes"]), (&there["records"], &there["bytes"]));
+    assert!(file["records"].as_u64().unwrap() >= 4 && file["bytes"].as_u64().unwrap() > 100, "{file}");
+    // Who drove it knows its writes.
+    assert!(file["commits"].is_null() && there["commits"].as_u64().unwrap() > 0, "{there}");
+    let shown = place.show(&place.output(&["why", &turn]));
+    assert!(shown.contains("\n  durable so far: "), "{shown}");
+    server.kill();
+}
+
+#[test]
+fn a_damaged_session_is_found_over_a_server() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    assert!(place.output(&["run", "hello", "--session", "ann"]).status.success());
+    let conn = rusqlite::Connection::open(place.data()).unwrap();
+    conn.execute("DELETE FROM records WHERE seq = 3", []).unwrap();
+    drop(conn);
+    place.check(
+        "verify\nverify ann",
+        &expect![[r#"
+        $ verify
+        ses_1 DAMAGED: record 3 breaks the chain: the next one found is 4
+        | · 1 session, 1 damaged
+        | error[record.corrupt]: record 3 breaks the chain: the next one found is 4 (in ses_1)
+        |   read on with: outlast explain record.corrupt
+        exit 1
+        $ verify ann
+        | error[record.corrupt]: record 3 breaks the chain: the next one found is 4 (in ses_1)
+        |   read on with: outlast explain record.corrupt
+        exit 1
+    "#]],
+    );
+    server.kill();
+}
+
+#[test]
+fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
+    let hook = Playback::of([Script::answer(410, &[], "gone"), Script::answer(200, &[], "")]);
+    let place = Place::with_script(SCRIPT);
+    place.write("clerk.toml", AGENT);
+    place.write(
+        "outlast.toml",
+        &format!(
+            "[[sinks]]\nname = \"crm\"\nwebhook = \"{}/in\"\nsecret = {{ env = \"HOOK_SECRET\" }}\nprivate = true\n",
+            hook.url()
+        ),
+    );
+    place.set("HOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    place.hide(&hook.url(), "HOOK");
+    let server = Server::run(&place, "127.0.0.1:0", &OPTIONS);
+    let url = at(&server);
+    let asked = |command: &[&str]| place.show(&place.output(&[&["--server", &url], command].concat()));
+    let until = |number: &str| {
+        let begun = Instant::now();
+        while !asked(&["sinks", "--json"]).contains(number) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{}", asked(&["sinks"]));
+        }
+    };
+    assert!(asked(&["run", "hello", "--session", "ann"]).starts_with("Reply"));
+    until(r#""dead":"1""#);
+    for look in [&["sinks"][..], &["sinks", "show", "crm"], &["sinks", "--json"]] {
+        let [file, there] = both(&place, &server, look);
+        assert_eq!(file, there, "{look:?}");
+    }
+    assert_eq!(asked(&["sinks", "retry", "crm"]), "1 output to deliver again; the server does so\n");
+    until(r#""delivered":"1""#);
+    assert_eq!(asked(&["sinks", "show", "crm"]), "| · everything that was looked at is delivered\n");
+    server.kill();
 }
 
 #[test]

@@ -7,12 +7,12 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::message::{ToolName, ToolResult, text_of};
 use outlast_vocab::record::{Accepted, Answered, Asked, ClaimRef, End, Fact, Performed, Record};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A session that was run again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
     /// The session.
     pub session: SessionId,
@@ -45,7 +45,7 @@ impl Compared {
 }
 
 /// A turn, recorded and run again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparedTurn {
     /// Which turn of the session, counted from 0.
     pub index: u32,
@@ -69,7 +69,7 @@ impl ComparedTurn {
 }
 
 /// What a turn did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
     /// The model that answered it.
     pub model: String,
@@ -88,7 +88,7 @@ pub struct Course {
 }
 
 /// A call of a tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallMade {
     /// The tool.
     pub tool: ToolName,

@@ -1,13 +1,16 @@
 //! `outlast sessions export`.
 use crate::data::Data;
-use crate::find;
+use crate::desk::Desk;
 use crate::providers::Configuration;
 use crate::terminal;
+use bytes::Bytes;
 use clap::Args;
+use futures_util::StreamExt;
 use outlast::clock::Clock;
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Export as Written, Kind, Limits};
+use outlast_client::Exported;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,11 +30,18 @@ pub(crate) struct Export {
 impl Export {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let store = data.open().await?;
-        let session = find::session(store.as_ref(), &self.session).await?.id;
-        let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
-        let attachments = Attachments::new(store.clone(), contents, Limits::default());
-        let export = Written::begin(store, attachments, session, SystemClock.now()).await?;
+        let desk = data.desk().await?;
+        let session = desk.find(&self.session).await?.id;
+        let export = match desk {
+            Desk::Server(client) => {
+                Source::There { file: client.export(session).await?, lines: Lines::default() }
+            }
+            Desk::File(store) => {
+                let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
+                let attachments = Attachments::new(store.clone(), contents, Limits::default());
+                Source::Here(Box::new(Written::begin(store, attachments, session, SystemClock.now()).await?))
+            }
+        };
         let Some(path) = &self.output else {
             let out = io::stdout();
             return write(export, &mut out.lock(), Path::new("standard output")).await;
@@ -40,8 +50,63 @@ impl Export {
     }
 }
 
+/// Where a file comes from.
+enum Source {
+    /// From the database.
+    Here(Box<Written>),
+    /// From a server.
+    There { file: Exported, lines: Lines },
+}
+
+impl Source {
+    /// The next piece of the file. Nothing once the file is whole.
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        match self {
+            Self::Here(export) => Ok(export.piece().await?.map(Bytes::from)),
+            Self::There { file, lines } => {
+                let piece = file.bytes.next().await.transpose()?;
+                lines.count(piece.as_deref().unwrap_or_default());
+                Ok(piece)
+            }
+        }
+    }
+
+    /// How many records the file has so far, and how many it will have.
+    fn progress(&self) -> (u64, u64) {
+        match self {
+            Self::Here(export) => export.progress(),
+            Self::There { file, lines } => (lines.records, file.records),
+        }
+    }
+}
+
+/// Counts the records of a file that comes in pieces.
+#[derive(Default)]
+struct Lines {
+    /// How the line begins that is not over.
+    begun: Vec<u8>,
+    records: u64,
+}
+
+impl Lines {
+    /// As much of a line as tells what it is: it begins with a sum.
+    const TOLD: usize = 96;
+
+    fn count(&mut self, piece: &[u8]) {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            let room = Self::TOLD.saturating_sub(self.begun.len()).min(part.len());
+            self.begun.extend_from_slice(&part[..room]);
+            if part.ends_with(b"\n") {
+                let kind = self.begun.split(|byte| *byte == b',').nth(1);
+                self.records += u64::from(kind.is_some_and(|kind| kind.starts_with(b"\"record\":")));
+                self.begun.clear();
+            }
+        }
+    }
+}
+
 /// Writes a file that has its name only once it is whole.
-async fn to_file(export: Written, path: &Path) -> Result<(), Error> {
+async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     if path.exists() {
         let detail = format!("{} is there already; name another file or remove it", path.display());
         return Err(Error::new(Kind::IoFailed, detail));
@@ -62,9 +127,9 @@ async fn to_file(export: Written, path: &Path) -> Result<(), Error> {
     named
 }
 
-async fn write(mut export: Written, to: &mut impl Write, path: &Path) -> Result<(), Error> {
+async fn write(mut export: Source, to: &mut impl Write, path: &Path) -> Result<(), Error> {
     while let Some(piece) = export.piece().await? {
-        to.write_all(piece.as_bytes()).map_err(|cause| unwritten(path, cause))?;
+        to.write_all(&piece).map_err(|cause| unwritten(path, cause))?;
         let (written, of) = export.progress();
         terminal::bar(written, of, "records");
     }
@@ -74,4 +139,21 @@ async fn write(mut export: Written, to: &mut impl Write, path: &Path) -> Result<
 
 fn unwritten(path: &Path, cause: io::Error) -> Error {
     Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", path.display())).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_wherever_a_piece_ends() {
+        let sum = "0".repeat(64);
+        let line = |kind: &str| format!("{{\"sum\":\"{sum}\",\"{kind}\":{{\"record\":1}}}}\n");
+        let file = ["archive", "session", "record", "record", "content", "end"].map(line).concat();
+        for size in 1..file.len() {
+            let mut lines = Lines::default();
+            file.as_bytes().chunks(size).for_each(|piece| lines.count(piece));
+            assert_eq!(lines.records, 2, "{size}");
+        }
+    }
 }

@@ -4,15 +4,22 @@ use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal;
 use crate::words::count;
+use bytes::Bytes;
 use clap::Args;
+use futures_util::{Stream, stream};
 use outlast::archive::Imported;
 use outlast::clock::Clock;
 use outlast::runtime::archive::import;
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Limits};
+use outlast_client::TakenIn;
 use serde_json::json;
+use std::io::{self, Read};
 use std::path::PathBuf;
+
+/// Bytes that are sent at once.
+const PIECE: usize = 64 << 10;
 
 /// Takes a session in from a file. None of its turns is driven; those that were not over are closed.
 #[derive(Args)]
@@ -30,21 +37,21 @@ impl Import {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let archive = Archive::open(&self.file)?.watched();
-        let store = data.made().await?;
-        let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
-        let attachments = Attachments::new(store.clone(), contents, Limits::default());
-        let imported = import(store.as_ref(), &attachments, archive, self.key, SystemClock.now()).await;
+        let imported = match data.client()? {
+            Some(client) => client.import(pieces(archive), self.key.as_deref()).await,
+            None => self.here(data, archive).await,
+        };
         terminal::progress(None);
-        let Imported { session, closed, totals } = imported?;
+        let TakenIn { session, closed, turns, records } = imported?;
         if data.json {
             terminal::json(&json!({
-                "session": session, "turns": totals.turns, "records": totals.records, "closed": closed,
+                "session": session, "turns": turns, "records": records, "closed": closed,
             }));
             return Ok(());
         }
         terminal::say(&session.to_string());
-        let turns = count(usize::try_from(totals.turns).unwrap_or(usize::MAX), "turn", "turns");
-        terminal::note(&format!("· {turns}, {} records", totals.records));
+        let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn", "turns");
+        terminal::note(&format!("· {turns}, {records} records"));
         if closed > 0 {
             terminal::note(&format!(
                 "· {closed} not over when it was exported, and closed here; nothing of it is driven"
@@ -52,4 +59,24 @@ impl Import {
         }
         Ok(())
     }
+    /// Into a file.
+    async fn here(&self, data: &Data, archive: Archive) -> Result<TakenIn, Error> {
+        let store = data.made().await?;
+        let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
+        let attachments = Attachments::new(store.clone(), contents, Limits::default());
+        let imported =
+            import(store.as_ref(), &attachments, archive, self.key.clone(), SystemClock.now()).await?;
+        let Imported { session, closed, totals } = imported;
+        Ok(TakenIn { session, closed, turns: totals.turns, records: totals.records })
+    }
+}
+
+/// The file on its way to a server, a piece at a time.
+fn pieces(archive: Archive) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    stream::try_unfold(archive, |mut archive| async move {
+        let mut piece = vec![0; PIECE];
+        let read = archive.read(&mut piece)?;
+        piece.truncate(read);
+        Ok((read > 0).then(|| (Bytes::from(piece), archive)))
+    })
 }

@@ -1,0 +1,96 @@
+//! Looks at all of a session, or at all sessions: messages by their words, what a model is shown, hash chains.
+use super::Desk;
+use outlast::runtime::context::{Ledger, tokens, who};
+use outlast::runtime::durability::Durability;
+use outlast::runtime::listing::Filter;
+use outlast::search::{Find, Found};
+use outlast::store::SessionView;
+use outlast::vocab::words::{EXCERPT, Wanted};
+use outlast::{Error, SessionId, TurnId};
+use outlast_client::{Context, Hit, Share, Shown};
+
+/// Sessions in one page of the listing.
+const PAGE: usize = 256;
+
+impl Desk {
+    /// Up to so many messages that have all of these words, the newest first.
+    pub(crate) async fn search(
+        &self,
+        words: &str,
+        session: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Hit>, Error> {
+        let wanted = Wanted::parse(words)?;
+        let store = match self {
+            Self::File(store) => store,
+            Self::Server(client) => return client.search(words, session, limit).await,
+        };
+        let hit = |Found { session, turn, seq, at, is_input, text, .. }: Found| Hit {
+            session,
+            turn,
+            seq,
+            at,
+            role: if is_input { "user" } else { "assistant" }.to_owned(),
+            excerpt: wanted.excerpt(&text, EXCERPT),
+        };
+        let find = Find { wanted: wanted.clone(), session, before: None, limit };
+        Ok(store.find(find).await?.into_iter().map(hit).collect())
+    }
+
+    /// What a model would be shown of a head of a session now.
+    pub(crate) async fn context(&self, session: &SessionView, head: &str) -> Result<Context, Error> {
+        let ledger = match self {
+            Self::File(store) => Ledger::of(store.as_ref(), session, head).await?,
+            Self::Server(client) => return client.context(session.id, head).await,
+        };
+        let share = |(who, tokens): (&str, usize)| Share { who: who.to_owned(), tokens };
+        let messages = ledger.messages.iter().map(|message| Shown {
+            who: who(message).to_owned(),
+            tokens: tokens(message),
+            text: message.text().into_owned(),
+        });
+        Ok(Context {
+            tokens: ledger.tokens(),
+            parts: ledger.by_part().into_iter().map(share).collect(),
+            messages: messages.collect(),
+            files: ledger.files(),
+            compactions: ledger.compactions,
+            last_usage: ledger.last_usage,
+        })
+    }
+
+    /// What the durability of a turn cost so far. Of a file nobody knows the writes: that is for whoever drove the turn.
+    pub(crate) async fn durability(&self, turn: TurnId) -> Result<Durability, Error> {
+        match self {
+            Self::File(store) => Ok(Durability::of(&store.turn_records(turn).await?, None)),
+            Self::Server(client) => Ok(client.turn(turn).await?.durability),
+        }
+    }
+
+    /// The ids of all sessions, the newest first.
+    pub(crate) async fn all(&self) -> Result<Vec<SessionId>, Error> {
+        let store = match self {
+            Self::File(store) => store,
+            Self::Server(client) => {
+                let listed = client.sessions(&Filter::default(), usize::MAX).await?;
+                return Ok(listed.into_iter().map(|listed| listed.session.id).collect());
+            }
+        };
+        let mut all: Vec<SessionId> = Vec::new();
+        loop {
+            let page = store.sessions(all.last().copied(), PAGE).await?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page.iter().map(|session| session.id));
+        }
+    }
+
+    /// Recomputes the hash chain of a session and gives the number of its records.
+    pub(crate) async fn verify(&self, session: SessionId) -> Result<u64, Error> {
+        match self {
+            Self::File(store) => store.verify(session).await,
+            Self::Server(client) => client.verify(session).await,
+        }
+    }
+}

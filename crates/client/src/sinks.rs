@@ -1,0 +1,82 @@
+//! Where outputs go, what waits and what was given up.
+use crate::Client;
+use crate::http::read;
+use crate::page::{MOST, Page};
+use outlast_ports::outbox::{DeliveryView, SinkView};
+use outlast_vocab::id::DeliveryId;
+use outlast_vocab::{Error, Failure, Millis, SessionId, TurnId};
+use reqwest::Method;
+use serde::Deserialize;
+
+/// A sink of a server.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    /// How it stands.
+    pub view: SinkView,
+    /// Where it delivers to, if the server has it.
+    pub place: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Standing {
+    name: String,
+    place: Option<String>,
+    since: Millis,
+    behind: u64,
+    due: u64,
+    dead: u64,
+    delivered: u64,
+}
+
+impl From<Standing> for Sink {
+    fn from(Standing { name, place, since, behind, due, dead, delivered }: Standing) -> Self {
+        Self { view: SinkView { name, since, behind, due, dead, delivered }, place }
+    }
+}
+
+#[derive(Deserialize)]
+struct Delivery {
+    id: DeliveryId,
+    session: SessionId,
+    turn: TurnId,
+    topic: String,
+    attempts: u32,
+    due: Option<Millis>,
+    failure: Option<Failure>,
+}
+
+impl TryFrom<Delivery> for DeliveryView {
+    type Error = Error;
+
+    fn try_from(delivery: Delivery) -> Result<Self, Error> {
+        let Delivery { id, session, turn, topic, attempts, due, failure } = delivery;
+        Ok(Self { id, session, turn, topic: topic.parse()?, attempts, due_at: due, failure })
+    }
+}
+
+#[derive(Deserialize)]
+struct Revived {
+    revived: u64,
+}
+
+impl Client {
+    /// All sinks, by name.
+    pub async fn sinks(&self) -> Result<Vec<Sink>, Error> {
+        let page: Page<Standing> = self.get(&["v1", "sinks"], &[]).await?;
+        Ok(page.items.into_iter().map(Sink::from).collect())
+    }
+
+    /// What a sink has not taken yet, the oldest first.
+    pub async fn deliveries(&self, sink: &str) -> Result<Vec<DeliveryView>, Error> {
+        let page: Page<Delivery> = self.get(&["v1", "sinks", sink], &[("limit", MOST.to_string())]).await?;
+        page.items.into_iter().map(DeliveryView::try_from).collect()
+    }
+
+    /// Gives one delivery, or all that were given up, all attempts anew; says how many.
+    pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
+        let query: Vec<_> = only.iter().map(|only| ("delivery", only.to_string())).collect();
+        let request = self.request(Method::POST, &["v1", "sinks", sink, "retry"], &query);
+        let Revived { revived } = read(self.send(request).await?).await?;
+        Ok(revived)
+    }
+}
