@@ -13,6 +13,7 @@ mod demo;
 mod document;
 mod explain;
 mod full;
+mod guide;
 mod hooks;
 mod import;
 mod inbox;

@@ -177,7 +177,7 @@ impl Place {
     }
 }
 
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     let mut words = vec![];
     for (place, part) in command.split('\'').enumerate() {
         if place % 2 == 1 {

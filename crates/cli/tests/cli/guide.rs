@@ -1,0 +1,137 @@
+//! The guide: what it shows is what the program prints, and what it says a file looks like can be read.
+use crate::place::{Place, words};
+use expect_test::expect_file;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A part of a page: prose, or a block with its language.
+enum Part {
+    Prose(String),
+    Block(String, String),
+}
+
+fn parts(page: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for (index, part) in page.split("```").enumerate() {
+        parts.push(if index % 2 == 0 {
+            Part::Prose(part.to_owned())
+        } else {
+            let (language, text) = part.split_once('\n').unwrap();
+            Part::Block(language.to_owned(), text.to_owned())
+        });
+    }
+    parts
+}
+
+/// What a block of commands shows when they are run.
+fn shown(place: &Place, block: &str) -> String {
+    let mut shown = String::new();
+    for command in block.lines().filter_map(|line| line.strip_prefix("$ outlast ")) {
+        writeln!(shown, "$ outlast {command}").unwrap();
+        // A page has one of each, so its number says nothing.
+        let words = words(&command.replace("_…", "_1"));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        for line in place.show(&place.output(&words)).lines().filter(|line| !line.starts_with("exit ")) {
+            let line = line.strip_prefix("| ").unwrap_or(line);
+            let line = ["_1", "_2", "_3"].iter().fold(cut_ids(line), |line, id| line.replace(id, "_…"));
+            writeln!(shown, "{}", line.replace("TIME", "2026-11-17T09:00:00Z")).unwrap();
+        }
+    }
+    shown
+}
+
+/// A line without the beginnings of ids that were cut to fit.
+fn cut_ids(line: &str) -> String {
+    let word = |word: &str| match word.strip_suffix('…').and_then(|word| word.split_once('_')) {
+        Some((prefix, hex)) if hex.bytes().all(|digit| digit.is_ascii_hexdigit()) => format!("{prefix}_…"),
+        _ => word.to_owned(),
+    };
+    line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_first_agent_is_denied_asked_approved_and_stopped_by_its_budget_as_the_guide_shows() {
+    let path = root("docs/guide/first-agent.md");
+    let (agent, tool) = (root("examples/clerk/agent.toml"), root("examples/clerk/pay.sh"));
+    let (agent, tool) = (fs::read_to_string(agent).unwrap(), fs::read_to_string(tool).unwrap());
+    let place = Place::new();
+    place.set("USER", "ann");
+    place.write("agent.toml", &agent);
+    place.write_program("pay.sh", tool.strip_prefix("#!/bin/sh\n").unwrap());
+    let mut page = String::new();
+    for part in parts(&fs::read_to_string(&path).unwrap()) {
+        match part {
+            Part::Prose(text) => page += &text,
+            Part::Block(language, text) => {
+                let text = match language.as_str() {
+                    "toml" => agent.clone(),
+                    "sh" => tool.clone(),
+                    "console" => shown(&place, &text),
+                    _ => text,
+                };
+                write!(page, "```{language}\n{text}```").unwrap();
+            }
+        }
+    }
+    expect_file![path].assert_eq(&page);
+    assert_eq!(
+        fs::read_to_string(place.path().join("payments")).unwrap(),
+        "{\"euros\":500,\"to\":\"bob\"}\n"
+    );
+}
+
+/// Variables that files of the guide name.
+const VARIABLES: [(&str, &str); 6] = [
+    ("OPENAI_API_KEY", "sk-x"),
+    ("CRM_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("CHAT_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("CHAT_URL", "https://chat.example.com/in"),
+    ("COLLECTOR_KEY", "x"),
+    ("NOTES_KEY", "x"),
+];
+
+/// What does not depend on what this program was built with, or is not ours.
+fn is_ours(block: &str) -> bool {
+    !["[dependencies]", "[cedar]"].iter().any(|other| block.starts_with(other))
+}
+
+/// A place with everything that a file names.
+fn furnished(block: &str) -> Place {
+    let place = Place::new();
+    for (name, value) in VARIABLES {
+        place.set(name, value);
+    }
+    for program in block.split('"').filter_map(|word| word.strip_prefix("./")) {
+        place.write_program(program, "");
+    }
+    // A part of an agent's file has no name of its own.
+    let begins = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
+    let parts = ["[fetch]", "[shell]", "[mcp", "[[rules]]", "[[hooks]]", "files"];
+    let is_part = parts.iter().any(|part| begins.starts_with(part));
+    place.write("shown.toml", &format!("{}{block}", if is_part { "name = \"shown\"\n" } else { "" }));
+    place
+}
+
+#[test]
+fn every_file_that_the_guide_shows_has_no_mistakes() {
+    let mut looked = 0;
+    for page in fs::read_dir(root("docs/guide")).unwrap() {
+        let page = page.unwrap().path();
+        for part in parts(&fs::read_to_string(&page).unwrap()) {
+            let Part::Block(language, block) = part else { continue };
+            if language != "toml" || !is_ours(&block) {
+                continue;
+            }
+            let place = furnished(&block);
+            let output = place.output(&["config", "check", "shown.toml"]);
+            assert!(output.status.success(), "{}: {}in\n{block}", page.display(), place.show(&output));
+            looked += 1;
+        }
+    }
+    assert!(looked >= 20, "{looked}");
+}
