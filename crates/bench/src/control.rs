@@ -2,18 +2,19 @@
 use crate::inline::on_cpu_ns;
 use crate::report::Report;
 use crate::rig::{self, PLAIN, Tools};
+use futures_util::FutureExt;
 use outlast::runtime::catalogue::Catalogue;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
+use outlast::vocab::label::Guard;
 use outlast::vocab::message::{Message, ToolResult};
 use outlast::vocab::overlay::Overlay;
 use outlast::vocab::package::Package;
-use outlast::vocab::policy::{Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Test};
-use outlast::vocab::tool::{Contract, EffectClass};
-use outlast::{Error, Limits};
-use outlast_kernel::label::{guard, is_sink, of_messages};
+use outlast::vocab::policy::{Comparison, Decision, Facts, Point, Policy, Rule, Test};
+use outlast::{Error, Kind, Limits, OrgId};
+use outlast_kernel::label::of_messages;
 use outlast_kernel::overlay::{Placed, fold, over, prompt};
-use outlast_kernel::policy::judge;
+use outlast_kernel::spending::Spending;
 use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ fn rules() -> Result<Vec<Rule>, Error> {
         let test = |path: &str, is| Test { path: path.to_owned(), is };
         let fits = number + 1 == RULES;
         Ok(Rule {
-            tool: if number.is_multiple_of(2) { "pay*".to_owned() } else { "*".to_owned() },
+            tool: if number.is_multiple_of(2) { "echo*".to_owned() } else { "*".to_owned() },
             tests: vec![
                 test("/euros", Comparison::Over(if fits { 1.into() } else { 1_000_000.into() })),
                 test("/to", Comparison::Like("*@example.com".to_owned())),
@@ -64,40 +65,32 @@ fn rules() -> Result<Vec<Rule>, Error> {
     (0..RULES).map(rule).collect()
 }
 
-/// Microseconds from a model's call to what becomes of it.
+/// Microseconds from a model's call to what becomes of it: the labels of what it read, and the gate that every call goes through.
 fn gate() -> Result<f64, Box<dyn std::error::Error>> {
-    let policy = Policy { rules: rules()? };
-    let tool = |name: &str, class| -> Result<Contract, Error> {
-        Ok(Contract { class, ..Contract::new(name.parse()?, "", json!({})) })
-    };
-    let tools = [tool("fetch", EffectClass::Pure)?, tool("pay", EffectClass::AtMostOnce)?];
-    let (fetch, pay) = (tools[0].name.clone(), &tools[1]);
+    let (base, world) = agent()?;
+    let package = Package { policy: Policy { rules: rules()? }, guard: Guard::Strict, ..base };
+    let outfit = Outfit::new(package, &world)?;
+    let tool = outfit.contracts[0].name.clone();
     let read = (0..MESSAGES).map(|number| {
-        let (call, tool) = (format!("c{number}").parse()?, fetch.clone());
-        Ok(Message::Tool { call, tool, result: ToolResult::Ok(json!("a page")) })
+        let call = format!("c{number}").parse()?;
+        Ok(Message::Tool { call, tool: tool.clone(), result: ToolResult::Ok(json!("a page")) })
     });
     let read: Vec<Message> = read.collect::<Result<_, Error>>()?;
-    let arguments = json!({ "to": "ann@example.com", "euros": 5, "note": "lunch" });
+    let value = json!({ "to": "ann@example.com", "euros": 5, "note": "lunch" });
     time(|| {
-        let labels = of_messages(black_box(&read), &tools);
-        let around = Circumstances { agent: "clerk".to_owned(), ..Circumstances::default() };
-        let facts = Facts {
-            at: Point::Tool,
-            tool: Some(&pay.name),
-            value: &arguments,
-            labels: &labels,
-            around: &around,
-        };
-        let rule = judge(black_box(&policy), &facts);
-        let sink = is_sink(pay, &arguments);
-        let decided = rule.map(|rule| &rule.then);
-        black_box(sink.then(|| guard(outlast::vocab::label::Guard::Strict, decided)));
-        Ok(())
+        let labels = of_messages(black_box(&read), &outfit.contracts);
+        let around = outfit.circumstances(Some(OrgId::DEFAULT), Spending::default());
+        let facts =
+            Facts { at: Point::Tool, tool: Some(&tool), value: &value, labels: &labels, around: &around };
+        let ruling = outfit.rule(black_box(&facts)).now_or_never().flatten();
+        // Untrusted text may have asked for it: if the guard did not decide, something else was measured.
+        let guarded = ruling.is_some_and(|ruling| ruling.rule.as_str() == "guard");
+        guarded.then_some(()).ok_or_else(|| Error::new(Kind::Internal, "the gate let the call through"))
     })
 }
 
-/// Microseconds from layers to a package that a turn can be pinned to.
-fn package() -> Result<f64, Box<dyn std::error::Error>> {
+/// An agent with one tool, and a world that can run it.
+fn agent() -> Result<(Package, World), Error> {
     let toolbox = rig::toolbox(Tools::Echo)?;
     let base = rig::package(&toolbox)?;
     let world = World::new(
@@ -107,6 +100,12 @@ fn package() -> Result<f64, Box<dyn std::error::Error>> {
         Arc::new(SystemEntropy),
         Limits::default(),
     );
+    Ok((base, world))
+}
+
+/// Microseconds from layers to a package that a turn can be pinned to.
+fn package() -> Result<f64, Box<dyn std::error::Error>> {
+    let (base, world) = agent()?;
     let layer = |number: usize| {
         let system = vec![format!("Part {number} of what it is told. ").repeat(8)];
         Placed::new(format!("layer {number}"), Overlay { system, ..Overlay::default() })

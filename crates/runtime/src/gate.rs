@@ -193,13 +193,13 @@ impl Outfit {
     }
 
     /// What is true of a turn of this agent now.
-    pub(crate) fn circumstances(&self, org: Option<OrgId>, spending: Spending) -> Circumstances {
+    pub fn circumstances(&self, org: Option<OrgId>, spending: Spending) -> Circumstances {
         let (agent, spent) = (self.package.agent.clone(), spending.known());
         Circumstances { agent, org, spent, times: self.gate.times(self.gate.clock.now()) }
     }
 
     /// What the policy decides; nothing where nobody has an opinion. The only way past a point leads through here.
-    pub(crate) async fn rule(&self, facts: &Facts<'_>) -> Option<Ruling> {
+    pub async fn rule(&self, facts: &Facts<'_>) -> Option<Ruling> {
         let rule = judge(&self.package.policy, facts);
         let rules = match self.guarded(facts, rule) {
             Some(decision) => {
