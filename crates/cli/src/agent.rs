@@ -9,6 +9,7 @@ mod rules;
 pub(crate) mod skills;
 pub(crate) mod staff;
 
+use crate::cedar;
 use crate::data::Data;
 use crate::host::Host;
 use crate::providers::Configuration;
@@ -128,6 +129,12 @@ impl Agent {
         }
         let staff = Staff::read(&self.play.configuration)?.and_stored(data).await?;
         self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
+    }
+
+    /// This agent in memory, beside the database, under the policies that it has there.
+    pub(crate) fn beside(&self, staff: &Staff) -> Result<Builder, Error> {
+        let document = self.play.configuration.document()?;
+        self.build(cedar::under(Outlast::ephemeral(), document.as_ref())?, staff)
     }
 
     /// Adds this agent to a builder, and the others there are.

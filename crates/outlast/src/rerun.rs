@@ -25,16 +25,18 @@ use crate::Builder;
 use course::compare;
 use outlast_ports::clock::Entropy;
 use outlast_ports::memory::Memory;
+use outlast_ports::orgs::Org;
 use outlast_ports::store::{SessionState, Store, Target, TurnView};
 use outlast_runtime::archive::import;
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::system::SystemEntropy;
 use outlast_runtime::{Config, Input, Runtime};
+use outlast_vocab::access::Access;
 use outlast_vocab::effect::{ModelOutcome, Outcome};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Accepted, Fact, Performed, Record, Started};
 use outlast_vocab::wait::WaitKind;
-use outlast_vocab::{Error, Kind, Limits, Millis, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, TurnId, WorkerId};
 use reuse::{Prefix, Reuse, Reusing};
 use std::io::{Read, Seek};
 use std::str::FromStr;
@@ -85,12 +87,15 @@ pub struct Rerun<R> {
     point: Point,
     live: bool,
     at_most_once: bool,
+    org: Org,
+    within: Option<Duration>,
 }
 
 impl<R: Read + Seek + Send + 'static> Rerun<R> {
     /// The session of an archive, from its beginning.
     pub fn of(archive: R) -> Self {
-        Self { archive, point: Point::Beginning, live: false, at_most_once: false }
+        let (point, org) = (Point::Beginning, Org::default());
+        Self { archive, point, live: false, at_most_once: false, org, within: None }
     }
 
     /// From this point on.
@@ -108,10 +113,25 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
         Self { at_most_once: true, ..self }
     }
 
+    /// As a session of this organisation, whose rules count; of the default one without it.
+    pub fn of_org(self, org: Org) -> Self {
+        Self { org, ..self }
+    }
+
+    /// Gives up after this time, whatever a turn sleeps or waits for.
+    pub fn within(self, time: Duration) -> Self {
+        Self { within: Some(time), ..self }
+    }
+
     /// Runs it with this agent. Where the builder keeps everything, its sinks and its payments do not count.
     pub async fn with(self, agent: Builder) -> Result<Compared, Error> {
-        let Self { archive, point, live, at_most_once } = self;
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let Self { archive, point, live, at_most_once, org, within } = self;
+        let memory: Arc<dyn Store> = Arc::new(Memory::new());
+        let access = Access::to(org.id);
+        if org.id != OrgId::DEFAULT {
+            memory.create_org(org).await?;
+        }
+        let store = memory.clone().serving(access.clone());
         let attachments = Attachments::new(store.clone(), None, Limits::default());
         let session = import(store.as_ref(), &attachments, archive, None, Millis(0)).await?.session;
         let mut turns = begun(store.as_ref(), session).await?;
@@ -120,10 +140,10 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
         let reuse = Arc::new(Reuse::of(&turns, live, at_most_once));
         let prefix = Arc::new(Prefix::of(&turns[0].records, said));
         let worker = WorkerId::fresh(Millis(0), SystemEntropy.for_id());
-        let mut config = agent.config(store.clone(), worker)?;
+        let mut config = agent.config(memory, worker)?;
         wrap(&mut config, &reuse, &prefix);
-        let runtime = Runtime::start(config).await?;
-        let ran = run_all(&runtime, session, &turns).await;
+        let runtime = Runtime::start(config).await?.serving(access);
+        let ran = in_time(run_all(&runtime, session, &turns), within).await;
         runtime.shut_down(DRAIN).await;
         let mut compared = Vec::new();
         for (recorded, rerun) in turns.iter().zip(ran?) {
@@ -131,6 +151,18 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
         }
         Ok(Compared::new(session, compared, &reuse.counted()))
     }
+}
+
+/// What comes of it, unless it takes too long.
+async fn in_time<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    within: Option<Duration>,
+) -> Result<T, Error> {
+    let Some(time) = within else { return work.await };
+    tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
+        let detail = format!("the re-run was not over after {} s and was stopped", time.as_secs_f64());
+        Err(Error::new(Kind::WaitTimedOut, detail))
+    })
 }
 
 /// A turn of the recording.

@@ -91,6 +91,22 @@ pub trait Archives: Send + Sync {
     /// Takes a session in. All of it or nothing is written, and none of its turns will be driven: those that were not over are
     /// closed.
     fn import(&self, import: Import) -> Answer<'_, Imported>;
+
+    /// Notes that a session is about to be run again beside itself, and refuses who may not.
+    fn note_rerun(&self, rerun: NotedRerun) -> Answer<'_, ()>;
+}
+
+/// A re-run, for the audit.
+#[derive(Clone, Debug)]
+pub struct NotedRerun {
+    /// The session.
+    pub session: SessionId,
+    /// Whether calls are made that the recording has no answer for, or again that it has.
+    pub is_live: bool,
+    /// What is to be different.
+    pub detail: String,
+    /// When.
+    pub now: Millis,
 }
 
 impl<B: Backend> Archives for B {
@@ -104,6 +120,10 @@ impl<B: Backend> Archives for B {
 
     fn import(&self, import: Import) -> Answer<'_, Imported> {
         self.write(move |rows| ledger::import(rows, import))
+    }
+
+    fn note_rerun(&self, rerun: NotedRerun) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::note_rerun(rows, rerun))
     }
 }
 

@@ -19,7 +19,7 @@ mod tree;
 mod turn;
 mod votes;
 
-pub use archive::{import, outlines, recorded};
+pub use archive::{import, note_rerun, outlines, recorded};
 pub use budget::{budgets, set_budget};
 pub use configs::{config, config_versions, configs, put_config, replace_config};
 pub use lookup::{

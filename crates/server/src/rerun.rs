@@ -1,13 +1,19 @@
 //! Runs sessions again for callers. Who does so is for the program to say: the server knows no agents.
 use outlast_ports::BoxFuture;
+use outlast_ports::orgs::Org;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A recorded session, and what is to be different this time.
 #[derive(Clone, Debug)]
 pub struct Again {
+    /// Whose session it is: the rules of that organisation count.
+    pub org: Org,
+    /// How long it may take.
+    pub within: Duration,
     /// The session as a file.
     pub archive: Vec<u8>,
     /// From where: a turn or an effect.

@@ -341,6 +341,10 @@ pub enum Act {
     Delete,
     /// Took a session in from a file.
     Import,
+    /// Ran a session again, beside itself.
+    Rerun,
+    /// Ran a session again with calls that are real.
+    RerunLive,
     /// Gave outputs that were given up another chance.
     Redeliver,
     /// Set a budget, or went back to what its agent says.
@@ -373,6 +377,8 @@ impl Act {
             Self::Rewind => "session.rewind",
             Self::Delete => "session.delete",
             Self::Import => "session.import",
+            Self::Rerun => "session.rerun",
+            Self::RerunLive => "session.rerun_live",
             Self::Redeliver => "sink.retry",
             Self::SetBudget => "budget.set",
             Self::PutConfig => "config.put",
@@ -385,12 +391,15 @@ impl Act {
     /// What it takes.
     pub const fn needs(self) -> Scope {
         match self {
-            Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind => Scope::Run,
+            Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind | Self::Rerun => {
+                Scope::Run
+            }
             Self::Approve | Self::Deny | Self::Edit | Self::Grant | Self::RevokeGrant => Scope::Approve,
             Self::Settle
             | Self::Retry
             | Self::Delete
             | Self::Import
+            | Self::RerunLive
             | Self::Redeliver
             | Self::SetBudget
             | Self::PutConfig => Scope::Operate,

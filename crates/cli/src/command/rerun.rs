@@ -5,11 +5,13 @@ use crate::data::Data;
 use crate::desk::Desk;
 use crate::terminal::{self, Ink, Line, one_line};
 use clap::Args;
+use outlast::archive::NotedRerun;
 use outlast::clock::Clock;
+use outlast::orgs::Org;
 use outlast::rerun::{CallMade, Compared, ComparedTurn, Course, Point, Rerun as Again};
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
-use outlast::{Error, Export, Kind, Limits, Outlast};
+use outlast::{Error, Export, Kind, Limits};
 use outlast_client::Client;
 use serde::Serialize;
 use std::io::Cursor;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Letters of an answer or a call before it is cut.
 const LETTERS: usize = 100;
 
-/// Runs recorded sessions again, in memory: nothing is written to the database.
+/// Runs recorded sessions again, in memory: nothing is written to the database, but a line of the audit where calls are real.
 #[derive(Args)]
 pub(crate) struct Rerun {
     /// Sessions, by id or key, or files that `outlast sessions export` wrote
@@ -96,16 +98,17 @@ impl Rerun {
             return self.there(client, of, prompt).await;
         }
         let staff = self.agent.staff(data).await?;
-        let agent = self.agent.build(Outlast::ephemeral(), &staff)?;
+        let agent = self.agent.beside(&staff)?;
         let agent = match prompt {
             Some(prompt) => agent.system(prompt),
             None => agent,
         };
-        let path = Path::new(of);
+        let (path, org) = (Path::new(of), whose(data).await?);
         if path.is_file() {
-            return self.again(Again::of(Archive::open(path)?))?.with(agent).await;
+            return self.again(Again::of(Archive::open(path)?))?.of_org(org).with(agent).await;
         }
-        self.again(Again::of(Cursor::new(self.exported(data, of).await?)))?.with(agent).await
+        let file = Cursor::new(self.exported(data, of).await?);
+        self.again(Again::of(file))?.of_org(org).with(agent).await
     }
 
     /// A session of a server, with the agents there.
@@ -134,6 +137,11 @@ impl Rerun {
     async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
         let store = data.open().await?;
         let session = Desk::File(store.clone()).find(named).await?.id;
+        if self.live || self.run_at_most_once {
+            // Nothing else tells that real calls were made.
+            let (detail, now) = ("at the terminal".to_owned(), SystemClock.now());
+            store.note_rerun(NotedRerun { session, is_live: true, detail, now }).await?;
+        }
         let contents = data.contents(data.operator()?.as_ref(), &self.agent.play.configuration).await?;
         let attachments = Attachments::new(store.clone(), contents, Limits::default());
         let mut export = Export::begin(store, attachments, session, SystemClock.now()).await?;
@@ -153,6 +161,15 @@ impl Rerun {
         let again = if self.live { again.live() } else { again };
         Ok(if self.run_at_most_once { again.run_at_most_once() } else { again })
     }
+}
+
+/// Whose sessions are run again; where there is no database, nobody else's rules count either.
+async fn whose(data: &Data) -> Result<Org, Error> {
+    if !data.path.exists() {
+        return Ok(Org::default());
+    }
+    let store = data.operator()?;
+    store.org(data.org_in(store.as_ref()).await?).await
 }
 
 fn show(of: &str, compared: &Compared) {

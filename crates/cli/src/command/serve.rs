@@ -148,11 +148,12 @@ fn rerunner(agent: Agent, staff: Arc<Staff>) -> Rerunner {
     Arc::new(move |again: Again| {
         let (agent, staff) = (agent.clone(), staff.clone());
         Box::pin(async move {
-            let Again { archive, from, agent: who, model, prompt, live, run_at_most_once } = again;
+            let Again { org, within, archive, from, agent: who, model, prompt, live, run_at_most_once } =
+                again;
             let model = model.map(|model| model.parse()).transpose()?;
-            let builder = agent.otherwise(who, model)?.build(Outlast::ephemeral(), &staff)?;
+            let builder = agent.otherwise(who, model)?.beside(&staff)?;
             let builder = prompt.iter().fold(builder, |builder, prompt| builder.system(prompt.as_str()));
-            let rerun = Rerun::of(Cursor::new(archive));
+            let rerun = Rerun::of(Cursor::new(archive)).of_org(org).within(within);
             let rerun = rerun.from(from.as_deref().map(str::parse).transpose()?.unwrap_or_default());
             let rerun = if live { rerun.live() } else { rerun };
             let rerun = if run_at_most_once { rerun.run_at_most_once() } else { rerun };

@@ -124,6 +124,32 @@ fn a_program_without_cedar_says_so() {
     "#]]);
 }
 
+#[cfg(not(feature = "cedar"))]
+#[test]
+fn the_policies_of_the_configuration_are_asked_for_in_a_re_run_too() {
+    let place = Place::with_script("say hi");
+    assert!(place.output(&["run", "hi", "--session", "ann", "--script", "script.txt"]).status.success());
+    place.write("outlast.toml", "\n[cedar]\npolicies = \"p.cedar\"\n");
+    place.check("rerun ann --script script.txt", &expect![[r#"
+        $ rerun ann --script script.txt
+        | error[config.invalid]: ann: outlast.toml:2: this program was built without Cedar and cannot read p.cedar; build it with `--features cedar`
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]]);
+}
+
+#[cfg(feature = "cedar")]
+#[test]
+fn cedar_policies_decide_in_a_re_run_too() {
+    let place = Place::with_script("say hi");
+    assert!(place.output(&["run", "hi", "--session", "ann", "--script", "script.txt"]).status.success());
+    place.write("outlast.toml", "[cedar]\npolicies = \"p.cedar\"\n");
+    place.write("p.cedar", "permit(principal, action == Action::\"turn\", resource);");
+    let said = place.output(&["rerun", "ann", "--script", "script.txt"]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("- answered: hi") && !said.contains("+ answered: hi"), "{said}");
+}
+
 #[cfg(feature = "cedar")]
 #[test]
 fn cedar_policies_decide_beside_the_rules() {

@@ -1,11 +1,15 @@
 //! A recorded session is run again: what was answered is reused, what must happen once does not happen again.
 use crate::stage::scripted;
+use outlast::orgs::Org;
 use outlast::prelude::*;
 use outlast::rerun::{Compared, Point, Rerun};
-use outlast::{Builder, Kind};
+use outlast::vocab::Millis;
+use outlast::vocab::policy::{Decision, Policy, Rule};
+use outlast::{Builder, Kind, OrgId};
 use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 
 /// What tools really did.
 #[derive(Default)]
@@ -126,4 +130,38 @@ async fn a_session_is_run_again_from_any_turn_and_from_any_effect() {
     }
     assert_eq!("here".parse::<Point>().unwrap_err().kind(), Kind::InputInvalid);
     assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (1, 1));
+}
+
+#[tokio::test]
+async fn rules_for_the_organisation_of_a_session_hold_in_its_re_run() {
+    let done: Arc<Done> = Arc::default();
+    let file = recorded(&done).await;
+    let acme = Org { id: OrgId::from_u128(7), name: "acme".parse().unwrap(), created: Millis(0) };
+    let deny = Decision::Deny { reason: "not there".to_owned() };
+    let rule =
+        Rule { tool: "pay".to_owned(), org: Some(acme.id), ..Rule::new("acme".parse().unwrap(), deny) };
+    let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
+    let agent = || agent(&more, &done).policy(Policy { rules: vec![rule.clone()] });
+    let theirs = Rerun::of(file.clone()).run_at_most_once().of_org(acme).with(agent()).await.unwrap();
+    let result = theirs.turns[0].rerun.calls[1].result.to_string();
+    assert!(result.contains(Kind::PolicyDenied.code()), "{result}");
+    assert_eq!(done.paid.load(SeqCst), 1);
+    Rerun::of(file).run_at_most_once().with(agent()).await.unwrap();
+    assert_eq!(done.paid.load(SeqCst), 2);
+}
+
+/// Never comes to its end.
+#[tool(pure)]
+async fn look_for_ever() -> Result<String, Error> {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_re_run_that_takes_too_long_is_stopped() {
+    let done: Arc<Done> = Arc::default();
+    let file = recorded(&done).await;
+    let stuck = SCRIPT.replace("call look {\"at\": \"a\"}", "call look_for_ever {}");
+    let agent = agent(&stuck, &done).tool(look_for_ever);
+    let late = Rerun::of(file).within(Duration::from_millis(50)).with(agent).await.unwrap_err();
+    assert_eq!(late.to_string(), "wait.timed_out: the re-run was not over after 0.05 s and was stopped");
 }

@@ -3,7 +3,7 @@ use super::orgs::{Deed, note};
 use super::outside::use_outside;
 use super::search::keep;
 use super::{append, empty_session, lookup, referred, session_row};
-use crate::archive::{Import, Imported, Lines, Outline, RecordPage, Recorded, content_of};
+use crate::archive::{Import, Imported, Lines, NotedRerun, Outline, RecordPage, Recorded, content_of};
 use crate::filed::{Lies, Outside};
 use crate::rows::{
     AttachmentRow, Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
@@ -143,6 +143,14 @@ fn part(rows: &dyn ReadRows, hash: Hash) -> Result<PackageLine, Error> {
     let json =
         json.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no package has the hash {hash}")))?;
     Ok(PackageLine { hash, json })
+}
+
+/// Notes that a session is about to be run again beside itself. Where calls are real that takes more.
+pub fn note_rerun(rows: &mut dyn Rows, rerun: NotedRerun) -> Result<(), Error> {
+    let NotedRerun { session, is_live, detail, now } = rerun;
+    let session = session_row(rows, session)?;
+    let act = if is_live { Act::RerunLive } else { Act::Rerun };
+    note(rows, Deed { act, org: session.org, subject: &session.id, detail }, now)
 }
 
 /// Takes a session in from a file that was checked.

@@ -1,7 +1,7 @@
 //! Sessions as files, over HTTP: written out piece by piece, taken in whole or not at all, and run again (R14.7).
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::extract::{Asked, At, Said};
-use crate::problem::{Answer, Problems};
+use crate::problem::{Answer, Problem, Problems};
 use crate::rerun::Again;
 use crate::shared::Shared;
 use axum::Json;
@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use outlast_ports::archive::Imported;
+use outlast_ports::archive::{Imported, NotedRerun};
 use outlast_runtime::archive::{Export, import};
 use outlast_vocab::limits::{self, ARCHIVE_BYTES};
 use outlast_vocab::{Error, Kind, SessionId};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
+use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -158,11 +159,42 @@ pub(crate) struct Differently {
     run_at_most_once: bool,
 }
 
+/// How long a re-run may take.
+const RERUN: Duration = Duration::from_mins(10);
+
+impl Differently {
+    /// Whether calls are made that somebody else would feel.
+    fn is_live(&self) -> bool {
+        self.live || self.run_at_most_once
+    }
+
+    /// What is to be different, for the audit. What the model is told instead may be long, and private.
+    fn in_short(&self) -> String {
+        let said =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} `{value}`"));
+        let flag = |is: bool, name: &str| is.then(|| name.to_owned());
+        let parts = [
+            flag(self.live, "live"),
+            flag(self.run_at_most_once, "with calls at most once"),
+            flag(self.prompt.is_some(), "another prompt"),
+            said("from", &self.from),
+            said("agent", &self.agent),
+            said("model", &self.model),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        outlast_vocab::message::shown(&parts.join(", ")).into_owned()
+    }
+}
+
 /// Runs a session again from a point on, in memory, and answers with both courses of each turn side by side. Nothing is written to the
-/// session; calls are answered from the recording where it has an answer.
+/// session; calls are answered from the recording where it has an answer. Rules count as they do for the session; what it uses counts
+/// for no budget of the database. `live` and `run_at_most_once` make real calls and take the scope `operate`. Gives up after ten
+/// minutes.
 #[utoipa::path(post, path = "/v1/sessions/{session}/rerun", tag = "sessions", params(("session" = String, Path)),
     request_body = Differently,
-    responses((status = 200, body = Value, description = "`turns` with `recorded` and `rerun` of each, `changed`, costs, and calls that were reused, made and not made."), Problems),
+    responses((status = 200, body = Value, description = "`turns` with `recorded` and `rerun` of each, `changed`, costs, and calls that were reused, made and not made."),
+        (status = 408, description = "It was not over in time, and was stopped.", body = Problem, content_type = "application/problem+json"),
+        Problems),
     security(("key" = ["run"])))]
 async fn rerun(
     caller: Caller<Runs>,
@@ -172,6 +204,9 @@ async fn rerun(
 ) -> Answer<Json<Value>> {
     let runtime = &caller.runtime;
     let slot = shared.reruns.slot()?;
+    let (is_live, detail, now) = (wish.is_live(), wish.in_short(), runtime.now());
+    runtime.store().note_rerun(NotedRerun { session, is_live, detail, now }).await?;
+    let org = runtime.store().org(runtime.access().reach.home()).await?;
     let mut export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
     let mut archive = Vec::new();
@@ -180,6 +215,6 @@ async fn rerun(
         limits::check("rerun_bytes", archive.len(), shared.limits.rerun_bytes)?;
     }
     let Differently { from, agent, model, prompt, live, run_at_most_once } = wish;
-    let again = Again { archive, from, agent, model, prompt, live, run_at_most_once };
+    let again = Again { org, within: RERUN, archive, from, agent, model, prompt, live, run_at_most_once };
     Ok(Json(slot.run(again).await?))
 }

@@ -1,6 +1,8 @@
 //! Sessions as files over HTTP (R14.7).
-use crate::stage::Stage;
-use serde_json::json;
+use crate::stage::{Stage, agent};
+use outlast_server::rerun::{Again, Rerunner};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_exported_is_imported_elsewhere_with_every_record() {
@@ -33,4 +35,50 @@ async fn a_server_that_knows_no_agents_to_run_sessions_again_says_so() {
     let said = stage.say("ann", "hello").await;
     let path = format!("/v1/sessions/{}/rerun", said["session"].as_str().unwrap());
     assert_eq!(stage.post(&path, &json!({})).await.code(), "route.not_found");
+}
+
+/// A server that says what it would run again, and for whom.
+async fn rerunning() -> (Stage, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let by: Rerunner = Arc::new(|again: Again| {
+        Box::pin(async move { Ok(json!({ "org": again.org.name.as_str(), "live": again.live })) })
+    });
+    let builder = agent(&dir.path().join("outlast.db"));
+    (Stage::serving(builder, |server| server.rerunner(by)).await, dir)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_run_is_of_the_callers_organisation_and_stands_in_the_audit_and_real_calls_take_more_than_run() {
+    let (stage, _dir) = rerunning().await;
+    let (run, operate) = (stage.key("acme", "run").await, stage.key("acme", "operate").await);
+    let say = stage.request("POST", "/v1/turns?wait=20").key(&run).json(&json!({ "text": "hello" }));
+    let session = say.send().await.ok()["session"].as_str().unwrap().to_owned();
+    let rerun = |key: &str, wish: Value| {
+        stage.request("POST", &format!("/v1/sessions/{session}/rerun")).key(key).json(&wish).send()
+    };
+    let plain = rerun(&run, json!({ "model": "rehearsal/agent" })).await.ok();
+    assert_eq!(plain, json!({ "org": "acme", "live": false }));
+    for wish in [json!({ "live": true }), json!({ "run_at_most_once": true })] {
+        let refused = rerun(&run, wish).await;
+        assert_eq!((refused.status, refused.code().as_str()), (403, "access.denied"));
+    }
+    assert_eq!(rerun(&operate, json!({ "live": true, "prompt": "Be brief." })).await.ok()["live"], true);
+    let audit = stage.request("GET", "/v1/audit").key(&stage.key("acme", "admin").await).send().await.ok();
+    let noted: Vec<(&str, &str, &str)> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|act| act["subject"] == session.as_str())
+        .map(|act| {
+            (act["by"].as_str().unwrap(), act["act"].as_str().unwrap(), act["detail"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        noted,
+        [
+            ("service:test", "session.rerun", "model `rehearsal/agent`"),
+            ("service:test", "session.rerun_live", "live, another prompt")
+        ]
+    );
+    stage.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Every method of a store, asked for one set of ids.
 use crate::BoxFuture;
-use crate::archive::{Import, RecordPage};
+use crate::archive::{Import, NotedRerun, RecordPage};
 use crate::configs::ConfigKind;
 use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
@@ -142,6 +142,7 @@ asks! {
     forks => |s, ids| s.forks(ids.session);
     outlines => |s, ids| s.outlines(ids.session);
     recorded => |s, ids| s.recorded(ids.records(), BTreeSet::new());
+    note_rerun => |s, ids| s.note_rerun(NotedRerun { session: ids.session, is_live: true, detail: String::new(), now: NOW });
     import => |s, _ids| s.import(Import { from: Box::new(std::io::empty()), key: None, outside: BTreeMap::new(), now: NOW });
     settle => |s, ids| s.settle(ids.call, Verdict::DidNotHappen, NOW);
     blob => |s, ids| s.blob(ids.content);
