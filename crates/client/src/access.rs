@@ -1,6 +1,6 @@
 //! API keys, the audit, and who asks.
 use crate::Client;
-use crate::page::{MOST, Page};
+use crate::page::Page;
 use outlast_ports::orgs::{AuditRange, KeyView, Org};
 use outlast_ports::rows::AuditRow;
 use outlast_vocab::access::{Principal, Scopes};
@@ -81,8 +81,8 @@ impl Client {
 
     /// The API keys of the organisation, by age.
     pub async fn keys(&self) -> Result<Vec<KeyView>, Error> {
-        let page: Page<Key> = self.get(&["v1", "keys"], &[]).await?;
-        page.items.into_iter().map(KeyView::try_from).collect()
+        let keys: Vec<Key> = self.list(&["v1", "keys"], &[], usize::MAX).await?;
+        keys.into_iter().map(KeyView::try_from).collect()
     }
 
     /// Makes a key; gives its id and itself.
@@ -118,15 +118,14 @@ impl Client {
         Ok(made.into())
     }
 
-    /// A page of who did what.
+    /// Who did what, up to the limit of the range.
     pub async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         let AuditRange { after, since, limit } = range;
-        let limit = limit.min(MOST).to_string();
-        let query = [("after", after.to_string()), ("since", since.0.to_string()), ("limit", limit)];
-        let page: Page<Deed> = self.get(&["v1", "audit"], &query).await?;
+        let query = [("after", after.to_string()), ("since", since.0.to_string())];
+        let deeds: Vec<Deed> = self.list(&["v1", "audit"], &query, limit).await?;
         let row = |Deed { no, at, org, by, act, subject, detail }: Deed| {
             Ok(AuditRow { no, at, org, by: by.parse()?, act, subject, detail })
         };
-        page.items.into_iter().map(row).collect()
+        deeds.into_iter().map(row).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Agents that answer on a server, and the configurations in its database.
 use crate::Client;
 use crate::http::{read, with_json};
-use crate::page::{MOST, Page};
+use crate::page::Page;
 use crate::sessions::unknown;
 use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_vocab::package::Pinned;
@@ -58,9 +58,9 @@ impl Client {
 
     /// Every version of a configuration, the newest first.
     pub async fn config_versions(&self, kind: ConfigKind, name: &str) -> Result<Vec<StoredConfig>, Error> {
-        let query = [("limit", MOST.to_string())];
-        let page: Page<Stored> = self.get(&["v1", "configs", kind.name(), name, "versions"], &query).await?;
-        page.items.into_iter().map(StoredConfig::try_from).collect()
+        let path = ["v1", "configs", kind.name(), name, "versions"];
+        let stored: Vec<Stored> = self.list(&path, &[], usize::MAX).await?;
+        stored.into_iter().map(StoredConfig::try_from).collect()
     }
 
     /// Keeps a new version of a configuration.

@@ -1,6 +1,5 @@
 //! Attachments of a session.
 use crate::Client;
-use crate::page::Page;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use outlast_ports::filed::Lies;
@@ -36,9 +35,9 @@ impl TryFrom<Attached> for AttachmentView {
 impl Client {
     /// The attachments that a session itself uses.
     pub async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
-        let page: Page<Attached> =
-            self.get(&["v1", "sessions", &session.to_string(), "attachments"], &[]).await?;
-        page.items.into_iter().map(AttachmentView::try_from).collect()
+        let path = ["v1", "sessions", &session.to_string(), "attachments"];
+        let attached: Vec<Attached> = self.list(&path, &[], usize::MAX).await?;
+        attached.into_iter().map(AttachmentView::try_from).collect()
     }
 
     /// The bytes of one, as they come.

@@ -106,14 +106,14 @@ impl Client {
 
     /// All budgets that were ever counted or set, by name.
     pub async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
-        let page: Page<Standing> = self.get(&["v1", "budgets"], &[]).await?;
-        Ok(page.items.into_iter().map(PurseView::from).collect())
+        let budgets: Vec<Standing> = self.list(&["v1", "budgets"], &[], usize::MAX).await?;
+        Ok(budgets.into_iter().map(PurseView::from).collect())
     }
 
     /// All rates that a call ever fell under, by name.
     pub async fn rates(&self) -> Result<Vec<RateView>, Error> {
-        let page: Page<Paced> = self.get(&["v1", "rates"], &[]).await?;
-        Ok(page.items.into_iter().map(RateView::from).collect())
+        let rates: Vec<Paced> = self.list(&["v1", "rates"], &[], usize::MAX).await?;
+        Ok(rates.into_iter().map(RateView::from).collect())
     }
 
     /// Sets a budget.

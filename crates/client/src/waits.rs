@@ -1,6 +1,5 @@
 //! What turns wait for from outside: completions, approvals, calls of unknown outcome; what is approved for sessions.
 use crate::Client;
-use crate::page::Page;
 use outlast_ports::store::{Resolved, UnknownCall};
 use outlast_ports::votes::{Grant, Vote, Voted};
 use outlast_runtime::approvals::Question;
@@ -252,9 +251,7 @@ impl Client {
 
     /// Calls whose outcome nobody knows, the oldest first.
     pub async fn unknown(&self, most: usize) -> Result<Vec<Unknown>, Error> {
-        let most = most.min(crate::page::MOST).to_string();
-        let page: Page<Unknown> = self.get(&["v1", "unknown"], &[("limit", most)]).await?;
-        Ok(page.items)
+        self.list(&["v1", "unknown"], &[], most).await
     }
 
     /// Says how one went.

@@ -11,8 +11,10 @@ use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
 use outlast_vocab::record::Fact;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Limits, Millis, canon, limits};
+use outlast_vocab::{Error, Hash, Kind, Limits, Millis, ReplayKey, canon, limits};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// The questions of a database.
@@ -57,6 +59,16 @@ impl Question {
     }
 }
 
+/// Where a question stands among all of them: ids of turns are in the order of their time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place(TurnId, ReplayKey);
+
+impl Place {
+    fn of(waiting: &WaitingTurn) -> Self {
+        Self(waiting.turn, waiting.wait.key.clone())
+    }
+}
+
 impl Approvals {
     /// Those of this database.
     pub fn new(store: Arc<dyn Store>) -> Self {
@@ -65,11 +77,30 @@ impl Approvals {
 
     /// What waits now, the oldest first.
     pub async fn pending(&self, limit: usize) -> Result<Vec<Question>, Error> {
-        let mut questions = Vec::new();
-        for waiting in self.store.waiting(WaitKind::Approval, limit).await? {
+        Ok(self.pending_after(None, limit).await?.0)
+    }
+
+    /// What waits now behind a place, the oldest first, and the place to go on behind if there is more. Only what is given is read.
+    pub async fn pending_after(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Result<(Vec<Question>, Option<Place>), Error> {
+        let mut all = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
+        all.sort_by_cached_key(Place::of);
+        let (mut questions, mut last) = (Vec::new(), None);
+        for waiting in all {
+            let place = Place::of(&waiting);
+            if after.as_ref().is_some_and(|after| place <= *after) {
+                continue;
+            }
+            if questions.len() == limit {
+                return Ok((questions, last));
+            }
             questions.extend(self.question(waiting).await?.filter(|question| !question.decided));
+            last = Some(place);
         }
-        Ok(questions)
+        Ok((questions, None))
     }
 
     /// What a turn waits for now.
@@ -111,9 +142,12 @@ impl Approvals {
         self.store.vote(Ballot { turn, key, edited, approval, grants_most, now }).await
     }
 
-    /// What is approved for the rest of sessions.
+    /// What is approved for the rest of sessions, the newest first.
     pub async fn grants(&self, limit: usize) -> Result<Vec<Grant>, Error> {
-        self.store.grants(limit).await
+        let mut grants = self.store.grants(usize::MAX).await?;
+        grants.sort_by_key(|grant| (Reverse(grant.at), grant.id));
+        grants.truncate(limit);
+        Ok(grants)
     }
 
     /// Ends an approval for the rest of a session: somebody is asked again from the next call on.

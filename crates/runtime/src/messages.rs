@@ -83,6 +83,34 @@ pub async fn page_of(
     Ok(page)
 }
 
+/// How many messages a head has, by who said them. Page by page: no more than one page of the session is held at a time.
+pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Result<Count, Error> {
+    let (mut count, mut until) = (Count::default(), Until::Newest);
+    loop {
+        let page = page(store, session, head, until).await?;
+        for said in page.turns.iter().flat_map(|(_, said)| said) {
+            match said.message {
+                Message::User { .. } => count.user += 1,
+                Message::Assistant { .. } => count.assistant += 1,
+                Message::Tool { .. } => count.tool += 1,
+            }
+        }
+        let Some(before) = page.before else { return Ok(count) };
+        until = Until::Message(before);
+    }
+}
+
+/// Messages, by who said them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Of whoever sends inputs.
+    pub user: u64,
+    /// Of models.
+    pub assistant: u64,
+    /// Results of tools.
+    pub tool: u64,
+}
+
 /// The turns that are under way or wait for their turn.
 async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(TurnView, Vec<Said>)>, Error> {
     let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);

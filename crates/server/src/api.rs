@@ -1,17 +1,20 @@
 //! All routes, and the document that describes them.
 use crate::around::around;
 use crate::forms;
-use crate::problem::{Failed, Problem};
+use crate::problem::{self, Failed, Problem};
 use crate::routes;
 use crate::shared::Shared;
 use crate::wire::anthropic::error::AnthropicError;
 use crate::wire::openai::error::OpenAiError;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{Method, Uri};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::FutureExt;
 use outlast_vocab::{Error, Kind};
+use std::panic::AssertUnwindSafe;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -81,6 +84,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(crate::wire::openai::routes())
         .merge(crate::wire::anthropic::routes());
     forms::tell(routes.get_openapi_mut());
+    problem::tell(routes.get_openapi_mut());
     routes
 }
 
@@ -100,9 +104,18 @@ pub(crate) fn router(shared: Shared) -> Router {
         .method_not_allowed_fallback(not_so)
         // Each extractor has a bound of its own.
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn(caught))
         .layer(from_fn_with_state(shared.clone(), around))
         .layer(from_fn(crate::wire::refusal::reshape))
         .with_state(shared)
+}
+
+/// A bug of one handler is an answer like any other, not a connection that is cut.
+async fn caught(request: Request, next: Next) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => Failed::from(Error::new(Kind::Internal, "a handler panicked")).into_response(),
+    }
 }
 
 async fn nowhere(uri: Uri) -> Failed {
@@ -113,4 +126,36 @@ async fn nowhere(uri: Uri) -> Failed {
 async fn not_so(method: Method, uri: Uri) -> Failed {
     let path = outlast_vocab::message::shown(uri.path()).into_owned();
     Error::new(Kind::RouteMethod, format!("`{path}` does not know the method {method}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_as_a_problem() {
+        async fn breaks() -> &'static str {
+            panic!("a bug")
+        }
+        let router: Router = Router::new().route("/", get(breaks)).layer(from_fn(caught));
+        let answer = TowerToHyperService::new(router).call(Request::new(Body::empty())).await;
+        let answer = answer.unwrap_or_else(|never| match never {});
+        assert_eq!(answer.status(), 500);
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    }
+
+    #[test]
+    fn every_status_of_a_route_is_told_by_its_number() {
+        let document = serde_json::to_value(document()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                for status in operation["responses"].as_object().unwrap().keys() {
+                    assert!(status.parse::<u16>().is_ok(), "{method} {path}: {status}");
+                }
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Which status an error has is said in one place, the table of kinds in `vocab::error`.
 use crate::quota::come_again;
+use crate::wire::refusal::is_wire;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +10,8 @@ use outlast_vocab::{Error, Kind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 /// Seconds after which a caller that was turned away may come again.
@@ -107,31 +109,96 @@ pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
     error.detail().to_owned()
 }
 
-/// The errors of every route, for the document.
+/// The errors of every route, for the document. What else a route can answer follows from what it takes: [`tell`].
 pub(crate) struct Problems;
 
 impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        let said = [
-            ("400", "A value of the request does not have the form it must have."),
-            ("401", "No API key, or one that counts no more."),
-            ("403", "The key does not allow it, or the request comes from another site."),
-            ("404", "It is not there, or belongs to another organisation."),
-            (
-                "429",
-                "The caller asks for too much at once, or too often; `retry-after` says when to come again.",
-            ),
-            (
-                "503",
-                "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again.",
-            ),
-            ("default", "Any other error."),
-        ];
-        let response = |text: &str| {
-            let problem = Ref::from_schema_name("Problem");
-            let content = ContentBuilder::new().schema(Some(problem)).build();
-            ResponseBuilder::new().description(text).content("application/problem+json", content).build()
-        };
-        said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
+        everywhere("Problem", "application/problem+json")
+    }
+}
+
+/// What every route can answer with, in the shape of whoever asks.
+pub(crate) fn everywhere(
+    schema: &str,
+    content_type: &str,
+) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+    let said = [
+        ("400", "A value of the request does not have the form it must have."),
+        ("403", "The key does not allow it, or the request comes from another site."),
+        (WITHIN, "Something went wrong within the server; its log says more."),
+        ("503", "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again."),
+    ];
+    let response = |text: &str| {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
+        ResponseBuilder::new().description(text).content(content_type, content).build()
+    };
+    said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
+}
+
+/// The status of what goes wrong within the server. A route without it has no errors.
+const WITHIN: &str = "500";
+
+const SECURED: [(&str, &str); 2] = [
+    ("401", "No API key, or one that counts no more."),
+    ("429", "The caller asks for too much at once, or too often; `retry-after` says when to come again."),
+];
+const NAMED: [(&str, &str); 1] = [("404", "It is not there, or belongs to another organisation.")];
+const BOUNDED: [(&str, &str); 1] = [("413", "It is more than the server takes.")];
+const BODIED: [(&str, &str); 1] = [("415", "The body is not of a media type that is taken.")];
+const WRITES: [(&str, &str); 2] =
+    [("409", "It does not fit what is there by now."), ("507", "The disk is full.")];
+/// Answers of a wire are turns, and say how those went wrong.
+const ANSWERS: [(&str, &str); 6] = [
+    ("402", "A budget is used up."),
+    ("408", "What the turn waited for did not come in time."),
+    ("422", "The answer does not fit the schema that was asked for."),
+    ("424", "The turn waits for somebody."),
+    ("502", "The model or a tool failed."),
+    ("504", "The model or a tool took too long."),
+];
+
+/// Tells which statuses each route can answer with, in the shape of its other errors.
+pub(crate) fn tell(document: &mut OpenApi) {
+    for (path, item) in &mut document.paths.paths {
+        let PathItem { get, put, post, delete, patch, .. } = item;
+        for operation in get.iter_mut() {
+            tell_one(path, operation, &[]);
+        }
+        for operation in [put, post, delete, patch].into_iter().flatten() {
+            tell_one(path, operation, &WRITES);
+        }
+    }
+}
+
+fn tell_one(path: &str, operation: &mut Operation, writes: &[(&str, &str)]) {
+    let Some(RefOr::T(shape)) = operation.responses.responses.get(WITHIN).cloned() else { return };
+    let asks = |names: &[&str]| {
+        let parameters = operation.parameters.iter().flatten();
+        parameters.into_iter().any(|parameter| match parameter {
+            RefOr::T(parameter) => names.contains(&parameter.name.as_str()),
+            RefOr::Ref(_) => false,
+        })
+    };
+    let (bodied, named) = (operation.request_body.is_some(), path.contains('{') || asks(&["session"]));
+    let secured = operation.security.as_ref().is_some_and(|security| !security.is_empty());
+    let more = [
+        (secured, &SECURED[..]),
+        (named || bodied, &NAMED),
+        (bodied || asks(&["limit"]), &BOUNDED),
+        (bodied, &BODIED),
+        (bodied && is_wire(path), &ANSWERS),
+        (true, writes),
+    ];
+    let more = more.into_iter().filter(|(does, _)| *does).flat_map(|(_, more)| more);
+    let told: Vec<_> = more
+        .map(|(status, text)| {
+            let mut response = shape.clone();
+            (*text).clone_into(&mut response.description);
+            ((*status).to_owned(), RefOr::T(response))
+        })
+        .collect();
+    for (status, response) in told {
+        operation.responses.responses.entry(status).or_insert(response);
     }
 }

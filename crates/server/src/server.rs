@@ -20,7 +20,7 @@ use outlast_ports::metrics::Snapshot;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Access;
 use outlast_vocab::limits::ServerLimits;
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{Error, Kind, OrgId};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -49,6 +49,7 @@ pub struct Server {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    home: OrgId,
     door: Door,
     limits: ServerLimits,
     exposition: Option<fn(&Snapshot) -> String>,
@@ -84,9 +85,10 @@ impl Server {
     }
 
     fn at(runtime: Runtime, listener: TcpListener, address: SocketAddr, local: Access) -> Self {
+        let home = local.reach.home();
         let (door, limits) = (Door::at(address, local), ServerLimits::default());
         let (exposition, more, rerunner) = (None, None, None);
-        Self { runtime, listener, address, door, limits, exposition, more, rerunner }
+        Self { runtime, listener, address, home, door, limits, exposition, more, rerunner }
     }
 
     /// The socket, for a process that takes this one's place.
@@ -137,11 +139,12 @@ impl Server {
     /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end. The
     /// worker goes on; shutting that down is for whoever started it.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { runtime, listener, door, limits, exposition, more, rerunner, .. } = self;
+        let Self { runtime, listener, home, door, limits, exposition, more, rerunner, .. } = self;
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
         let shared = Shared::new(Inner {
             runtime,
+            home,
             door,
             limits: limits.clone(),
             secret,

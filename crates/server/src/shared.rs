@@ -9,6 +9,7 @@ use crate::streams::{Asking, Streams};
 use outlast_mcp_server::Endpoint;
 use outlast_ports::metrics::Snapshot;
 use outlast_runtime::Runtime;
+use outlast_vocab::OrgId;
 use outlast_vocab::limits::ServerLimits;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) struct Shared(Arc<Inner>);
 pub(crate) struct Inner {
     /// The worker, over every organisation. Handlers get a handle that is narrowed to their caller.
     pub(crate) runtime: Runtime,
+    /// The organisation that the server is started for: its configurations are those that agents here are made of.
+    pub(crate) home: OrgId,
     pub(crate) door: Door,
     pub(crate) limits: ServerLimits,
     /// Signs cursors.

@@ -10,7 +10,7 @@ use crate::providers::Configuration;
 use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::vocab::overlay::{Layer, Overlay};
 use outlast::vocab::rate::Rate;
-use outlast::{Error, Kind, Limits};
+use outlast::{Error, Kind};
 use outlast_kernel::overlay::{Placed, Registry};
 use outlast_mcp::Pins;
 use serde_json::Value;
@@ -142,7 +142,7 @@ impl Staff {
         if data.server.is_some() || !data.path.exists() {
             return Ok(self);
         }
-        let (store, most) = (data.open().await?, Limits::default().page_rows);
+        let (store, most) = (data.open().await?, usize::MAX);
         for stored in store.configs(ConfigKind::Harness, most).await? {
             let layer = stored.parse()?;
             self.registry.harnesses.entry(stored.name).or_insert(layer);

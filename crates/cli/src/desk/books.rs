@@ -11,16 +11,10 @@ use outlast::store::AttachmentView;
 use outlast::vocab::budget::{Budget, Purse};
 use outlast::vocab::id::KeyId;
 use outlast::vocab::package::Pinned;
-use outlast::{Error, Kind, Limits, SessionId, TurnId};
+use outlast::{Error, Kind, SessionId, TurnId};
 use outlast_ports::rows::AuditRow;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Budgets and rates that are listed.
-const LISTED: usize = 1_000;
-
-/// Versions of a configuration that are listed and looked among.
-const VERSIONS: usize = 1_000;
 
 impl Desk {
     /// What models and tools cost, added up.
@@ -38,7 +32,7 @@ impl Desk {
     /// All budgets that were ever counted or set, by name.
     pub(crate) async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
         match self {
-            Self::File(store) => store.budgets(LISTED).await,
+            Self::File(store) => store.budgets(usize::MAX).await,
             Self::Server(client) => client.budgets().await,
         }
     }
@@ -46,7 +40,7 @@ impl Desk {
     /// All rates that a call ever fell under, by name.
     pub(crate) async fn rates(&self) -> Result<Vec<RateView>, Error> {
         match self {
-            Self::File(store) => store.rates(LISTED).await,
+            Self::File(store) => store.rates(usize::MAX).await,
             Self::Server(client) => client.rates().await,
         }
     }
@@ -87,7 +81,7 @@ impl Desk {
     /// The attachments that a session itself uses.
     pub(crate) async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
         match self {
-            Self::File(store) => store.attachments(session, Limits::default().page_rows).await,
+            Self::File(store) => store.attachments(session, usize::MAX).await,
             Self::Server(client) => client.attachments(session).await,
         }
     }
@@ -110,7 +104,7 @@ impl Desk {
         name: &str,
     ) -> Result<Vec<StoredConfig>, Error> {
         match self {
-            Self::File(store) => store.config_versions(kind, name.to_owned(), VERSIONS).await,
+            Self::File(store) => store.config_versions(kind, name.to_owned(), usize::MAX).await,
             Self::Server(client) => client.config_versions(kind, name).await,
         }
     }

@@ -1,7 +1,8 @@
 //! API keys of the caller's organisation, and the audit of what was done in it.
 use crate::caller::{Administers, Caller};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
-use crate::page::{self, Page};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -55,11 +56,17 @@ impl From<KeyView> for Key {
 }
 
 /// The API keys of the organisation, by age.
-#[utoipa::path(get, path = "/v1/keys", tag = "access", responses((status = 200, body = Page<Key>), Problems),
-    security(("key" = ["admin"])))]
-async fn keys(caller: Caller<Administers>) -> Answer<Json<Page<Key>>> {
-    let keys = caller.runtime.store().keys().await?;
-    Ok(Json(Page::whole(keys.into_iter().map(Key::from).collect())))
+#[utoipa::path(get, path = "/v1/keys", tag = "access", params(Most),
+    responses((status = 200, body = Page<Key>), Problems), security(("key" = ["admin"])))]
+async fn keys(
+    caller: Caller<Administers>,
+    State(shared): State<Shared>,
+    Asked(most): Asked<Most>,
+) -> Answer<Json<Page<Key>>> {
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "keys");
+    let keys = caller.runtime.store().keys().await?.into_iter().map(Key::from);
+    let most = most.or_all(&shared.limits);
+    Ok(Json(page::paged(keys, |key| key.id, most, (&cursors, &shared.limits))?))
 }
 
 /// A key to be made.
@@ -117,12 +124,14 @@ pub(crate) struct Range {
     /// How many at most.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
+    /// The `next` of the page before; counts for more than `after`.
+    cursor: Option<String>,
 }
 
 /// What somebody did.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Deed {
-    /// Its number: the `after` of the next page.
+    /// Its number, which `after` takes.
     no: u64,
     #[schema(value_type = u64)]
     at: Millis,
@@ -150,10 +159,15 @@ impl From<AuditRow> for Deed {
 async fn audit(
     caller: Caller<Administers>,
     State(shared): State<Shared>,
-    Asked(Range { after, since, limit }): Asked<Range>,
+    Asked(Range { after, since, limit, cursor }): Asked<Range>,
 ) -> Answer<Json<Page<Deed>>> {
     let limit = page::size(limit, &shared.limits)?;
-    let range = AuditRange { after: after.unwrap_or(0), since: Millis(since.unwrap_or(0)), limit };
-    let rows = caller.runtime.store().audit(range).await?;
-    Ok(Json(Page::whole(rows.into_iter().map(Deed::from).collect())))
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "audit");
+    let after = page::behind(cursor.as_deref(), &cursors)?.or(after).unwrap_or(0);
+    let range = AuditRange { after, since: Millis(since.unwrap_or(0)), limit: limit + 1 };
+    let mut rows = caller.runtime.store().audit(range).await?;
+    let there_is_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| there_is_more).map(|last| page::goes_on(&last.no, &cursors));
+    Ok(Json(Page { items: rows.into_iter().map(Deed::from).collect(), next }))
 }

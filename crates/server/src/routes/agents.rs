@@ -1,8 +1,9 @@
 //! Agents that answer here, and the configurations that are kept in the database, with every version they ever had.
 use crate::caller::{Caller, Operates, Reads};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Both, Said, Word};
 use crate::page::{self, Most, Page};
-use crate::problem::{Answer, Problems};
+use crate::problem::{Answer, Problem, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
@@ -13,6 +14,7 @@ use outlast_runtime::outfits::AgentView;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Reverse;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -98,12 +100,15 @@ pub(crate) struct Stored {
     /// What it says: the fields of an agent's file.
     #[schema(value_type = Object)]
     body: Value,
+    /// What whoever keeps it may not expect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 impl From<StoredConfig> for Stored {
     fn from(config: StoredConfig) -> Self {
         let StoredConfig { kind, name, version, fingerprint, body, at } = config;
-        Self { kind: kind.name(), name, version, fingerprint, at, body }
+        Self { kind: kind.name(), name, version, fingerprint, at, body, note: None }
     }
 }
 
@@ -111,7 +116,12 @@ type Tagged = ([(HeaderName, String); 1], Json<Stored>);
 
 /// With the version as its tag, which `if-match` takes.
 fn tagged(config: StoredConfig) -> Tagged {
-    ([(header::ETAG, format!("\"{}\"", config.version))], Json(config.into()))
+    noted(config, None)
+}
+
+fn noted(config: StoredConfig, note: Option<String>) -> Tagged {
+    let tag = format!("\"{}\"", config.version);
+    ([(header::ETAG, tag)], Json(Stored { note, ..config.into() }))
 }
 
 /// The agents, harnesses or capabilities in the database, by name. They are what agents are made of at the next start.
@@ -121,16 +131,17 @@ async fn configs(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
     At(kind): At<ConfigKind>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Stored>>> {
-    let found = caller.runtime.store().configs(kind, page::size(limit, &shared.limits)?).await?;
-    Ok(Json(Page::whole(found.into_iter().map(Stored::from).collect())))
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "configs");
+    let found = caller.runtime.store().configs(kind, usize::MAX).await?.into_iter().map(Stored::from);
+    Ok(Json(page::paged(found, |config| config.name.clone(), most, (&cursors, &shared.limits))?))
 }
 
 /// The last version. The header `etag` is what `if-match` takes.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = Stored), Problems), security(("key" = ["read"])))]
+    responses((status = 200, body = Stored, headers(("etag" = String, description = "Its version."))), Problems), security(("key" = ["read"])))]
 async fn config(caller: Caller<Reads>, Both(kind, Word(name)): Both<ConfigKind, Word>) -> Answer<Tagged> {
     let found = caller.runtime.store().config(kind, name.clone()).await?;
     Ok(tagged(found.ok_or_else(|| missing(kind, &name))?))
@@ -140,36 +151,65 @@ fn missing(kind: ConfigKind, name: &str) -> Error {
     Error::new(Kind::AgentNotFound, format!("no {kind} in the database is called `{name}`"))
 }
 
-/// Keeps a new version. One that says the same as the last is not new.
+/// Keeps a new version. One that says the same as the last is not new. Agents are made of it at the next start of a server that is
+/// started for its organisation.
 #[utoipa::path(put, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace; any without it."),
+        ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace, or `*` for any that is there; without it there may be none."),
         ("if-none-match" = Option<String>, Header, description = "`*`: only if there is none yet.")),
-    request_body = Object, responses((status = 200, body = Stored),
-        (status = 412, description = "It is another version by now."), Problems), security(("key" = ["operate"])))]
+    request_body = Object,
+    responses((status = 200, body = Stored, headers(("etag" = String, description = "Its version."))),
+        (status = 412, description = "It is another version by now.", body = Problem, content_type = "application/problem+json"),
+        Problems), security(("key" = ["operate"])))]
 async fn put(
     caller: Caller<Operates>,
+    State(shared): State<Shared>,
     Both(kind, Word(name)): Both<ConfigKind, Word>,
     headers: HeaderMap,
     Said(body): Said<Value>,
 ) -> Answer<Tagged> {
     let (store, now) = (caller.runtime.store(), caller.runtime.now());
     let kept = match expected(&headers)? {
-        Some(version) => store.replace_config(kind, name, body, version, now).await?,
-        None => store.put_config(kind, name, body, now).await?,
+        Expected::Version(version) => store.replace_config(kind, name, body, version, now).await?,
+        Expected::Some => {
+            let there = store.config(kind, name.clone()).await?.map(|config| config.version);
+            let none = || {
+                let detail = format!("expected a version of the {kind} `{name}`, but there is none");
+                Error::new(Kind::ConfigChanged, detail)
+            };
+            let there = there.ok_or_else(none)?;
+            store.replace_config(kind, name, body, there, now).await?
+        }
+        Expected::Anything => store.put_config(kind, name, body, now).await?,
     };
-    Ok(tagged(kept))
+    let org = caller.runtime.access().reach.home();
+    let elsewhere = (org != shared.home).then(|| {
+        format!(
+            "it is kept, and answers where a server is started for {org}; this one is started for {}",
+            shared.home
+        )
+    });
+    Ok(noted(kept, elsewhere))
 }
 
-/// The version that must be there; 0 is none.
-fn expected(headers: &HeaderMap) -> Result<Option<u32>, Error> {
+/// What must be there for a new version to be kept.
+enum Expected {
+    Anything,
+    /// Any version.
+    Some,
+    /// This version; 0 is none.
+    Version(u32),
+}
+
+fn expected(headers: &HeaderMap) -> Result<Expected, Error> {
     let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     let wrong = |detail: &str| Err(Error::new(Kind::InputInvalid, detail));
     match (said(header::IF_MATCH), said(header::IF_NONE_MATCH)) {
-        (None, None) => Ok(None),
-        (None, Some("*")) => Ok(Some(0)),
+        (None, None) => Ok(Expected::Anything),
+        (None, Some("*")) => Ok(Expected::Version(0)),
+        (Some("*"), None) => Ok(Expected::Some),
         (Some(tag), None) => match tag.trim_matches('"').parse() {
-            Ok(version) => Ok(Some(version)),
+            Ok(version) => Ok(Expected::Version(version)),
             Err(_) => wrong("expected an `if-match` with the `etag` of a version, like `\"3\"`"),
         },
         _ => wrong("expected `if-match`, or `if-none-match: *`"),
@@ -184,14 +224,16 @@ async fn versions(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
     Both(kind, Word(name)): Both<ConfigKind, Word>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Stored>>> {
-    let limit = page::size(limit, &shared.limits)?;
-    let found = caller.runtime.store().config_versions(kind, name.clone(), limit).await?;
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "versions");
+    let found = caller.runtime.store().config_versions(kind, name.clone(), usize::MAX).await?;
     if found.is_empty() {
         return Err(missing(kind, &name).into());
     }
-    Ok(Json(Page::whole(found.into_iter().map(Stored::from).collect())))
+    let found = found.into_iter().map(Stored::from);
+    let key = |config: &Stored| Reverse(config.version);
+    Ok(Json(page::paged(found, key, most, (&cursors, &shared.limits))?))
 }
 
 /// Which versions.

@@ -1,11 +1,13 @@
 //! Attachments of a session: listed, and read as they are stored.
 use crate::caller::{Caller, Reads};
-use crate::extract::{At, Both};
-use crate::page::Page;
+use crate::cursor::Cursors;
+use crate::extract::{Asked, At, Both};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
@@ -52,12 +54,19 @@ impl From<AttachmentView> for Attached {
 
 /// The attachments that a session itself uses.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments", tag = "sessions",
-    params(("session" = String, Path)),
+    params(("session" = String, Path), Most),
     responses((status = 200, body = Page<Attached>), Problems), security(("key" = ["read"])))]
-async fn list(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Page<Attached>>> {
-    let most = caller.runtime.world().limits.page_rows;
-    let attached = caller.runtime.store().attachments(session, most).await?;
-    Ok(Json(Page::whole(attached.into_iter().map(Attached::from).collect())))
+async fn list(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    At(session): At<SessionId>,
+    Asked(most): Asked<Most>,
+) -> Answer<Json<Page<Attached>>> {
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "attachments");
+    let attached = caller.runtime.store().attachments(session, usize::MAX).await?;
+    let attached = attached.into_iter().map(Attached::from);
+    let most = most.or_all(&shared.limits);
+    Ok(Json(page::paged(attached, |attached| attached.id, most, (&cursors, &shared.limits))?))
 }
 
 /// The bytes of an attachment, of this session or of those it was forked from. A browser saves them and never shows them.

@@ -1,10 +1,12 @@
 //! What was used and what may be: cost, budgets and rates.
 use crate::caller::{Caller, Operates, Reads};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
-use crate::page::Page;
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::budget::PurseView;
 use outlast_ports::rate::RateView;
@@ -18,9 +20,6 @@ use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// Budgets and rates that are listed.
-const LISTED: usize = 1_000;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
@@ -179,11 +178,18 @@ impl From<PurseView> for Standing {
 }
 
 /// All budgets that were ever counted or set, by name.
-#[utoipa::path(get, path = "/v1/budgets", tag = "books", responses((status = 200, body = Page<Standing>), Problems),
-    security(("key" = ["read"])))]
-async fn budgets(caller: Caller<Reads>) -> Answer<Json<Page<Standing>>> {
-    let purses = caller.runtime.store().budgets(LISTED).await?;
-    Ok(Json(Page::whole(purses.into_iter().map(Standing::from).collect())))
+#[utoipa::path(get, path = "/v1/budgets", tag = "books", params(Most),
+    responses((status = 200, body = Page<Standing>), Problems), security(("key" = ["read"])))]
+async fn budgets(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(most): Asked<Most>,
+) -> Answer<Json<Page<Standing>>> {
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "budgets");
+    let purses = caller.runtime.store().budgets(usize::MAX).await?.into_iter().map(Standing::from);
+    let key = |standing: &Standing| (standing.org, standing.name.clone());
+    let most = most.or_all(&shared.limits);
+    Ok(Json(page::paged(purses, key, most, (&cursors, &shared.limits))?))
 }
 
 /// A rate of outbound calls, and how it stands.
@@ -219,11 +225,18 @@ impl From<RateView> for Paced {
 }
 
 /// All rates that a call ever fell under, by name.
-#[utoipa::path(get, path = "/v1/rates", tag = "books", responses((status = 200, body = Page<Paced>), Problems),
-    security(("key" = ["read"])))]
-async fn rates(caller: Caller<Reads>) -> Answer<Json<Page<Paced>>> {
-    let rates = caller.runtime.store().rates(LISTED).await?;
-    Ok(Json(Page::whole(rates.into_iter().map(Paced::from).collect())))
+#[utoipa::path(get, path = "/v1/rates", tag = "books", params(Most),
+    responses((status = 200, body = Page<Paced>), Problems), security(("key" = ["read"])))]
+async fn rates(
+    caller: Caller<Reads>,
+    State(shared): State<Shared>,
+    Asked(most): Asked<Most>,
+) -> Answer<Json<Page<Paced>>> {
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "rates");
+    let rates = caller.runtime.store().rates(usize::MAX).await?.into_iter().map(Paced::from);
+    let most = most.or_all(&shared.limits);
+    let key = |rate: &Paced| (rate.org, rate.name.clone());
+    Ok(Json(page::paged(rates, key, most, (&cursors, &shared.limits))?))
 }
 
 /// Sets a budget in place of what its agent says. Turns that wait for it go on.

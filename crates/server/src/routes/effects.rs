@@ -1,5 +1,6 @@
 //! What turns asked of the world: the timeline of effects.
 use crate::caller::{Caller, Reads};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
 use crate::page::{self, Page};
 use crate::problem::{Answer, Problems};
@@ -151,6 +152,8 @@ pub(crate) struct Find {
     /// Of how many turns at most.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
+    /// The `next` of the page before; counts for more than `from`.
+    cursor: Option<String>,
 }
 
 /// The effects of a session's turns, in the order the turns were accepted.
@@ -161,13 +164,19 @@ async fn of_session(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
     At(session): At<SessionId>,
-    Asked(Find { from, limit }): Asked<Find>,
+    Asked(Find { from, limit, cursor }): Asked<Find>,
 ) -> Answer<Json<Page<Effect>>> {
     let store = caller.runtime.store();
+    let limit = page::size(limit, &shared.limits)?;
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "effects");
+    let from = page::behind(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
+    let mut turns = store.turns(session, from, limit + 1).await?;
+    let next = turns.get(limit).map(|next| page::goes_on(&next.index, &cursors));
+    turns.truncate(limit);
     let mut items = Vec::new();
-    for turn in store.turns(session, from.unwrap_or(0), page::size(limit, &shared.limits)?).await? {
+    for turn in turns {
         let effects = timeline::of_turn(&store.turn_records(turn.id).await?);
         items.extend(effects.into_iter().map(|effect| Effect::new(turn.id, effect)));
     }
-    Ok(Json(Page::whole(items)))
+    Ok(Json(Page { items, next }))
 }

@@ -143,21 +143,34 @@ async fn answered(
     }
     let patience = page::patience(wait, &shared.limits)?;
     let limit = page::size(limit, &shared.limits)?;
-    let page = events(&caller.runtime, followed, filter, (after, limit, patience)).await?;
+    let wish = Wish { after, limit, looked_at: shared.limits.searched, patience };
+    let page = events(&caller.runtime, followed, filter, wish).await?;
     Ok(Json(page).into_response())
 }
 
-/// What is there already, or comes within the time.
+/// What a page is to have.
+struct Wish {
+    after: u64,
+    limit: usize,
+    /// Events that are looked at for it, whether they were asked for or not.
+    looked_at: usize,
+    patience: Duration,
+}
+
+/// What is there already, or comes within the time. A page that has looked at many events ends there, and says where to go on.
 async fn events(
     runtime: &Runtime,
     mut followed: Followed,
     filter: Filter,
-    (after, limit, patience): (u64, usize, Duration),
+    Wish { after, limit, looked_at, patience }: Wish,
 ) -> Result<EventPage, Error> {
     let mut filter = Filter { live: false, ..filter };
     let until = Instant::now() + patience;
     let mut page = EventPage { items: Vec::new(), next: after };
-    while page.items.len() < limit {
+    for _ in 0..looked_at {
+        if page.items.len() == limit {
+            break;
+        }
         let seen = match followed.past().await? {
             Some(seen) => seen,
             None if !page.items.is_empty() || patience.is_zero() => break,

@@ -1,5 +1,6 @@
 //! `/v1/grants`: what was approved for the rest of sessions (R11.2).
 use crate::caller::{Approves, Caller, Reads};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
 use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
@@ -11,6 +12,7 @@ use outlast_vocab::id::GrantId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::{Millis, SessionId};
 use serde::Serialize;
+use std::cmp::Reverse;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -47,16 +49,18 @@ impl From<votes::Grant> for Grant {
     }
 }
 
-/// What was approved for the rest of sessions.
+/// What was approved for the rest of sessions, the newest first.
 #[utoipa::path(get, path = "/v1/grants", tag = "waits", params(Most),
     responses((status = 200, body = Page<Grant>), Problems), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Grant>>> {
-    let grants = caller.runtime.approvals().grants(page::size(limit, &shared.limits)?).await?;
-    Ok(Json(Page::whole(grants.into_iter().map(Grant::from).collect())))
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "grants");
+    let grants = caller.runtime.approvals().grants(usize::MAX).await?.into_iter().map(Grant::from);
+    let key = |grant: &Grant| (Reverse(grant.at), grant.id);
+    Ok(Json(page::paged(grants, key, most, (&cursors, &shared.limits))?))
 }
 
 /// Ends one: somebody is asked again from the next call on.

@@ -25,7 +25,10 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
     responses((status = 200, description = "What the protocol answers.",
         content((Object = "application/json"), (Object = "text/event-stream"))),
-        (status = 202, description = "The message was taken."), Problems),
+        (status = 202, description = "The message was taken."),
+        (status = 404, description = "There is no such session or method."),
+        (status = 406, description = "The client does not accept what the protocol answers."),
+        (status = 415, description = "The message is no JSON."), Problems),
     security(("key" = ["read"])))]
 async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     let (parts, body) = request.into_parts();
@@ -41,7 +44,9 @@ async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Reque
 /// What the server has to say to an MCP client beside its answers, as a stream.
 #[utoipa::path(get, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
-    responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))), Problems),
+    responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))),
+        (status = 404, description = "There is no such session."),
+        (status = 406, description = "The client does not accept a stream of events."), Problems),
     security(("key" = ["read"])))]
 async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     counted(caller, &shared, request).await
@@ -50,7 +55,8 @@ async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Re
 /// An MCP client goes. What its calls began goes on.
 #[utoipa::path(delete, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
-    responses((status = 202, description = "The session is over."), (status = 204, description = "The session is over."), Problems),
+    responses((status = 202, description = "The session is over."), (status = 204, description = "The session is over."),
+        (status = 404, description = "There is no such session."), Problems),
     security(("key" = ["read"])))]
 async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     answered(caller, &shared, request).await

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::MAIN;
-use outlast_runtime::messages::{self, Said, Until};
+use outlast_runtime::messages::{self, Count, Said, Until};
 use outlast_vocab::message::Message as Words;
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
@@ -23,7 +23,7 @@ const SEARCHED: usize = 20;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(count))
 }
 
 /// A message.
@@ -115,6 +115,44 @@ async fn list(
     }
     let Until::Message(before) = until else { return Ok(Json(Page::whole(Vec::new()))) };
     Ok(Json(Page { items: Vec::new(), next: Some(cursors.sign(&spelled(id, before))) }))
+}
+
+/// Of which head.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Of {
+    /// Of which head; of the main one without it.
+    head: Option<String>,
+}
+
+/// How many messages there are.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Counted {
+    /// All of them.
+    all: u64,
+    /// Of whoever sends inputs.
+    user: u64,
+    /// Of models.
+    assistant: u64,
+    /// Results of tools.
+    tool: u64,
+}
+
+/// How many messages a head has, with what is not finished yet.
+#[utoipa::path(get, path = "/v1/sessions/{session}/messages/count", tag = "sessions",
+    params(("session" = String, Path), Of),
+    responses((status = 200, body = Counted), Problems), security(("key" = ["read"])))]
+async fn count(
+    caller: Caller<Reads>,
+    At(id): At<SessionId>,
+    Asked(Of { head }): Asked<Of>,
+) -> Answer<Json<Counted>> {
+    let store = caller.runtime.store().as_ref();
+    let session = store.session(id).await?;
+    let Count { user, assistant, tool } =
+        messages::count(store, &session, head.as_deref().unwrap_or(MAIN)).await?;
+    Ok(Json(Counted { all: user + assistant + tool, user, assistant, tool }))
 }
 
 /// A place among the messages of a session.

@@ -1,5 +1,6 @@
 //! Turns: list and show them, send inputs, stop them, let them try again.
 use crate::caller::{Caller, Operates, Reads, Runs};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
 use crate::inputs::{self, Incoming, Marks};
 use crate::page::{self, Page};
@@ -155,6 +156,8 @@ pub(crate) struct Find {
     /// How many at most.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
+    /// The `next` of the page before; counts for more than `from`.
+    cursor: Option<String>,
 }
 
 /// Turns of a session, in the order they were accepted.
@@ -164,11 +167,15 @@ async fn list(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
     At(session): At<SessionId>,
-    Asked(Find { from, limit }): Asked<Find>,
+    Asked(Find { from, limit, cursor }): Asked<Find>,
 ) -> Answer<Json<Page<Turn>>> {
     let limit = page::size(limit, &shared.limits)?;
-    let turns = caller.runtime.store().turns(session, from.unwrap_or(0), limit).await?;
-    Ok(Json(Page::whole(turns.into_iter().map(Turn::from).collect())))
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "turns");
+    let from = page::behind(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
+    let mut turns = caller.runtime.store().turns(session, from, limit + 1).await?;
+    let next = turns.get(limit).map(|next| page::goes_on(&next.index, &cursors));
+    turns.truncate(limit);
+    Ok(Json(Page { items: turns.into_iter().map(Turn::from).collect(), next }))
 }
 
 /// How long to wait.
@@ -288,11 +295,14 @@ async fn send(
     taken(&caller.runtime, input, patience.time(&shared)?).await
 }
 
+/// How the key of a session begins that an input with an idempotency key opened.
+const OPENED: &str = "idempotency/";
+
 /// Sends an input to the session with the `session_key` of its body, or to a new one. See
 /// `POST /v1/sessions/{session}/turns`.
 #[utoipa::path(post, path = "/v1/turns", tag = "turns",
     params(Patience,
-        ("idempotency-key" = Option<String>, Header, description = "The same key in the same session is the same turn.")),
+        ("idempotency-key" = Option<String>, Header, description = "The same key is the same turn: in the session of the `session_key`, or in the one that the first request under it opened.")),
     request_body(content((Incoming = "application/json"), (Incoming = "multipart/form-data"))),
     responses((status = 200, description = "The turn is over.", body = Receipt),
         (status = 202, description = "The input is durable.", body = Receipt), Problems),
@@ -307,9 +317,11 @@ async fn send_anywhere(
     let incoming = incoming.read(&caller.runtime, &shared.limits).await?;
     let marks = Marks::of(&headers)?;
     let fresh = caller.runtime.fresh_session();
-    let target = match incoming.session_key() {
-        Some(key) => Target::Key { key: key.to_owned(), fresh },
-        None => Target::New(fresh),
+    let target = match (incoming.session_key(), marks.key.as_deref()) {
+        (Some(key), _) => Target::Key { key: key.to_owned(), fresh },
+        // The same request again goes to the session that the first one opened; there its turn is found.
+        (None, Some(key)) => Target::Key { key: format!("{OPENED}{key}"), fresh },
+        (None, None) => Target::New(fresh),
     };
     let input = incoming.input(&caller.runtime, target, marks).await?;
     taken(&caller.runtime, input, patience.time(&shared)?).await

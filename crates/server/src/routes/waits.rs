@@ -1,5 +1,6 @@
 //! What turns wait for from outside: completions, approvals, calls of unknown outcome.
 use crate::caller::{Approves, Caller, Operates, Reads, Runs};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
 use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
@@ -8,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::{Resolved, UnknownCall};
 use outlast_ports::votes::{Vote, Voted};
-use outlast_runtime::approvals::Question;
+use outlast_runtime::approvals::{Place, Question};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::Labels;
@@ -203,10 +204,14 @@ impl From<Question> for Pending {
 async fn approvals(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(Most { limit, cursor }): Asked<Most>,
 ) -> Answer<Json<Page<Pending>>> {
-    let pending = caller.runtime.approvals().pending(page::size(limit, &shared.limits)?).await?;
-    Ok(Json(Page::whole(pending.into_iter().map(Pending::from).collect())))
+    let limit = page::size(limit, &shared.limits)?;
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "approvals");
+    let after: Option<Place> = page::behind(cursor.as_deref(), &cursors)?;
+    let (pending, next) = caller.runtime.approvals().pending_after(after, limit).await?;
+    let next = next.map(|next| page::goes_on(&next, &cursors));
+    Ok(Json(Page { items: pending.into_iter().map(Pending::from).collect(), next }))
 }
 
 /// One of them.
@@ -342,10 +347,14 @@ impl From<UnknownCall> for Unknown {
 async fn unknown(
     caller: Caller<Reads>,
     State(shared): State<Shared>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Unknown>>> {
-    let calls = caller.runtime.store().unknown(page::size(limit, &shared.limits)?).await?;
-    Ok(Json(Page::whole(calls.into_iter().map(Unknown::from).collect())))
+    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "unknown");
+    let calls = caller.runtime.store().unknown(usize::MAX).await?;
+    let mut calls: Vec<Unknown> = calls.into_iter().map(Unknown::from).collect();
+    let key = |unknown: &Unknown| (unknown.since, unknown.call);
+    calls.sort_by_key(key);
+    Ok(Json(page::paged(calls, key, most, (&cursors, &shared.limits))?))
 }
 
 /// What was found out about a call.

@@ -36,9 +36,16 @@ struct Ids {
     completion: String,
     attachment: String,
     api_key: String,
+    call: String,
+    grant: String,
 }
 
 impl Ids {
+    fn all(&self) -> [&String; 8] {
+        let Self { session, turn, approval, completion, attachment, api_key, call, grant } = self;
+        [session, turn, approval, completion, attachment, api_key, call, grant]
+    }
+
     /// Those of nobody.
     fn unknown(like: &Self) -> Self {
         let none = |id: &str| format!("{}_{}", id.split('_').next().unwrap(), "7".repeat(32));
@@ -49,11 +56,12 @@ impl Ids {
             completion: like.completion.replace(|c: char| c.is_ascii_digit(), "7"),
             attachment: none(&like.attachment),
             api_key: none(&like.api_key),
+            call: none(&like.call),
+            grant: none(&like.grant),
         }
     }
 
     fn put(&self, path: &str) -> String {
-        let (call, grant) = (format!("cal_{}", "7".repeat(32)), format!("grt_{}", "7".repeat(32)));
         let completion = path.contains("/completions/");
         let names = [
             ("{session}", self.session.as_str()),
@@ -62,8 +70,8 @@ impl Ids {
             ("{attachment}", &self.attachment),
             ("{key}", if completion { &self.completion } else { &self.api_key }),
             ("{of}", &self.session),
-            ("{call}", &call),
-            ("{grant}", &grant),
+            ("{call}", &self.call),
+            ("{grant}", &self.grant),
             ("{kind}", "agent"),
             ("{name}", "clerk"),
             ("{code}", "session.not_found"),
@@ -76,6 +84,8 @@ impl Ids {
         let query = match path.rsplit('/').next() {
             Some("diff") => "?from=1&to=2",
             Some("search") => "?q=hello",
+            // Without a place, events are told from now on, and there would be none.
+            Some("events") => "?after=0",
             _ => "",
         };
         format!("{path}{query}")
@@ -122,6 +132,9 @@ fn request(stage: &Stage, operation: &Operation, ids: &Ids) -> Request {
     if operation.has_body { request.json(&body(operation)) } else { request }
 }
 
+/// What acme tells its agent, and nobody else.
+const SECRET: &str = "Sell what nobody knows of.";
+
 /// What there is in acme, as its own key makes it.
 async fn acme(stage: &Stage, key: &str) -> Ids {
     let send = |path: &'static str, body: Value| async move {
@@ -129,16 +142,29 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
     };
     let form = "--x\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{\"text\": \"pay joe\"}\r\n\
         --x\r\ncontent-disposition: form-data; name=\"f\"; filename=\"f\"\r\ncontent-type: text/plain\r\n\r\nx\r\n--x--\r\n";
+    // Approved for the session, and stopped in the middle of a call: a grant, and a call that nobody knows of.
+    send("/v1/turns", json!({ "text": "pay ann", "session_key": "granting" })).await;
+    let granting = loop {
+        let pending = stage.request("GET", "/v1/approvals").key(key).send().await.ok();
+        if let Some(id) = pending["items"][0]["id"].as_str() {
+            break format!("/v1/approvals/{id}");
+        }
+    };
+    let approve =
+        stage.request("POST", &granting).key(key).json(&json!({ "verdict": "approve_for_session" }));
+    approve.send().await.ok();
+    stage.lose_a_call(Some(key)).await;
     let paying = stage.request("POST", "/v1/turns").key(key).bytes("multipart/form-data; boundary=x", form);
     let paying = paying.send().await.ok();
     let later = send("/v1/turns", json!({ "text": "later" })).await;
     let made = send("/v1/keys", json!({ "by": "service:ci", "scopes": "read" })).await;
     let get = |path: String| async move { stage.request("GET", &path).key(key).send().await.ok() };
     let put = stage.request("PUT", "/v1/configs/agent/clerk").key(key);
-    put.json(&json!({ "system": "Sell." })).send().await.ok();
+    put.json(&json!({ "system": SECRET })).send().await.ok();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     loop {
-        let approvals = get("/v1/approvals".to_owned()).await;
+        let (approvals, grants) = (get("/v1/approvals".to_owned()).await, get("/v1/grants".to_owned()).await);
+        let unknown = get("/v1/unknown".to_owned()).await;
         let why = get(format!("/v1/turns/{}/why", text(&later["turn"]))).await;
         let (approval, completion) =
             (text(&approvals["items"][0]["id"]), text(&why["waits"][0]["completion"]));
@@ -154,14 +180,15 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
             completion,
             attachment: text(&attached["items"][0]["id"]),
             api_key: text(&made["id"]),
+            call: text(&unknown["items"][0]["call"]),
+            grant: text(&grants["items"][0]["id"]),
         };
     }
 }
 
 /// What an answer says, without the ids of the question.
 fn shape(answer: &Answer, ids: &Ids) -> (u16, String) {
-    let all = [&ids.session, &ids.turn, &ids.approval, &ids.completion, &ids.attachment, &ids.api_key];
-    let said = all.iter().fold(answer.body.clone(), |said, id| said.replace(id.as_str(), "ID"));
+    let said = ids.all().iter().fold(answer.body.clone(), |said, id| said.replace(id.as_str(), "ID"));
     let said = said.replace(&response(&ids.turn), "ID").replace(&conversation(&ids.session), "ID");
     (answer.status, said)
 }
@@ -182,10 +209,12 @@ async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_wer
             || operation.path.contains("{model}")
         {
             // Lists and names: nothing of acme is in what bolt sees.
-            for id in [&ids.session, &ids.turn, &ids.approval, &ids.api_key] {
-                assert!(!theirs.body.contains(id.as_str()), "{what}: {}", theirs.body);
+            for id in ids.all() {
+                assert!(!id.is_empty() && !theirs.body.contains(id.as_str()), "{what}: {}", theirs.body);
             }
-            assert!(!theirs.body.contains("service:ci"), "{what}: {}", theirs.body);
+            for word in ["service:ci", SECRET] {
+                assert!(!theirs.body.contains(word), "{what}: {}", theirs.body);
+            }
             continue;
         }
         asked += 1;
@@ -200,6 +229,93 @@ async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_wer
 fn is_for_operators(operation: &Operation) -> bool {
     let path = operation.path.as_str();
     path == "/metrics" || path == "/v1/orgs" || path.starts_with("/v1/sinks")
+}
+
+#[tokio::test]
+async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths_s35() {
+    let stage = Stage::keyed().await;
+    let ids = acme(&stage, &stage.key("acme", "admin").await).await;
+    let bolt = stage.key("bolt", "admin").await;
+    let unknown = Ids::unknown(&ids);
+    let mine = stage.request("POST", "/v1/sessions").key(&bolt).json(&json!({})).send().await.ok();
+    let mine = mine["id"].as_str().unwrap().to_owned();
+    // The first call of the turn, as the wires know it.
+    let call = |ids: &Ids| format!("{}_4_0", ids.turn.replace("trn_", "call_"));
+    let said = |ids: &Ids| {
+        let (session, turn) = (&ids.session, &ids.turn);
+        let (response, conversation, call) = (response(turn), conversation(session), call(ids));
+        let hello = json!({ "role": "user", "content": "hello" });
+        let output = json!([{ "type": "function_call_output", "call_id": call, "output": "x" }]);
+        let asked =
+            json!({ "id": call, "type": "function", "function": { "name": "pay", "arguments": "{}" } });
+        let chat = json!([hello, { "role": "assistant", "content": null, "tool_calls": [asked] },
+            { "role": "tool", "tool_call_id": call, "content": "x" }]);
+        let used = json!([{ "type": "tool_use", "id": call, "name": "pay", "input": {} }]);
+        let result = json!([{ "type": "tool_result", "tool_use_id": call, "content": "x" }]);
+        let messages =
+            json!([hello, { "role": "assistant", "content": used }, { "role": "user", "content": result }]);
+        [
+            (
+                "POST",
+                "/openai/v1/responses".to_owned(),
+                json!({ "input": "hello", "previous_response_id": response }),
+            ),
+            (
+                "POST",
+                "/openai/v1/responses".to_owned(),
+                json!({ "input": "hello", "conversation": conversation }),
+            ),
+            (
+                "POST",
+                "/openai/v1/responses".to_owned(),
+                json!({ "input": output, "previous_response_id": response }),
+            ),
+            (
+                "POST",
+                "/openai/v1/responses".to_owned(),
+                json!({ "input": output, "conversation": conversation }),
+            ),
+            (
+                "POST",
+                "/openai/v1/chat/completions".to_owned(),
+                json!({ "model": "assistant", "messages": chat }),
+            ),
+            (
+                "POST",
+                "/anthropic/v1/messages".to_owned(),
+                json!({ "model": "assistant", "max_tokens": 9, "messages": messages }),
+            ),
+            (
+                "POST",
+                format!("/v1/sessions/{mine}/turns"),
+                json!({ "text": "look", "attachments": [ids.attachment] }),
+            ),
+            ("GET", format!("/v1/events?after=0&session={session}"), Value::Null),
+            ("GET", format!("/v1/events?after=0&turn={turn}"), Value::Null),
+            ("GET", format!("/v1/search?q=pay&session={session}"), Value::Null),
+            ("GET", format!("/v1/cost?session={session}"), Value::Null),
+        ]
+    };
+    for ((method, theirs, body), (_, nobodys, other)) in said(&ids).into_iter().zip(said(&unknown)) {
+        let ask = |path: &str, body: &Value| {
+            let request = stage.request(method, path).key(&bolt);
+            if body.is_null() { request.send() } else { request.json(body).send() }
+        };
+        let (theirs_told, nobodys_told) = (ask(&theirs, &body).await, ask(&nobodys, &other).await);
+        let blank = |answer: &Answer, ids: &Ids| {
+            let (status, said) = shape(answer, ids);
+            (status, said.replace(&call(ids), "ID"))
+        };
+        if method == "GET" && theirs_told.status == 200 {
+            // Where a page of events goes on tells how many there are, of everybody.
+            assert_eq!(theirs_told.json()["items"], json!([]), "{theirs}");
+            assert_eq!(nobodys_told.json()["items"], json!([]), "{theirs}");
+            continue;
+        }
+        assert_eq!(blank(&theirs_told, &ids), blank(&nobodys_told, &unknown), "{theirs} {body}");
+        assert!(theirs_told.status >= 400, "{theirs} {body}: {theirs_told:?}");
+    }
+    stage.stop().await;
 }
 
 #[tokio::test]

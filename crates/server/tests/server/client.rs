@@ -2,6 +2,7 @@
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// An answer.
@@ -99,7 +100,10 @@ impl Request {
     /// Sends it and reads the whole answer, on a thread of its own.
     pub(crate) async fn send(self) -> Answer {
         let request = self.header("connection", "close");
-        tokio::task::spawn_blocking(move || whole(&mut request.open())).await.unwrap()
+        let (method, path) = (request.method.to_lowercase(), request.path.clone());
+        let answer = tokio::task::spawn_blocking(move || whole(&mut request.open())).await.unwrap();
+        check_told(&method, &path, &answer);
+        answer
     }
 
     /// Sends it and gives the stream of its answer.
@@ -114,6 +118,29 @@ impl Request {
         .await
         .unwrap()
     }
+}
+
+/// Every answer that any test gets has a status that the document tells of.
+fn check_told(method: &str, path: &str, answer: &Answer) {
+    static DOCUMENT: LazyLock<Value> =
+        LazyLock::new(|| serde_json::to_value(outlast_server::document()).unwrap());
+    let path: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
+    let fits = |route: &str| {
+        let route: Vec<&str> = route.split('/').collect();
+        let same = |(named, word): (&&str, &&str)| named == word || named.starts_with('{');
+        route.len() == path.len() && route.iter().zip(&path).all(same)
+    };
+    // A route without names in that place counts for more than one with.
+    let routes = DOCUMENT["paths"].as_object().unwrap();
+    let route =
+        routes.iter().filter(|(route, _)| fits(route)).min_by_key(|(route, _)| route.matches('{').count());
+    let Some((route, Some(operation))) = route.map(|(route, item)| (route, item.get(method))) else { return };
+    // A head that cannot be read is answered before there is a route.
+    if answer.header("x-request-id").is_none() {
+        return;
+    }
+    let told = operation["responses"].get(answer.status.to_string());
+    assert!(told.is_some(), "{method} {route} does not tell of this: {answer:?}");
 }
 
 /// A stream of events as it comes in.

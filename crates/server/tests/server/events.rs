@@ -96,6 +96,19 @@ async fn events_are_filtered_by_turn_type_and_agent() {
 }
 
 #[tokio::test]
+async fn a_page_that_finds_nothing_looks_at_no_more_than_it_may_and_says_where_to_go_on() {
+    let limits = ServerLimits { searched: 3, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let receipt = stage.say("ann", "one").await;
+    let path = format!("/v1/sessions/{}/events?type=turn.ended", receipt["session"].as_str().unwrap());
+    let page = stage.get(&format!("{path}&wait=20")).await.ok();
+    assert_eq!(page, json!({ "items": [], "next": 3 }));
+    let page = stage.get(&format!("{path}&after=3")).await.ok();
+    assert_eq!((&page["items"][0]["seq"], &page["next"]), (&json!(5), &json!(5)));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_page_waits_for_what_comes_and_not_longer() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "one").await;

@@ -9,6 +9,7 @@ mod costs;
 mod doors;
 mod events;
 mod links;
+mod lists;
 mod mcp;
 mod overload;
 mod quota;

@@ -46,6 +46,23 @@ async fn the_same_idempotency_key_is_the_same_turn_and_another_input_under_it_is
 }
 
 #[tokio::test]
+async fn the_same_idempotency_key_is_the_same_turn_also_where_no_session_is_named() {
+    let stage = Stage::new().await;
+    let send = |text: &str| {
+        let request = stage.request("POST", "/v1/turns?wait=20").header("idempotency-key", "k");
+        request.json(&json!({ "text": text })).send()
+    };
+    let first = send("hello").await.ok();
+    let again = send("hello").await.ok();
+    assert_eq!((&again["session"], &again["turn"]), (&first["session"], &first["turn"]));
+    assert_eq!((&first["duplicate"], &again["duplicate"]), (&json!(false), &json!(true)));
+    let other = send("goodbye").await;
+    assert_eq!((other.status, other.code().as_str()), (409, "input.key_reused"));
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"].as_array().unwrap().len(), 1);
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn sessions_are_listed_searched_and_paged() {
     let stage = Stage::new().await;
     for name in ["ann", "bob", "cid"] {
@@ -258,6 +275,10 @@ async fn a_configuration_is_replaced_only_if_it_is_the_version_that_was_read() {
     assert_eq!(second.header("etag"), Some("\"2\""));
     let late = put("Sell less.").header("if-match", "\"1\"").send().await;
     assert_eq!((late.status, late.code().as_str()), (412, "config.changed"));
+    let there = put("Sell more.").header("if-match", "*").send().await;
+    assert_eq!((there.status, there.header("etag")), (200, Some("\"2\"")));
+    let none = stage.request("PUT", "/v1/configs/agent/nobody").json(&json!({})).header("if-match", "*");
+    assert_eq!(none.send().await.code(), "config.changed");
     assert_eq!(stage.get("/v1/configs/agent/clerk").await.ok()["body"], json!({ "system": "Sell more." }));
     let versions = stage.get("/v1/configs/agent/clerk/versions").await.ok();
     assert_eq!(versions["items"].as_array().unwrap().len(), 2);
@@ -265,6 +286,17 @@ async fn a_configuration_is_replaced_only_if_it_is_the_version_that_was_read() {
     assert_eq!(differ["lines"], json!(["- system: Sell.", "+ system: Sell more."]));
     assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"].as_array().unwrap().len(), 1);
     assert_eq!(stage.get("/v1/configs/agent/nobody").await.code(), "agent.not_found");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
+    let stage = Stage::new().await;
+    let put = || stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell." }));
+    assert_eq!(put().send().await.ok().get("note"), None);
+    let theirs = put().key(&stage.key("acme", "operate").await).send().await.ok();
+    let note = theirs["note"].as_str().unwrap();
+    assert!(note.starts_with("it is kept, and answers where a server is started for org_"), "{note}");
     stage.stop().await;
 }
 

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 const SCRIPT: &str = "\
     when pay\ncall pay {\"euros\": 5}\n---\nsay {{result pay}}
     when later\ncall later {}\n---\nsay {{result later}}
+    when hang\ncall hang {}\n---\nsay {{result hang}}
     when slowly\nsay one two three four five six seven eight nine ten
     any\nsay Reply to {{input}}.";
 
@@ -34,6 +35,12 @@ async fn pay(euros: u32) -> Result<String, Error> {
 async fn later(completion: Completion) -> Result<Ran, Error> {
     completion.key()?;
     Ok(Ran::Pending)
+}
+
+/// A call that comes to no end by itself; who stops it does not know whether it happened.
+#[tool]
+async fn hang() -> Result<String, Error> {
+    std::future::pending().await
 }
 
 /// A server that runs.
@@ -59,7 +66,27 @@ impl Stage {
     /// The same with these limits.
     pub(crate) async fn keyed_with(limits: ServerLimits) -> Self {
         let limits = ServerLimits { wrong_keys_per_minute: NonZeroU32::MAX, ..limits };
-        Self::with(|door| Door { without_key: None, ..door }, limits).await
+        let dir = tempfile::tempdir().unwrap();
+        let builder = with_hang(&dir.path().join("outlast.db"));
+        let door = |door| Door { without_key: None, ..door };
+        Self { dir: Some(dir), ..Self::built(builder, door, limits).await }
+    }
+
+    /// Stops a turn in the middle of a call, so that nobody knows how that went.
+    pub(crate) async fn lose_a_call(&self, key: Option<&str>) {
+        let request = |method: &str, path: &str| {
+            let request = self.request(method, path);
+            key.into_iter().fold(request, Request::key)
+        };
+        let sent = request("POST", "/v1/turns").json(&json!({ "text": "hang" })).send().await.ok();
+        let turn = format!("/v1/turns/{}", sent["turn"].as_str().unwrap());
+        let runs = |effects: Value| effects["items"].as_array().unwrap().len() > 1;
+        while !runs(request("GET", &format!("{turn}/effects")).send().await.ok()) {
+            tokio::task::yield_now().await;
+        }
+        let stop = request("POST", &format!("{turn}/cancel")).json(&json!({ "reason": "enough" }));
+        stop.send().await.ok();
+        request("GET", &format!("{turn}?wait=20")).send().await.ok();
     }
 
     pub(crate) async fn with(door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
@@ -79,11 +106,16 @@ impl Stage {
         door: impl FnOnce(Door) -> Door,
         limits: ServerLimits,
     ) -> Self {
+        Self::serving(builder, |server| server.door(door).limits(limits)).await
+    }
+
+    /// With a server that is set up like this.
+    pub(crate) async fn serving(builder: outlast::Builder, set_up: impl FnOnce(Server) -> Server) -> Self {
         let outlast = builder.start().await.unwrap();
         let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
         let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), oneshot::channel());
-        let server = server.door(door).limits(limits);
+        let server = set_up(server);
         let task = tokio::spawn(server.serve(async { drop(stopped.await) }));
         Self { outlast, address, stop, task, dir: None }
     }
@@ -142,6 +174,11 @@ impl Stage {
         let (by, scopes) = ("service:test".parse().unwrap(), scopes.parse::<Scopes>().unwrap());
         runtime.issue_key(Grant { org, by, scopes, expires: None }).await.unwrap().reveal()
     }
+}
+
+/// The same with a tool that comes to no end.
+pub(crate) fn with_hang(path: &Path) -> outlast::Builder {
+    agent(path).tool(hang)
 }
 
 /// The agent of the tests, on a file.

@@ -1,9 +1,10 @@
 //! Errors as OpenAI's clients know them, with our code.
+use crate::problem::everywhere;
 use crate::wire::refusal::Complaint;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::RefOr;
 use utoipa::{IntoResponses, ToSchema};
 
 /// What went wrong, as OpenAI says it.
@@ -56,18 +57,6 @@ pub(crate) struct OpenAiErrors;
 
 impl IntoResponses for OpenAiErrors {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        let said = [
-            ("400", "A parameter does not have the form it must have, or is not taken."),
-            ("401", "No API key, or one that counts no more."),
-            ("403", "The key does not allow it, or the request comes from another site."),
-            ("404", "It is not there, or belongs to another organisation."),
-            ("default", "Any other error."),
-        ];
-        let response = |text: &str| {
-            let error = Ref::from_schema_name("OpenAiError");
-            let content = ContentBuilder::new().schema(Some(error)).build();
-            ResponseBuilder::new().description(text).content("application/json", content).build()
-        };
-        said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
+        everywhere("OpenAiError", "application/json")
     }
 }

@@ -1,0 +1,121 @@
+//! Every list of the document is read to its end, page by page.
+use crate::stage::{self, Stage};
+use outlast::vocab::rate::{Rate, Span};
+use outlast_vocab::limits::ServerLimits;
+use serde_json::{Value, json};
+
+/// Three of everything that is listed.
+async fn furnished(stage: &Stage) -> String {
+    for name in ["ann", "bob", "cid"] {
+        // Approved for the session: a grant, and a call under every rate.
+        stage.park(name, "pay joe").await;
+        let pending = stage.get("/v1/approvals").await.ok();
+        let path = format!("/v1/approvals/{}", pending["items"][0]["id"].as_str().unwrap());
+        stage.post(&path, &json!({ "verdict": "approve_for_session" })).await.ok();
+        stage.post("/v1/keys", &json!({ "by": "service:ci", "scopes": "read" })).await.ok();
+        for (kind, text) in [(name, "One."), ("clerk", name)] {
+            let put = stage.request("PUT", &format!("/v1/configs/agent/{kind}"));
+            put.json(&json!({ "system": text })).send().await.ok();
+        }
+        let budget = stage.request("PUT", &format!("/v1/budgets/agent:{name}"));
+        assert_eq!(budget.json(&json!({ "tokens": 9_000_000 })).send().await.status, 204);
+        stage.lose_a_call(None).await;
+    }
+    for name in ["dan", "eve", "fay"] {
+        stage.park(name, "pay joe").await;
+    }
+    let mut session = String::new();
+    for text in ["hello one", "hello two", "hello three"] {
+        let form = format!(
+            "--x\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{{\"text\": \"{text}\", \"session_key\": \"gil\"}}\r\n\
+             --x\r\ncontent-disposition: form-data; name=\"f\"; filename=\"f\"\r\ncontent-type: text/plain\r\n\r\n{text}\r\n--x--\r\n"
+        );
+        let sent = stage.request("POST", "/v1/turns?wait=20").bytes("multipart/form-data; boundary=x", form);
+        session = sent.send().await.ok()["session"].as_str().unwrap().to_owned();
+    }
+    session
+}
+
+/// Every list of the document that has pages with a `next`.
+fn lists() -> Vec<String> {
+    let document = serde_json::to_value(outlast_server::document()).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let mut lists = Vec::new();
+    for (path, item) in paths {
+        let get = &item["get"];
+        let names: Vec<&str> =
+            get["parameters"].as_array().into_iter().flatten().filter_map(|of| of["name"].as_str()).collect();
+        // Events go on with a number, and the wires as their providers do.
+        if !names.contains(&"limit") || path.ends_with("/events") || !path.starts_with("/v1/") {
+            continue;
+        }
+        assert!(names.contains(&"cursor"), "{path} has pages and no way on");
+        lists.push(path.clone());
+    }
+    lists
+}
+
+async fn walked(stage: &Stage, path: &str) -> Vec<Value> {
+    let (mut items, mut next) = (Vec::new(), None);
+    loop {
+        let cursor = next.map_or_else(String::new, |next| format!("&cursor={next}"));
+        let page = stage.get(&format!("{path}limit=1{cursor}")).await.ok();
+        items.extend(page["items"].as_array().unwrap().clone());
+        match page["next"].as_str() {
+            Some(cursor) => next = Some(cursor.to_owned()),
+            None => return items,
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let rate = |name: &str| Rate::new(name.parse().unwrap(), "pay", 1_000.try_into().unwrap(), Span::Second);
+    let builder = stage::with_hang(&dir.path().join("outlast.db")).rates(["a", "b", "c"].map(rate));
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let session = furnished(&stage).await;
+    let lists = lists();
+    assert!(lists.len() >= 14, "{lists:?}");
+    for list in lists {
+        let path = list.replace("{session}", &session).replace("{kind}", "agent").replace("{name}", "clerk");
+        let path = if list.ends_with("/search") { format!("{path}?q=hello&") } else { format!("{path}?") };
+        let whole = stage.get(&format!("{path}limit=500")).await.ok();
+        assert_eq!(whole.get("next"), None, "{list}");
+        let whole = whole["items"].as_array().unwrap().clone();
+        assert!(whole.len() >= 3, "{list}: {whole:?}");
+        assert_eq!(walked(&stage, &path).await, whole, "{list}");
+        let wrong = stage.get(&format!("{path}cursor=cur_00")).await;
+        assert_eq!((wrong.status, wrong.code().as_str()), (400, "input.invalid"), "{list}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_decided_between_two_pages_hides_nothing_of_the_next() {
+    let stage = Stage::new().await;
+    for name in ["ann", "bob", "cid"] {
+        stage.park(name, "pay joe").await;
+    }
+    let all = stage.get("/v1/approvals").await.ok()["items"].clone();
+    let first = stage.get("/v1/approvals?limit=1").await.ok();
+    assert_eq!(first["items"][0], all[0]);
+    let path = format!("/v1/approvals/{}", all[0]["id"].as_str().unwrap());
+    stage.post(&path, &json!({ "verdict": "deny", "reason": "no" })).await.ok();
+    let rest = stage.get(&format!("/v1/approvals?cursor={}", first["next"].as_str().unwrap())).await.ok();
+    assert_eq!(rest["items"], json!([all[1], all[2]]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn messages_are_counted_by_who_said_them() {
+    let stage = Stage::new().await;
+    stage.say("ann", "hello").await;
+    let receipt = stage.park("ann", "pay joe").await;
+    let path = format!("/v1/sessions/{}/messages", receipt["session"].as_str().unwrap());
+    let count = stage.get(&format!("{path}/count")).await.ok();
+    assert_eq!(count, json!({ "all": 4, "user": 2, "assistant": 2, "tool": 0 }));
+    assert_eq!(stage.get(&path).await.ok()["items"].as_array().unwrap().len(), 4);
+    assert_eq!(stage.get(&format!("{path}/count?head=none")).await.code(), "node.not_found");
+    stage.stop().await;
+}
