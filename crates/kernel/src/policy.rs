@@ -1,8 +1,9 @@
 //! Finds the rule that decides, and what stands if two decide. Pure: the same rules and the same facts give the same decision.
-use outlast_vocab::policy::{Circumstances, Comparison, Decision, Facts, Policy, Rule, Ruling, Test};
+use outlast_vocab::policy::{Change, Circumstances, Comparison, Decision, Facts, Policy, Rule, Ruling, Test};
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 
 /// The first rule that fits, if one does.
 pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
@@ -34,18 +35,26 @@ fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
     all.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
 }
 
-/// What stands if rules and an engine decide: the stricter of both. An engine cannot open what a rule closes, nor the other way
-/// round.
+/// What stands if rules and an engine decide: the stricter of both, with what the other changes. An engine cannot open what a
+/// rule closes, nor the other way round; where both ask, whoever answers must be heard by both.
 pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling> {
     let (first, second) = match (rules, engine) {
         (Some(first), Some(second)) => (first, second),
         (one, other) => return one.or(other),
     };
-    Some(match (&first.decision, &second.decision) {
-        (Decision::Modify { .. }, Decision::Modify { .. }) => both(first, &second),
-        (Decision::Defer { pause }, Decision::Defer { pause: longer }) if longer > pause => second,
-        _ if strictness(&second.decision) > strictness(&first.decision) => second,
-        _ => first,
+    let (stands, other) = match (&first.decision, &second.decision) {
+        (Decision::Ask(_), Decision::Ask(_)) => return Some(both_ask(first, second)),
+        (Decision::Modify { .. }, Decision::Modify { .. }) => return Some(both_change(first, second)),
+        (Decision::Defer { pause }, Decision::Defer { pause: longer }) if longer > pause => (second, first),
+        _ if strictness(&second.decision) > strictness(&first.decision) => (second, first),
+        _ => (first, second),
+    };
+    Some(match (&stands.decision, other.decision) {
+        (Decision::Defer { .. } | Decision::Ask(_), Decision::Modify { set, redact }) => {
+            let (with, whole) = (Some(other.rule), stands.whole.or(other.whole));
+            Ruling { with, whole, also: Some(Box::new(Change { set, redact })), ..stands }
+        }
+        _ => stands,
     })
 }
 
@@ -61,8 +70,20 @@ fn strictness(decision: &Decision) -> u8 {
     }
 }
 
+/// One question for both. If nobody could answer it, nothing happens.
+fn both_ask(first: Ruling, second: Ruling) -> Ruling {
+    let (Decision::Ask(one), Decision::Ask(other)) = (first.decision.clone(), second.decision) else {
+        return first;
+    };
+    let decision = match one.join(other) {
+        Ok(ask) => Decision::Ask(ask),
+        Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", second.rule) },
+    };
+    Ruling { decision, with: Some(second.rule), whole: first.whole.or(second.whole), ..first }
+}
+
 /// Both changes. If they contradict each other, nothing happens.
-fn both(first: Ruling, second: &Ruling) -> Ruling {
+fn both_change(first: Ruling, second: Ruling) -> Ruling {
     let (Decision::Modify { set, redact }, Decision::Modify { set: more, redact: also }) =
         (&first.decision, &second.decision)
     else {
@@ -75,19 +96,43 @@ fn both(first: Ruling, second: &Ruling) -> Ruling {
     }
     let set: BTreeMap<String, Value> = set.clone().into_iter().chain(more.clone()).collect();
     let redact = redact.iter().chain(also).cloned().collect();
-    Ruling { decision: Decision::Modify { set, redact }, ..first }
+    Ruling { decision: Decision::Modify { set, redact }, with: Some(second.rule), ..first }
 }
 
-/// Whether something is true of the facts; nothing if it cannot be told.
+/// Whether something is true of the facts; nothing if it cannot be told, because what is asked about is not there or is of
+/// another kind.
 fn holds(test: &Test, facts: &Value) -> Option<bool> {
-    let value = at(facts, &test.path);
+    let value = at(facts, &test.path)?;
     match &test.is {
-        Comparison::OneOf(values) => Some(value.is_some_and(|value| values.contains(value))),
-        Comparison::NoneOf(values) => Some(value.is_none_or(|value| !values.contains(value))),
-        Comparison::Over(bound) => Some(compare(value?, bound)? == Ordering::Greater),
-        Comparison::Under(bound) => Some(compare(value?, bound)? == Ordering::Less),
-        Comparison::Like(pattern) => Some(like(pattern, value?.as_str()?)),
-        Comparison::Unlike(pattern) => Some(!like(pattern, value?.as_str()?)),
+        Comparison::OneOf(values) => is_among(value, values),
+        Comparison::NoneOf(values) => is_among(value, values).map(|is| !is),
+        Comparison::Over(bound) => Some(compare(value.as_number()?, bound)? == Ordering::Greater),
+        Comparison::Under(bound) => Some(compare(value.as_number()?, bound)? == Ordering::Less),
+        Comparison::Like(pattern) => Some(like(pattern, value.as_str()?)),
+        Comparison::Unlike(pattern) => Some(!like(pattern, value.as_str()?)),
+    }
+}
+
+/// Whether a value is one of these; nothing if none of them is of its kind.
+fn is_among(value: &Value, values: &[Value]) -> Option<bool> {
+    if values.iter().any(|one| equal(value, one)) {
+        return Some(true);
+    }
+    values.iter().any(|one| discriminant(value) == discriminant(one)).then_some(false)
+}
+
+/// Whether two values are the same, numbers by what they are and not by how they are written.
+fn equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => compare(one, other) == Some(Ordering::Equal),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let same = |(name, value)| other.get(name).is_some_and(|other| equal(value, other));
+            one.len() == other.len() && one.iter().all(same)
+        }
+        _ => one == other,
     }
 }
 
@@ -106,9 +151,8 @@ fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     Some(found)
 }
 
-fn compare(value: &Value, bound: &Number) -> Option<Ordering> {
+fn compare(number: &Number, bound: &Number) -> Option<Ordering> {
     let whole = |number: &Number| number.as_i128();
-    let number = value.as_number()?;
     match (whole(number), whole(bound)) {
         (Some(value), Some(bound)) => Some(value.cmp(&bound)),
         _ => number.as_f64()?.partial_cmp(&bound.as_f64()?),
@@ -132,12 +176,15 @@ pub(crate) fn like(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
     use outlast_vocab::Hash;
+    use outlast_vocab::approval::{Escalation, Given};
     use outlast_vocab::id::OrgId;
     use outlast_vocab::label::{Labels, Source};
     use outlast_vocab::message::ToolName;
     use outlast_vocab::policy::{Ask, Day, LocalTime, Point, Times};
     use proptest::prelude::*;
     use serde_json::json;
+    use std::collections::BTreeSet;
+    use std::num::NonZeroU32;
     use std::time::Duration;
 
     fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: Decision) -> Rule {
@@ -173,13 +220,13 @@ mod tests {
                 rule("small", "pay", vec![("/euros", Comparison::Under(10.into()))], Decision::Allow),
                 rule("large", "pay", vec![("/euros", Comparison::Over(100.into()))], deny()),
                 rule("files", "file_*", vec![("/path", Comparison::Unlike("notes/*".into()))], deny()),
-                rule("rest", "*", vec![("/to", Comparison::OneOf(vec![json!("eve")]))], deny()),
+                rule("rest", "pay", vec![("/to", Comparison::OneOf(vec![json!("eve")]))], deny()),
             ],
         };
         check(&policy, "pay", &json!({ "euros": 5 }), Some("small"));
         check(&policy, "pay", &json!({ "euros": 9.5 }), Some("small"));
         check(&policy, "pay", &json!({ "euros": 101 }), Some("large"));
-        check(&policy, "pay", &json!({ "euros": 50 }), None);
+        check(&policy, "pay", &json!({ "euros": 50, "to": "bob" }), None);
         check(&policy, "pay", &json!({ "euros": 50, "to": "eve" }), Some("rest"));
         check(&policy, "file_write", &json!({ "path": "notes/a" }), None);
         check(&policy, "file_write", &json!({ "path": "etc/a" }), Some("files"));
@@ -187,12 +234,52 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_is_taken_for_the_worse() {
-        let over = |then| Policy {
-            rules: vec![rule("r", "pay", vec![("/euros", Comparison::Over(100.into()))], then)],
-        };
-        for arguments in [json!({}), json!({ "euros": "1000" }), json!({ "euros": null }), json!([])] {
-            check(&over(deny()), "pay", &arguments, Some("r"));
-            check(&over(Decision::Allow), "pay", &arguments, None);
+        let (number, text) = (json!(1000), json!("1000"));
+        let comparisons = [
+            // `is` of a file is `one_of` with one value.
+            (Comparison::OneOf(vec![number.clone()]), &text),
+            (Comparison::OneOf(vec![text.clone(), json!("a")]), &number),
+            (Comparison::NoneOf(vec![text.clone()]), &number),
+            (Comparison::Over(100.into()), &text),
+            (Comparison::Under(100.into()), &text),
+            (Comparison::Like("1*".to_owned()), &number),
+            (Comparison::Unlike("a*".to_owned()), &number),
+        ];
+        for (comparison, other_kind) in comparisons {
+            let policy =
+                |then| Policy { rules: vec![rule("r", "pay", vec![("/x", comparison.clone())], then)] };
+            let there = |value: &Value| json!({ "x": value });
+            for arguments in [
+                json!({}),
+                json!([]),
+                there(&json!(null)),
+                there(&json!([1000])),
+                there(&json!(["1000"])),
+                there(&json!({ "0": 1000 })),
+                there(&json!(true)),
+                there(other_kind),
+            ] {
+                check(&policy(deny()), "pay", &arguments, Some("r"));
+                check(&policy(Decision::Allow), "pay", &arguments, None);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_the_same_however_they_are_written() {
+        let policy = |is| Policy { rules: vec![rule("r", "pay", vec![("/x", is)], deny())] };
+        let among = vec![json!(100), json!([1, { "n": 2 }])];
+        for (x, is) in [
+            (json!(100), true),
+            (json!(100.0), true),
+            (json!(1e2), true),
+            (json!(100.5), false),
+            (json!([1.0, { "n": 2.0 }]), true),
+            (json!([1.0, { "n": 2.5 }]), false),
+        ] {
+            let (arguments, found) = (json!({ "x": x }), |holds: bool| holds.then_some("r"));
+            check(&policy(Comparison::OneOf(among.clone())), "pay", &arguments, found(is));
+            check(&policy(Comparison::NoneOf(among.clone())), "pay", &arguments, found(!is));
         }
         // Numbers beyond what a float holds are compared exactly.
         let bound = Number::from(9_007_199_254_740_993_u64);
@@ -264,11 +351,24 @@ mod tests {
         assert!(policy.speaks_at(Point::Egress) && !policy.speaks_at(Point::Tool));
     }
 
+    fn ask() -> impl Strategy<Value = Ask> {
+        let names = || prop::collection::btree_set(prop::sample::select(vec!["ann", "bob", "cfo"]), 0..3);
+        let named = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let span = || prop::option::of((1_u64..5).prop_map(Duration::from_secs));
+        let asked = (names(), span(), 0_u32..3, any::<bool>(), span(), names());
+        let asked = asked.prop_map(move |(who, expires, approvals, each_time, escalates, to)| {
+            let escalate = escalates.map(|after| Box::new(Escalation { after, to: named(to) }));
+            let approvals = NonZeroU32::new(approvals);
+            Ask { who: named(who), expires, approvals, each_time, escalate, ..Ask::default() }
+        });
+        asked.prop_filter("it makes sense", |ask| ask.check().is_ok())
+    }
+
     fn decision() -> impl Strategy<Value = Decision> {
         prop_oneof![
             Just(Decision::Allow),
             Just(deny()),
-            Just(Decision::Ask(Ask::default())),
+            ask().prop_map(Decision::Ask),
             Just(Decision::Interrupt { reason: "stop".to_owned() }),
             (1_u64..4).prop_map(|seconds| Decision::Defer { pause: Duration::from_secs(seconds) }),
             (prop::sample::select(vec!["/a", "/b"]), 0..2).prop_map(|(path, value)| Decision::Modify {
@@ -279,14 +379,14 @@ mod tests {
     }
 
     fn ruling(rule: &str, decision: Option<Decision>) -> Option<Ruling> {
-        let rule = rule.parse().unwrap();
-        decision.map(|decision| Ruling {
-            rule,
-            policy: Hash::ZERO,
-            decision,
-            failed: false,
-            grant: None,
-            preview: None,
+        decision.map(|decision| Ruling::new(rule.parse().unwrap(), Hash::ZERO, decision))
+    }
+
+    /// Whether somebody is heard now, and later.
+    fn hears(ask: &Ask, name: &str) -> [bool; 2] {
+        [false, true].map(|escalated| {
+            let heard = ask.heard(Given { escalated, ..Given::default() });
+            heard.is_empty() || heard.contains(&name)
         })
     }
 
@@ -302,11 +402,36 @@ mod tests {
             let stands = how(both.as_ref().map(|ruling| &ruling.decision));
             prop_assert!(stands >= how(one.as_ref()) && stands >= how(other.as_ref()));
             prop_assert_eq!(stands, how(turned.as_ref().map(|ruling| &ruling.decision)));
-            // Nothing is changed beyond what one of them wants, and no change is lost while it runs.
-            if let (Some(Decision::Modify { set, .. }), Some(Ruling { decision: Decision::Modify { set: all, .. }, .. })) = (&one, &both) {
+            prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
+            // No change is lost while it runs.
+            if let (Some(Decision::Modify { set, .. }), Some(both), 0..=3) = (&one, &both, stands) {
+                let (all, _) = both.change().expect("what one changes is changed");
                 prop_assert!(set.iter().all(|(path, value)| all.get(path) == Some(value)));
             }
-            prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
+        }
+
+        #[test]
+        fn where_two_ask_nobody_answers_whom_one_of_them_does_not_hear(one in ask(), other in ask()) {
+            let asks = |ask: &Ask| Some(Decision::Ask(ask.clone()));
+            let both = stricter(ruling("one", asks(&one)), ruling("other", asks(&other))).unwrap();
+            let Decision::Ask(joined) = &both.decision else {
+                // Nobody could answer both.
+                prop_assert!(matches!(both.decision, Decision::Deny { .. }));
+                return Ok(());
+            };
+            prop_assert_eq!(joined.check(), Ok(()));
+            for name in ["ann", "bob", "cfo", "eve"] {
+                let (one, other) = (hears(&one, name), hears(&other, name));
+                for (later, hears) in hears(joined, name).into_iter().enumerate() {
+                    prop_assert!(!hears || one[later] && other[later], "{name}");
+                }
+            }
+            prop_assert!(joined.needed() >= one.needed().max(other.needed()));
+            prop_assert!(joined.each_time == (one.each_time || other.each_time));
+            for expires in [one.expires, other.expires].into_iter().flatten() {
+                prop_assert!(joined.expires.is_some_and(|joined| joined <= expires));
+            }
+            prop_assert_eq!(both.with.map(|rule| rule.to_string()), Some("other".to_owned()));
         }
     }
 

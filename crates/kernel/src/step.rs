@@ -608,7 +608,7 @@ mod tests {
                 turn/0/checkpoint/0 BeforeCompletion
                 turn/0/model/1 <- ["hi", "old", "not a number"]
                 turn/0/checkpoint/1 BeforeCompletion
-                done: Failed { failure: Failure { code: OutputInvalid, detail: "still not" } }
+                done: Failed { failure: Failure { code: OutputInvalid, detail: "still not", policy: None } }
             "#]],
         );
     }
@@ -626,14 +626,14 @@ mod tests {
             1,
             "error",
             &expect![[r#"
-            done: Failed { failure: Failure { code: ModelRejected, detail: "no" } }
+            done: Failed { failure: Failure { code: ModelRejected, detail: "no", policy: None } }
         "#]],
         );
         check(
             1,
             "length half an ans",
             &expect![[r#"
-            done: Failed { failure: Failure { code: ModelCut, detail: "the model ran out of tokens before its answer was whole" } }
+            done: Failed { failure: Failure { code: ModelCut, detail: "the model ran out of tokens before its answer was whole", policy: None } }
         "#]],
         );
         check(

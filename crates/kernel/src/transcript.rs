@@ -251,11 +251,11 @@ mod tests {
 
     fn batch(calls: &[&str]) -> Fact {
         let call = |id: &&str| match id.strip_prefix('!') {
-            Some(_) => BatchCall::Refused(outlast_vocab::effect::RefusedCall {
-                model_id: id.parse().unwrap(),
-                tool: "read".parse().unwrap(),
-                failure: Failure::new(Kind::ToolUnknown, "no such tool"),
-            }),
+            Some(_) => BatchCall::Refused(outlast_vocab::effect::RefusedCall::new(
+                id.parse().unwrap(),
+                "read".parse().unwrap(),
+                Failure::new(Kind::ToolUnknown, "no such tool"),
+            )),
             None => BatchCall::Run(PreparedCall {
                 id: CallId::from_u128(1),
                 model_id: id.parse().unwrap(),

@@ -229,7 +229,7 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
         let turn = session.send(format!("call page {{\"which\": {which}}}")).await.unwrap();
         let wanted = payload.matches("eve").count();
         let pending = loop {
-            let inbox = outlast.runtime().approvals().pending(100).await.unwrap();
+            let inbox = outlast.runtime().approvals().pending(100, outlast.runtime().now()).await.unwrap();
             let ours: Vec<_> = inbox.into_iter().filter(|question| question.turn == turn.id()).collect();
             if ours.len() == wanted {
                 break ours;

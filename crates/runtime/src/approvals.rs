@@ -75,9 +75,9 @@ impl Approvals {
         Self { store }
     }
 
-    /// What waits now, the oldest first.
-    pub async fn pending(&self, limit: usize) -> Result<Vec<Question>, Error> {
-        Ok(self.pending_after(None, limit).await?.0)
+    /// What waits now, the oldest first. What nobody approved in time does not wait any more, even if no worker has seen that.
+    pub async fn pending(&self, limit: usize, now: Millis) -> Result<Vec<Question>, Error> {
+        Ok(self.pending_after(None, limit, now).await?.0)
     }
 
     /// What waits now behind a place, the oldest first, and the place to go on behind if there is more. Only what is given is read.
@@ -85,8 +85,10 @@ impl Approvals {
         &self,
         after: Option<Place>,
         limit: usize,
+        now: Millis,
     ) -> Result<(Vec<Question>, Option<Place>), Error> {
         let mut all = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
+        all.retain(|waiting| waiting.wait.deadline.is_none_or(|deadline| now < deadline));
         all.sort_by_cached_key(Place::of);
         let (mut questions, mut last) = (Vec::new(), None);
         for waiting in all {
@@ -113,21 +115,32 @@ impl Approvals {
         Ok(questions)
     }
 
-    /// One of them.
+    /// One of them. Only the records of its own turn are read.
     pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
-        for waiting in self.store.waiting(WaitKind::Approval, usize::MAX).await? {
-            let first = question_id(waiting.turn, &waiting.wait.key);
-            match self.question(waiting).await? {
-                Some(question) if question.id == id => return Ok(question),
-                Some(question) if first == id => {
-                    let detail =
-                        format!("somebody has changed the arguments of {id}; it is {} now", question.id);
-                    return Err(Error::new(Kind::ApprovalNotFound, detail));
-                }
-                _ => {}
+        let gone = || Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}"));
+        let waiting = self.named(id).await?.ok_or_else(gone)?;
+        let question = self.question(waiting).await?.ok_or_else(gone)?;
+        if question.id == id {
+            return Ok(question);
+        }
+        let detail = format!("somebody has changed the arguments of {id}; it is {} now", question.id);
+        Err(Error::new(Kind::ApprovalNotFound, detail))
+    }
+
+    /// What waits for an answer to the question that has this id, or had it before somebody changed the arguments.
+    async fn named(&self, id: ApprovalId) -> Result<Option<WaitingTurn>, Error> {
+        let first = |waiting: &WaitingTurn| question_id(waiting.turn, &waiting.wait.key);
+        let mut waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
+        if let Some(at) = waiting.iter().position(|waiting| first(waiting) == id) {
+            return Ok(Some(waiting.swap_remove(at)));
+        }
+        for waiting in waiting {
+            let votes = self.store.standing(waiting.turn, waiting.wait.key.clone()).await?.votes;
+            if edit_in(&votes).is_some_and(|arguments| id_after(first(&waiting), arguments) == id) {
+                return Ok(Some(waiting));
             }
         }
-        Err(Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}")))
+        Ok(None)
     }
 
     /// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; whoever
@@ -179,10 +192,7 @@ impl Approvals {
             return Ok(None);
         };
         let Standing { votes, given } = self.store.standing(turn, wait.key.clone()).await?;
-        let edit = votes.iter().find_map(|vote| match &vote.verdict {
-            Verdict::Edit { arguments } => Some(arguments.clone()),
-            _ => None,
-        });
+        let edit = edit_in(&votes).cloned();
         let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
         let first = question_id(turn, &wait.key);
         let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
@@ -201,6 +211,14 @@ impl Approvals {
             decided,
         }))
     }
+}
+
+/// The arguments that the votes are for, where somebody has changed them.
+fn edit_in(votes: &[Vote]) -> Option<&Value> {
+    votes.iter().find_map(|vote| match &vote.verdict {
+        Verdict::Edit { arguments } => Some(arguments),
+        _ => None,
+    })
 }
 
 /// What a question is called once somebody has changed its arguments to these.

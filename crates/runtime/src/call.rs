@@ -16,7 +16,7 @@ use outlast_vocab::limits;
 use outlast_vocab::message::{MediaType, ToolResult, json_size};
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::{Class, Error, Failure, Kind, Limits};
+use outlast_vocab::{At, Class, Error, Failure, Kind, Limits};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -54,10 +54,11 @@ async fn attempts(
     scope: Arc<Scope>,
 ) -> Result<Came, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
+    let id = prepared.id;
     let prepared = match ready(turn, prepared, &scope).await {
         Ok(prepared) => prepared,
         Err(error) if matches!(error.class(), Class::Retry | Class::Park) => {
-            return Err(error.at(turn.at()));
+            return Err(error.at(At { call: Some(id), ..turn.at() }));
         }
         Err(error) => {
             let result = ToolResult::Err(Failure::from(&error));
@@ -94,7 +95,9 @@ async fn attempts(
                 return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
             }
             // History and code parted inside the tool: that is not a result, the turn stops.
-            Err(error) if error.kind() == Kind::JournalDiverged => return Err(error.at(turn.at())),
+            Err(error) if error.kind() == Kind::JournalDiverged => {
+                return Err(error.at(At { call: Some(id), ..turn.at() }));
+            }
             Err(error) => error,
         };
         // Nobody knows how far an at-most-once tool came when it panicked or ran out of time.

@@ -1,4 +1,5 @@
 //! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+use crate::cancel::Cancel;
 use crate::client_side::ClientSide;
 use crate::outfit::Outfit;
 use crate::projection::Held;
@@ -68,6 +69,21 @@ pub(crate) struct AskedFor<'a> {
     pub(crate) labels: &'a Labels,
     /// What is true of the turn.
     pub(crate) around: &'a Circumstances,
+    /// The wish that the turn stops.
+    pub(crate) cancel: &'a Cancel,
+}
+
+/// Why a call may not be made.
+struct Refusal {
+    error: Error,
+    /// What the policy decided, where that is why.
+    ruling: Option<Box<Ruling>>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, ruling: None }
+    }
 }
 
 impl Catalogue {
@@ -150,10 +166,10 @@ impl Catalogue {
                 ruling,
                 labels: labels.clone(),
             }),
-            Err(error) => BatchCall::Refused(RefusedCall {
-                model_id: ask.id.clone(),
-                tool: ask.tool.clone(),
-                failure: Failure::from(&error),
+            Err(Refusal { error, ruling }) => BatchCall::Refused(RefusedCall {
+                ruling,
+                labels: labels.clone(),
+                ..RefusedCall::new(ask.id.clone(), ask.tool.clone(), Failure::from(&error))
             }),
         }
     }
@@ -171,31 +187,39 @@ impl Catalogue {
         asked: AskedFor<'_>,
         outfit: &Outfit,
         limits: &Limits,
-    ) -> Result<Checked, Error> {
-        let AskedFor { ask, labels, around, .. } = asked;
+    ) -> Result<Checked, Refusal> {
+        let AskedFor { ask, labels, around, cancel, .. } = asked;
         let visible = outfit.contracts.as_slice();
         let Some(contract) = visible.iter().find(|contract| contract.name == ask.tool) else {
-            return Err(unknown(&ask.tool, visible));
+            return Err(unknown(&ask.tool, visible).into());
         };
         let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
         let Arguments::Json(arguments) = &ask.arguments else {
-            return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON"));
+            return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON").into());
         };
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
         let whole = held.project(arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
         let facts = Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, around };
-        let mut ruling = outfit.judge(&facts).await?;
-        if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
-            *preview = previewed(entry, &ask.tool, &whole, limits).await;
+        let mut ruling = outfit.rule(&facts).await;
+        if let Some(error) = ruling.as_ref().and_then(Ruling::refusal) {
+            return Err(Refusal { error, ruling: ruling.map(Box::new) });
         }
-        let arguments = match ruling.as_ref().map(|ruling| &ruling.decision) {
-            Some(Decision::Modify { set, .. }) => changed(arguments, set),
-            _ => arguments.clone(),
+        let arguments = match ruling.as_ref().and_then(Ruling::change) {
+            Some((set, _)) => changed(arguments, set),
+            None => arguments.clone(),
         };
         let whole = held.project(&arguments, &contract.input).await?;
         fits(&entry.validator, &whole)?;
-        let payload = entry.provider.prepare(held.session, &ask.tool, &whole).await?;
+        let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
+        if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
+            // A tool that cannot tell what a call would do holds nothing up.
+            let told = async { entry.provider.preview(&ask.tool, &whole).await };
+            let told = outfit.patiently(told, deadline, cancel).await.ok().flatten();
+            *preview = told.map(|told| told[..told.floor_char_boundary(limits.preview_bytes)].into());
+        }
+        let payload = async { entry.provider.prepare(held.session, &ask.tool, &whole).await };
+        let payload = outfit.patiently(payload, deadline, cancel).await?;
         Ok(Checked { arguments, class: contract.class, payload, ruling })
     }
 
@@ -206,15 +230,8 @@ impl Catalogue {
     }
 }
 
-/// What a tool says that a call would do, as much of it as is shown. One that cannot tell holds nothing up.
-async fn previewed(entry: &Entry, tool: &ToolName, arguments: &Value, limits: &Limits) -> Option<Box<str>> {
-    let preview = entry.provider.preview(tool, arguments).await.ok().flatten()?;
-    let end = preview.floor_char_boundary(limits.preview_bytes);
-    Some(preview[..end].into())
-}
-
-/// The arguments with some of them set by a rule, each by its pointer; a place that is not there is made if its parent is.
-fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
+/// A value with some of it set by a rule, each by its pointer; a place that is not there is made if its parent is.
+pub(crate) fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
     let mut changed = arguments.clone();
     for (pointer, value) in set {
         if let Some(place) = changed.pointer_mut(pointer) {

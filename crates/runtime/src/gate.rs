@@ -1,9 +1,10 @@
 //! The policy of an agent as this process asks it: its rules, and the engine of the program (R11.1).
 //!
 //! The rules are judged first, then the engine; the stricter of both stands. Who fails, forbids.
+use crate::cancel::Cancel;
 use crate::outfit::{Outfit, World};
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, poll_immediate, select};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use outlast_kernel::label::{guard, is_sink};
@@ -81,8 +82,8 @@ impl Gate {
         self.zones.iter().filter_map(shown).collect()
     }
 
-    /// What the engine decides; who fails, forbids.
-    async fn ask(&self, facts: &Facts<'_>) -> Option<Ruling> {
+    /// What the engine decides, where this is the version of everything that does; who fails, forbids.
+    async fn ask(&self, facts: &Facts<'_>, whole: Hash) -> Option<Ruling> {
         let engine = self.engine.as_ref()?;
         let judged = match self.within_deadline(engine.as_ref(), facts).await {
             Ok(judged) => judged?,
@@ -91,17 +92,11 @@ impl Gate {
         let Judgement { rule, decision } = judged;
         let sense = decision.check_at(facts.at).and_then(|()| match &decision {
             Decision::Modify { redact, .. } => redact.iter().try_for_each(|one| pattern(one).map(drop)),
+            Decision::Ask(ask) => ask.check(),
             _ => Ok(()),
         });
         match sense {
-            Ok(()) => Some(Ruling {
-                rule,
-                policy: engine.version(),
-                decision,
-                failed: false,
-                grant: None,
-                preview: None,
-            }),
+            Ok(()) => Some(Ruling { whole: Some(whole), ..Ruling::new(rule, engine.version(), decision) }),
             Err(what) => failed(engine.version(), format!("the policy engine decided by `{rule}`: {what}")),
         }
     }
@@ -141,14 +136,7 @@ fn check_names(package: &Package) -> Result<(), Error> {
 
 fn failed(policy: Hash, reason: String) -> Option<Ruling> {
     let rule = RuleId::try_from(ENGINE.to_owned()).ok()?;
-    Some(Ruling {
-        rule,
-        policy,
-        decision: Decision::Deny { reason },
-        failed: true,
-        grant: None,
-        preview: None,
-    })
+    Some(Ruling { failed: true, ..Ruling::new(rule, policy, Decision::Deny { reason }) })
 }
 
 fn invalid(rule: &Rule, what: &str) -> Error {
@@ -204,31 +192,36 @@ impl Outfit {
         let rules = match self.guarded(facts, rule) {
             Some(decision) => {
                 let rule = RuleId::try_from(GUARD.to_owned()).ok()?;
-                Some(Ruling {
-                    rule,
-                    policy: self.policy,
-                    decision,
-                    failed: false,
-                    grant: None,
-                    preview: None,
-                })
+                Some(Ruling::new(rule, self.policy, decision))
             }
-            None => rule.map(|Rule { id, then, .. }| Ruling {
-                rule: id.clone(),
-                policy: self.policy,
-                decision: then.clone(),
-                failed: false,
-                grant: None,
-                preview: None,
-            }),
+            None => rule.map(|Rule { id, then, .. }| Ruling::new(id.clone(), self.policy, then.clone())),
         };
-        stricter(rules, self.gate.ask(facts).await)
+        stricter(rules, self.gate.ask(facts, self.policy).await)
     }
 
-    /// What the policy decides of a call: nothing where nobody has an opinion, an error where it is forbidden.
-    pub(crate) async fn judge(&self, facts: &Facts<'_>) -> Result<Option<Ruling>, Error> {
-        let ruling = self.rule(facts).await;
-        ruling.as_ref().and_then(Ruling::refusal).map_or(Ok(ruling), Err)
+    /// Waits for a tool that looks at a call before it is claimed: not for ever, no longer than the turn goes on, and a panic
+    /// is an error like another (R6.13).
+    pub(crate) async fn patiently<T>(
+        &self,
+        looking: impl Future<Output = Result<T, Error>> + Send,
+        deadline: Duration,
+        cancel: &Cancel,
+    ) -> Result<T, Error> {
+        let mut looking = Box::pin(AssertUnwindSafe(looking).catch_unwind());
+        let looked = match poll_immediate(&mut looking).await {
+            Some(looked) => looked,
+            None => tokio::select! {
+                biased;
+                looked = looking => looked,
+                () = self.gate.clock.sleep(deadline) => {
+                    let detail = format!("the tool did not look at the call within {} ms", deadline.as_millis());
+                    return Err(Error::new(Kind::ToolTimedOut, detail));
+                }
+                reason = cancel.requested() => return Err(Error::new(Kind::ToolCancelled, reason)),
+            },
+        };
+        let panicked = |_| Error::new(Kind::ToolPanicked, "the tool panicked while it looked at the call");
+        looked.map_err(panicked)?
     }
 
     /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on

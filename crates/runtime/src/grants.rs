@@ -52,6 +52,5 @@ pub(crate) fn still_covers(
 }
 
 fn form(call: &PreparedCall, ruling: &Ruling, contract: &Contract) -> Hash {
-    let (tool, definition) = (call.tool.clone(), canon::fingerprint(contract));
-    Covered { tool, definition, rule: ruling.rule.clone(), policy: ruling.policy }.form()
+    Covered::by(call.tool.clone(), canon::fingerprint(contract), ruling).form()
 }

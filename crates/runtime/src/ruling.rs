@@ -2,6 +2,7 @@
 //!
 //! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
 //! person is bound to the facts and to the policy: other facts are another question.
+use crate::catalogue::changed;
 use crate::drive::{Turn, TurnInput};
 use crate::gate::redacted;
 use crate::hooks::{Shaped, reworded};
@@ -15,7 +16,7 @@ use outlast_vocab::effect::{
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Part, text_of};
 use outlast_vocab::policy::{
-    Approval, Decision, Facts, Point, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT, Verdict,
+    Approval, Decision, Facts, Point, Redaction, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT, Verdict,
     approved_facts,
 };
 use outlast_vocab::record::{Fact, Performed, Ruled};
@@ -55,8 +56,8 @@ pub(crate) async fn at_turn<H: Host>(
     }
     let attachments = input.parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
     let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
-    let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
-    let ruling = decided(turn, &about, host).await;
+    let mut about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
+    let ruling = decided(turn, &mut about, host).await?;
     ruled(turn, &about, ruling, host)
 }
 
@@ -73,9 +74,9 @@ pub(crate) async fn at_model<H: Host>(
     let call = shaped.effect(ask, None);
     let facts = model_facts(&call, ask.number());
     let labels = turn.labels_after(ask.messages());
-    let about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
-    let ruling = decided(turn, &about, host).await;
-    if let Some(Ruling { decision: Decision::Modify { set, .. }, .. }) = &ruling {
+    let mut about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
+    let ruling = decided(turn, &mut about, host).await?;
+    if let Some((set, _)) = ruling.as_ref().and_then(Ruling::change) {
         shaped.options = with_options(call.options, set);
     }
     ruled(turn, &about, ruling, host)
@@ -100,11 +101,9 @@ pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -
 
 /// A request as a rule changed it when it was recorded.
 pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
-    match host.ruled(key).map(|ruled| &ruled.ruling.decision) {
-        Some(Decision::Modify { set, .. }) => {
-            ModelCall { options: with_options(effect.options, set), ..effect }
-        }
-        _ => effect,
+    match host.ruled(key).and_then(|ruled| ruled.ruling.change()) {
+        Some((set, _)) => ModelCall { options: with_options(effect.options, set), ..effect },
+        None => effect,
     }
 }
 
@@ -122,14 +121,17 @@ pub(crate) async fn of_reply<H: Host>(
     };
     let text = text_of(&reply.parts).into_owned();
     let labels = turn.labels_after(ask.messages());
-    let about = About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
-    let Some(Ruling { decision: Decision::Modify { set, redact }, .. }) = decided(turn, &about, host).await
-    else {
+    let mut about = About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
+    let ruling = decided(turn, &mut about, host).await?;
+    let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) else {
         return Ok(ModelOutcome::Reply(reply));
     };
-    let text = set.get(TEXT).and_then(Value::as_str).unwrap_or(&text);
-    let text = redacted(text, &redact)?;
-    Ok(ModelOutcome::Reply(reworded(turn, ask.key(), reply, text)))
+    Ok(ModelOutcome::Reply(reworded(turn, ask.key(), reply, with_text(&text, set, redact)?)))
+}
+
+/// An answer as a rule changed it.
+fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
+    redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact)
 }
 
 /// Whether an answer completes its turn, as was decided when it was given.
@@ -153,17 +155,32 @@ fn answer_facts(text: &str) -> Value {
     }
 }
 
-/// What is decided: what was, or else what is now, which is noted.
-async fn decided<H: Host>(turn: &Turn<'_>, about: &About, host: &mut H) -> Option<Ruling> {
+/// What is decided: what was, or else what is now, which is noted. What it is about is left as it was changed by that, so whoever
+/// is asked sees what will happen.
+async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> Result<Option<Ruling>, Error> {
     let About { at, key, facts, labels } = about;
-    if let Some(ruled) = host.ruled(key) {
-        return Some(ruled.ruling.clone());
+    let (known, at) = (host.ruled(key).map(|ruled| ruled.ruling.clone()), *at);
+    let is_known = known.is_some();
+    let ruling = match known {
+        Some(ruling) => ruling,
+        None => {
+            let around = turn.outfit.circumstances(turn.org, host.spending());
+            let asked = Facts { at, tool: None, value: facts, labels, around: &around };
+            let Some(ruling) = turn.outfit.rule(&asked).await else { return Ok(None) };
+            ruling
+        }
+    };
+    if let Some((set, redact)) = ruling.change() {
+        *facts = match facts.get("text").and_then(Value::as_str) {
+            Some(text) if at == Point::Output => answer_facts(&with_text(text, set, redact)?),
+            _ => changed(facts, set),
+        };
     }
-    let around = turn.outfit.circumstances(turn.org, host.spending());
-    let ruling =
-        turn.outfit.rule(&Facts { at: *at, tool: None, value: facts, labels, around: &around }).await?;
-    host.note(Fact::Ruled(Ruled::new(key.clone(), *at, ruling.clone(), facts)));
-    Some(ruling)
+    if !is_known {
+        let ruled = Ruled::new(key.clone(), at, ruling.clone(), facts, labels.clone());
+        host.note(Fact::Ruled(ruled));
+    }
+    Ok(Some(ruling))
 }
 
 /// What a decision means now.

@@ -3,17 +3,19 @@
 //! A fold over the turn's records. A call of a batch is an effect of its own, under its claim.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
-    BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, Reply, StepOutcome, ToolOutcome,
-    Usage,
+    BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
+    ToolOutcome, Usage,
 };
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{HookName, ToolResult};
 use outlast_vocab::policy::Ruling;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Hooked, Performed, Record, Seq, Verdict};
+use outlast_vocab::record::{
+    Answered, Asked, ClaimRef, Fact, Hooked, Performed, Record, Ruled, Seq, Verdict,
+};
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{CallId, Millis, ReplayKey};
-use serde_json::Value;
+use outlast_vocab::{CallId, Error, Failure, Millis, ReplayKey};
+use serde_json::{Value, json};
 
 /// One request to the world, as people look at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +114,8 @@ struct Timeline {
     claims: Vec<(ClaimRef, usize)>,
     /// What hooks changed of effects that have no record yet.
     hooked: Vec<(ReplayKey, HookName)>,
+    /// What was decided of calls that calls make, and that have no record yet.
+    ruled: Vec<Ruled>,
 }
 
 impl Timeline {
@@ -169,6 +173,10 @@ impl Timeline {
                     None => self.hooked.push((key.clone(), hook.clone())),
                 }
             }
+            Fact::Ruled(ruled @ Ruled { tool: Some(_), .. }) => match ruled.ruling.refusal() {
+                Some(refusal) => self.add(refused_within(ruled, record, &refusal)),
+                None => self.ruled.push(ruled.clone()),
+            },
             _ => {}
         }
     }
@@ -179,6 +187,14 @@ impl Timeline {
         self.hooked = others;
         let own: Vec<(ReplayKey, HookName)> = own;
         effect.hooks.extend(own.into_iter().map(|(_, hook)| hook));
+        if let Some(at) = self.ruled.iter().rposition(|ruled| ruled.key == effect.key) {
+            let ruled = self.ruled.swap_remove(at);
+            effect.call = made_within(&ruled);
+            // It ran with these, whatever the call wanted to pass.
+            if let (Some(input), Some(arguments)) = (effect.request.get_mut("input"), ruled.facts) {
+                *input = arguments;
+            }
+        }
         self.effects.push(effect);
     }
 
@@ -233,6 +249,31 @@ fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
     }
 }
 
+/// A call that a call wanted to make and a policy did not let it.
+fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView {
+    EffectView {
+        key: ruled.key.clone(),
+        kind: EffectKind::DurableStep,
+        seq: record.seq,
+        answered: Some(record.seq),
+        from: record.at,
+        until: Some(record.at),
+        state: EffectState::Refused,
+        attempts: 1,
+        request: json!({ "name": ruled.key, "input": ruled.facts }),
+        outcome: Some(json(&Failure::from(refusal))),
+        call: made_within(ruled),
+        spent: None,
+        hooks: Vec::new(),
+        waits: Vec::new(),
+    }
+}
+
+fn made_within(ruled: &Ruled) -> Option<CallView> {
+    let (ruling, labels) = (Some(ruled.ruling.clone()), ruled.labels.clone());
+    Some(CallView { id: None, tool: ruled.tool.as_ref()?.to_string(), class: None, ruling, labels })
+}
+
 /// One call of a batch.
 fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
     let effect = EffectView {
@@ -273,8 +314,9 @@ fn view(call: &BatchCall) -> CallView {
             ruling: call.ruling.clone(),
             labels: call.labels.clone(),
         },
-        BatchCall::Refused(_) => {
-            CallView { id: None, tool, class: None, ruling: None, labels: Labels::default() }
+        BatchCall::Refused(RefusedCall { ruling, labels, .. }) => {
+            let (ruling, labels) = (ruling.as_deref().cloned(), labels.clone());
+            CallView { id: None, tool, class: None, ruling, labels }
         }
     }
 }

@@ -165,9 +165,10 @@ fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
     };
     let Some(failure) = calls.iter().find_map(interrupts) else { return };
     for call in calls {
-        if let BatchCall::Run(PreparedCall { model_id, tool, .. }) = call {
-            let (model_id, tool) = (model_id.clone(), tool.clone());
-            *call = BatchCall::Refused(RefusedCall { model_id, tool, failure: failure.clone() });
+        if let BatchCall::Run(PreparedCall { model_id, tool, ruling, labels, .. }) = call {
+            let refused = RefusedCall::new(model_id.clone(), tool.clone(), failure.clone());
+            let (ruling, labels) = (ruling.take().map(Box::new), std::mem::take(labels));
+            *call = BatchCall::Refused(RefusedCall { ruling, labels, ..refused });
         }
     }
 }
@@ -183,7 +184,7 @@ fn interrupts(slots: &[Slot]) -> Option<Failure> {
 }
 
 fn refused_call(ask: &ToolUse, failure: Failure) -> BatchCall {
-    BatchCall::Refused(RefusedCall { model_id: ask.id.clone(), tool: ask.tool.clone(), failure })
+    BatchCall::Refused(RefusedCall::new(ask.id.clone(), ask.tool.clone(), failure))
 }
 
 /// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
@@ -206,7 +207,8 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
                 match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
                     Ok(ask) => {
                         let (caller, labels) = (turn.caller, &labels);
-                        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around: &around };
+                        let (around, cancel) = (&around, &turn.cancel);
+                        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around, cancel };
                         tools.prepare(asked, held, turn.outfit, limits).await
                     }
                     Err(error) => refused_call(ask, Failure::from(&error)),

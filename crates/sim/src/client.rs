@@ -292,7 +292,7 @@ impl Request {
             Self::Approve(session, yes) => {
                 let no = policy::Verdict::Deny { reason: "no".to_owned() };
                 let verdict = || if yes { policy::Verdict::Approve } else { no.clone() };
-                let pending = runtime.approvals().pending(usize::MAX).await?;
+                let pending = runtime.approvals().pending(usize::MAX, runtime.now()).await?;
                 for question in pending.into_iter().filter(|question| question.session == session) {
                     let word = policy::Approval::new("ann", verdict());
                     runtime.approve(question.id, word).await?;

@@ -75,6 +75,8 @@ struct Asked<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a RuleId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Hash>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<&'a str>,
@@ -124,6 +126,7 @@ impl<'a> Asked<'a> {
             arguments,
             fingerprint: *form,
             rule: ruling.as_ref().map(|ruling| &ruling.rule),
+            reason: ask.reason.as_deref(),
             policy: ruling.as_ref().map(|ruling: &Ruling| ruling.policy),
             preview: ruling.as_ref().and_then(|ruling| ruling.preview.as_deref()),
             labels,
@@ -227,13 +230,10 @@ pub(crate) mod tests {
     /// A question of `pay` that ann or bob may approve until a minute later.
     fn asking() -> Box<Asking> {
         let ask = Ask { who: vec!["ann".to_owned(), "bob".to_owned()], ..Ask::default() };
+        let (policy, decision) = (canon::fingerprint(&json!("policy")), Decision::Ask(ask.clone()));
         let ruling = Ruling {
-            rule: "money".parse().unwrap(),
-            policy: canon::fingerprint(&json!("policy")),
-            decision: Decision::Ask(ask.clone()),
-            failed: false,
-            grant: None,
             preview: Some("pays 5 to ann".into()),
+            ..Ruling::new("money".parse().unwrap(), policy, decision)
         };
         let call = PreparedCall {
             id: CallId::from_u128(5),

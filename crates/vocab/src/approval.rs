@@ -3,7 +3,7 @@ use crate::id::{ApprovalId, GrantId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{RuleId, ToolName};
-use crate::policy::Ask;
+use crate::policy::{Ask, Ruling};
 use crate::{Hash, Millis, canon};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -41,6 +41,55 @@ impl Ask {
         let Some(remind) = self.remind else { return 0 };
         let due = since.until(now).as_millis().checked_div(remind.as_millis()).unwrap_or(u128::MAX);
         u32::try_from(due).unwrap_or(u32::MAX).min(reminders_most)
+    }
+
+    /// What it takes where both ask: the people whom both hear, as many as the one that takes more, and no longer than either
+    /// waits. An error says why nobody could answer.
+    pub fn join(self, other: Self) -> Result<Self, String> {
+        let expires = sooner(self.expires, other.expires);
+        let remind = sooner(self.remind, other.remind);
+        let names: BTreeSet<&String> = [&self, &other].into_iter().flat_map(Self::names).collect();
+        let heard: Vec<(&String, Duration)> = names
+            .iter()
+            .filter_map(|name| Some((*name, self.hears_after(name)?.max(other.hears_after(name)?))))
+            .collect();
+        let (at_once, later): (Vec<_>, Vec<_>) = heard.into_iter().partition(|(_, after)| after.is_zero());
+        if at_once.is_empty() && !names.is_empty() {
+            let (one, another) = (self.who.join(", "), other.who.join(", "));
+            return Err(format!(
+                "one rule wants {one} to approve it and another {another}, and nobody is both"
+            ));
+        }
+        let named = |people: Vec<(&String, Duration)>| -> Vec<String> {
+            people.into_iter().map(|(name, _)| name.clone()).collect()
+        };
+        let after = later.iter().map(|(_, after)| *after).max();
+        let escalate = after.filter(|after| expires.is_none_or(|expires| *after < expires));
+        let joined = Self {
+            who: named(at_once),
+            expires,
+            approvals: self.approvals.max(other.approvals),
+            each_time: self.each_time || other.each_time,
+            remind: remind.filter(|remind| expires.is_none_or(|expires| *remind < expires)),
+            escalate: escalate.map(|after| Box::new(Escalation { after, to: named(later) })),
+            reason: match (&self.reason, &other.reason) {
+                (Some(one), Some(another)) if one != another => Some(format!("{one}; {another}").into()),
+                (one, another) => one.as_ref().or(another.as_ref()).cloned(),
+            },
+        };
+        joined.check().map(|()| joined)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.who.iter().chain(self.escalate.iter().flat_map(|escalation| &escalation.to))
+    }
+
+    /// After which time somebody may approve it, if they ever may.
+    fn hears_after(&self, name: &String) -> Option<Duration> {
+        if self.who.is_empty() || self.who.contains(name) {
+            return Some(Duration::ZERO);
+        }
+        self.escalate.as_ref().filter(|escalation| escalation.to.contains(name)).map(|later| later.after)
     }
 
     /// What makes no sense in it, for whoever wrote it.
@@ -86,6 +135,10 @@ impl Ask {
     }
 }
 
+fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
 /// What the question behind a wait is called, as it was asked. The wait names the form that is approved, so another form is another
 /// question.
 pub fn question_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
@@ -122,9 +175,19 @@ pub struct Covered {
     pub rule: RuleId,
     /// The version of the policy.
     pub policy: Hash,
+    /// The fingerprint of what is asked, where an engine had a say in it: its rules may ask one about this call and another
+    /// about the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Hash>,
 }
 
 impl Covered {
+    /// What an approval of a call covers that this ruling asks about.
+    pub fn by(tool: ToolName, definition: Hash, ruling: &Ruling) -> Self {
+        let ask = ruling.whole.map(|_| canon::fingerprint(&ruling.decision));
+        Self { tool, definition, rule: ruling.rule.clone(), policy: ruling.version(), ask }
+    }
+
     /// The name of what is covered.
     pub fn form(&self) -> Hash {
         canon::fingerprint(self)
@@ -217,12 +280,14 @@ mod tests {
             definition: Hash::of(b"definition"),
             rule: "money".parse().unwrap(),
             policy: Hash::of(b"policy"),
+            ask: None,
         };
         let others = [
             Covered { tool: "send".parse().unwrap(), ..covered.clone() },
             Covered { definition: Hash::of(b"another"), ..covered.clone() },
             Covered { rule: "other".parse().unwrap(), ..covered.clone() },
             Covered { policy: Hash::of(b"another"), ..covered.clone() },
+            Covered { ask: Some(Hash::of(b"ask")), ..covered.clone() },
         ];
         assert!(others.iter().all(|other| other.form() != covered.form()));
     }

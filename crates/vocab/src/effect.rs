@@ -6,7 +6,9 @@ use crate::cost::Cost;
 use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
+use crate::label::Labels;
 use crate::message::{Arguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
+use crate::policy::Ruling;
 use crate::record::Seq;
 use crate::tool::PreparedCall;
 use crate::wait::Resolution;
@@ -412,6 +414,19 @@ pub struct RefusedCall {
     pub tool: ToolName,
     /// Why it does not run.
     pub failure: Failure,
+    /// What the policy decided, where that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Box<Ruling>>,
+    /// The untrusted sources that may have asked for it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+}
+
+impl RefusedCall {
+    /// A call that does not run because of this.
+    pub fn new(model_id: ModelCallId, tool: ToolName, failure: Failure) -> Self {
+        Self { model_id, tool, failure, ruling: None, labels: Labels::default() }
+    }
 }
 
 /// One outcome per call of a batch, in the order asked.

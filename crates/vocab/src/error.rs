@@ -420,7 +420,7 @@ impl Error {
         self
     }
 
-    /// Names where the request came from: a route, a command, a schedule.
+    /// Names the request, as the log of who answered it does.
     #[must_use]
     pub fn asked_by(mut self, request: impl Into<String>) -> Self {
         self.0.request = Some(request.into());
@@ -471,7 +471,7 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Where the request came from, where that is known.
+    /// The id of the request, where that is known.
     pub fn request(&self) -> Option<&str> {
         self.0.request.as_deref()
     }
@@ -495,31 +495,38 @@ impl StdError for Error {
     }
 }
 
-/// An error as a record keeps it and a model is told of it: kind and detail, without ids or causes.
+/// An error as a record keeps it and a model is told of it: kind, detail and the policy that decided, without ids or causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What went wrong.
     pub code: Kind,
     /// What was expected and what was found.
     pub detail: String,
+    /// The policy that decided, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Box<str>>,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(code: Kind, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code, detail: detail.into(), policy: None }
     }
 }
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
-        Self::new(error.kind(), error.detail())
+        Self { policy: error.policy().map(Into::into), ..Self::new(error.kind(), error.detail()) }
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Self::new(failure.code, failure.detail)
+        let error = Self::new(failure.code, failure.detail);
+        match failure.policy {
+            Some(policy) => error.decided_by(policy),
+            None => error,
+        }
     }
 }
 

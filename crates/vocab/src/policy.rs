@@ -19,6 +19,7 @@ use crate::{Error, Hash, Kind, canon};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -202,6 +203,9 @@ pub struct Ask {
     /// Who may approve too after a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate: Option<Box<Escalation>>,
+    /// Why they are asked, for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Box<str>>,
 }
 
 /// What was decided, as the record keeps it.
@@ -222,9 +226,58 @@ pub struct Ruling {
     /// What the tool says the call would do, for whoever is asked about it (R6.16).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<str>>,
+    /// The other rule whose word counts too, where two decided and neither made up for the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<RuleId>,
+    /// What is changed besides what is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub also: Option<Box<Change>>,
+    /// The version of everything that decides, where an engine had a say in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Hash>,
+}
+
+/// What is changed of what a policy is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What is set, each by its JSON pointer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, Value>,
+    /// What is replaced in an answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redact: Vec<Redaction>,
 }
 
 impl Ruling {
+    /// That a rule of this version of a policy decided this.
+    pub fn new(rule: RuleId, policy: Hash, decision: Decision) -> Self {
+        Self {
+            rule,
+            policy,
+            decision,
+            failed: false,
+            grant: None,
+            preview: None,
+            with: None,
+            also: None,
+            whole: None,
+        }
+    }
+
+    /// What is set, each by its JSON pointer, and what is replaced, if anything is.
+    pub fn change(&self) -> Option<(&BTreeMap<String, Value>, &[Redaction])> {
+        match (&self.decision, &self.also) {
+            (Decision::Modify { set, redact }, _) => Some((set, redact)),
+            (_, Some(change)) => Some((&change.set, &change.redact)),
+            (_, None) => None,
+        }
+    }
+
+    /// The version of everything that decides here.
+    pub fn version(&self) -> Hash {
+        self.whole.unwrap_or(self.policy)
+    }
+
     /// Why it keeps from happening what was asked about, if it does.
     pub fn refusal(&self) -> Option<Error> {
         let (kind, does, reason) = match &self.decision {
@@ -233,7 +286,15 @@ impl Ruling {
             Decision::Interrupt { reason } => (Kind::PolicyInterrupted, "ends the turn", reason),
             _ => return None,
         };
-        Some(Error::new(kind, format!("the rule `{}` {does}: {reason}", self.rule)))
+        let refusal = Error::new(kind, format!("the rule `{}` {does}: {reason}", self.rule));
+        Some(refusal.decided_by(self.to_string()))
+    }
+}
+
+/// The rule and the version of its policy, as errors name them.
+impl fmt::Display for Ruling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.rule, self.policy)
     }
 }
 

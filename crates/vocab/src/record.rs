@@ -11,7 +11,7 @@ use crate::hook::Patch;
 use crate::id::{CallId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
-use crate::message::{HookName, Message, ModelCallId, Part, PluginName, ToolResult};
+use crate::message::{HookName, Message, ModelCallId, Part, PluginName, ToolName, ToolResult};
 use crate::payment::Payment;
 use crate::policy::{Decision, Point, Ruling};
 use crate::rate::Paced;
@@ -343,27 +343,38 @@ pub struct Hooked {
 /// What a policy decided at a point of the turn (R11.1). It is not asked again when the turn is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruled {
-    /// What it is about: the turn, the model call, its answer, or something that a call does.
+    /// What it is about: the turn, the model call, its answer, something that a call does, or a call that a call makes.
     pub key: ReplayKey,
     /// Where it decided.
     pub at: Point,
     /// What it decided.
     pub ruling: Ruling,
-    /// What somebody is asked about, where it asks.
+    /// What somebody is asked about, where it asks; the arguments of a call that a call makes, as they were left by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Value>,
+    /// The untrusted sources that may have asked for it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// The tool of a call that a call makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolName>,
 }
 
 impl Ruled {
     /// What was decided of this. The facts are kept where somebody has to be shown them.
-    pub fn new(key: ReplayKey, at: Point, ruling: Ruling, facts: &Value) -> Self {
+    pub fn new(key: ReplayKey, at: Point, ruling: Ruling, facts: &Value, labels: Labels) -> Self {
         let facts = matches!(ruling.decision, Decision::Ask(_)).then(|| facts.clone());
-        Self { key, at, ruling, facts }
+        Self { key, at, ruling, facts, labels, tool: None }
+    }
+
+    /// What was decided of a call that a call makes.
+    pub fn of_call(key: ReplayKey, tool: ToolName, ruling: Ruling, arguments: Value, labels: Labels) -> Self {
+        Self { key, at: Point::Tool, ruling, facts: Some(arguments), labels, tool: Some(tool) }
     }
 
     /// What somebody is asked about, in the form of a call: the point in place of the tool, its facts in place of the arguments.
     pub fn into_call(self) -> Option<PreparedCall> {
-        let Self { key, at, ruling, facts } = self;
+        let Self { key, at, ruling, facts, labels, .. } = self;
         Some(PreparedCall {
             id: CallId::derived(&[key.as_str().as_bytes()]),
             model_id: at.name().parse().ok()?,
@@ -372,7 +383,7 @@ impl Ruled {
             arguments: facts?,
             payload: None,
             ruling: Some(ruling),
-            labels: Labels::default(),
+            labels,
         })
     }
 }

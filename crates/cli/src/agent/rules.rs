@@ -46,7 +46,7 @@ pub(super) struct RuleTable {
     zone: Option<String>,
     /// What it decides.
     then: Then,
-    /// Why, for `deny` and `interrupt`.
+    /// Why, for `deny`, `interrupt` and `ask`.
     reason: Option<String>,
     /// Who may approve, for `ask`; anybody without it.
     who: Option<Vec<String>>,
@@ -228,7 +228,7 @@ impl RuleTable {
             }
             Then::Ask => {
                 let more = ["remind_s", "escalate_s", "escalate_to"];
-                only("ask", &[&["who", "expires_s", "approvals", "session"][..], &more].concat())?;
+                only("ask", &[&["reason", "who", "expires_s", "approvals", "session"][..], &more].concat())?;
                 self.ask().map(Decision::Ask)
             }
             Then::Modify => {
@@ -277,6 +277,7 @@ impl RuleTable {
             each_time: self.session == Some(false),
             remind: self.remind_s.map(span),
             escalate,
+            reason: self.reason.as_deref().map(Into::into),
         };
         ask.check().map(|()| ask)
     }

@@ -20,7 +20,7 @@ impl Desk {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
-                let questions = Approvals::new(store.clone()).pending(most).await?;
+                let questions = Approvals::new(store.clone()).pending(most, SystemClock.now()).await?;
                 Ok(questions.into_iter().map(Pending::from).collect())
             }
             Self::Server(client) => client.approvals(most).await,

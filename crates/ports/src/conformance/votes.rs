@@ -8,12 +8,14 @@ use outlast_vocab::effect::AwaitEvent;
 use outlast_vocab::id::GrantId;
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::policy::{Approval, Ask, Decision, Ruling, Verdict, approved_form};
+use outlast_vocab::policy::{Approval, Ask, Decision, Point, Ruling, Verdict, approved_facts, approved_form};
+use outlast_vocab::record::{Fact, Ruled};
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, canon};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// What a turn with a tool `pay` is pinned to.
 pub(super) fn pinned() -> Pinned {
@@ -32,10 +34,7 @@ fn policy() -> Hash {
 /// A call of `pay` that a rule asks about.
 pub(super) fn asking(ask: Ask) -> PreparedCall {
     let (rule, decision) = ("money".parse().expect("it fits"), Decision::Ask(ask));
-    PreparedCall {
-        ruling: Some(Ruling { rule, policy: policy(), decision, failed: false, grant: None, preview: None }),
-        ..call("pay")
-    }
+    PreparedCall { ruling: Some(Ruling::new(rule, policy(), decision)), ..call("pay") }
 }
 
 /// The wait of a call that stands here in its batch.
@@ -78,9 +77,19 @@ impl Asked<'_> {
     }
 
     async fn say_to(&self, edited: Option<&Value>, by: &str, verdict: Verdict) -> Result<Voted, Error> {
+        self.say_at(NOW, edited, by, verdict).await
+    }
+
+    async fn say_at(
+        &self,
+        now: Millis,
+        edited: Option<&Value>,
+        by: &str,
+        verdict: Verdict,
+    ) -> Result<Voted, Error> {
         let (turn, key, approval) = (self.lease.turn, self.key.clone(), Approval::new(by, verdict));
         let edited = edited.map(canon::fingerprint);
-        self.s.vote(Ballot { turn, key, edited, approval, grants_most: 2, now: NOW }).await
+        self.s.vote(Ballot { turn, key, edited, approval, grants_most: 2, now }).await
     }
 
     async fn voters(&self) -> Result<Vec<String>, Error> {
@@ -200,6 +209,78 @@ pub(super) async fn votes_on_a_question_whose_time_is_over_are_gone(s: &Scene<'_
     Ok(())
 }
 
+pub(super) async fn a_vote_after_the_deadline_is_too_late(s: &Scene<'_>) -> Rule {
+    let (before, deadline) = (NOW.after(Duration::from_secs(1)), NOW.after(Duration::from_secs(2)));
+    let too_late = Voted::Decided(Resolved { first: Resolution::Timeout, yours: false });
+    for by_key in [false, true] {
+        let session = session_id();
+        let accept = Accept { target: Target::New(session), ..s.driven(session, "pay") };
+        let lease = s.begin_as(input_of_clerk(accept)).await?.lease;
+        let call = asking(of(&["ann", "bob"], 2));
+        let key = place_of(&call, 0);
+        s.add(&lease, vec![asked(&[call])]).await?;
+        let wait = Wait { key: key.clone(), kind: WaitKind::Approval, deadline: Some(deadline) };
+        s.park(&lease, vec![wait]).await?;
+        let question = Asked { s, lease, key };
+        assert_eq!(question.say_at(before, None, "ann", Verdict::Approve).await?, counted(1, 2));
+        if by_key {
+            let yes = word(&Approval::new("bob", Verdict::Approve));
+            let (turn, key) = (question.lease.turn, question.key.clone());
+            let resolved = s.resolve(turn, key, yes, deadline).await?;
+            assert_eq!(resolved, Resolved { first: Resolution::Timeout, yours: false });
+        }
+        assert_eq!(question.say_at(deadline, None, "bob", Verdict::Approve).await?, too_late);
+        // That nobody approved it in time is written, whatever the clock of the next one shows.
+        assert_eq!(question.say_at(before, None, "bob", Verdict::Approve).await?, too_late);
+        assert!(question.voters().await?.is_empty());
+    }
+    Ok(())
+}
+
+pub(super) async fn what_is_no_call_has_no_arguments_to_change(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let (at, facts) = (ReplayKey::turn(0), json!({ "input": "hi" }));
+    let ruling = Ruling::new("money".parse().expect("it fits"), policy(), Decision::Ask(Ask::default()));
+    let ruled = Ruled::new(at.clone(), Point::Turn, ruling, &facts, Labels::default());
+    let key = at.approval(&approved_facts(Point::Turn, &facts, policy()));
+    s.add(&lease, vec![Fact::Ruled(ruled)]).await?;
+    s.park(&lease, vec![Wait { key: key.clone(), kind: WaitKind::Approval, deadline: None }]).await?;
+    let question = Asked { s, lease, key };
+    let edit = Verdict::Edit { arguments: json!({ "input": "ho" }) };
+    refused(question.say("ann", edit).await, Kind::ApprovalForbidden);
+    let yes = Approval::new("ann", Verdict::Approve);
+    assert_eq!(question.say("ann", Verdict::Approve).await?, decided(&yes, true));
+    Ok(())
+}
+
+pub(super) async fn what_an_engine_asks_is_approved_for_the_session_as_it_was_asked(s: &Scene<'_>) -> Rule {
+    let whole = Hash::of(b"rules and engine");
+    let coded = |ask: Ask| {
+        let (rule, decision) = ("coded".parse().expect("it fits"), Decision::Ask(ask));
+        let ruling = Ruling { whole: Some(whole), ..Ruling::new(rule, policy(), decision) };
+        PreparedCall { ruling: Some(ruling), ..call("pay") }
+    };
+    let session = session_id();
+    let accept = Accept { target: Target::New(session), ..s.driven(session, "pay") };
+    let lease = s.begin_as(input_of_clerk(accept)).await?.lease;
+    let (small, large) = (coded(of(&["ann"], 1)), coded(of(&["cfo"], 1)));
+    let definition = canon::fingerprint(&pay());
+    let form = approved_form(&small, definition, whole);
+    let key = ReplayKey::turn(0).tools(0).child(0, small.model_id.as_str()).approval(&form);
+    s.add(&lease, vec![asked(&[small.clone()])]).await?;
+    s.park(&lease, vec![Wait { key: key.clone(), kind: WaitKind::Approval, deadline: None }]).await?;
+    Asked { s, lease, key }.say("ann", Verdict::ApproveForSession).await?;
+    let grant = s.grants_in(session).await?.pop().expect("it was approved for the session");
+    let covers = |call: &PreparedCall| {
+        let ruling = call.ruling.as_ref().expect("it is asked about");
+        grant.covers(Covered::by(call.tool.clone(), definition, ruling).form(), &Labels::default())
+    };
+    assert!(covers(&small));
+    // The same rule of the engine asks somebody else about this one.
+    assert!(!covers(&large));
+    Ok(())
+}
+
 pub(super) async fn an_approval_for_the_session_takes_the_votes_of_all(s: &Scene<'_>) -> Rule {
     for (first, grants) in [(Verdict::ApproveForSession, 1), (Verdict::Approve, 0)] {
         let question = wait_for(s, asking(of(&["ann", "bob"], 2))).await?;
@@ -284,7 +365,7 @@ pub(super) async fn an_approval_for_the_session_covers_no_call_with_more_labels(
     question.say("ann", Verdict::ApproveForSession).await?;
     let grant = s.grants_in(question.lease.session).await?.pop().expect("it was approved for the session");
     let (tool, definition, policy) = (held.tool, canon::fingerprint(&pay()), policy());
-    let form = Covered { tool, definition, rule: grant.rule.clone(), policy }.form();
+    let form = Covered { tool, definition, rule: grant.rule.clone(), policy, ask: None }.form();
     for (tools, covered) in
         [(&[][..], true), (&["web"], true), (&["web", "mail"], true), (&["web", "fs"], false)]
     {

@@ -64,7 +64,7 @@ fn asked(
 }
 
 /// The wait of this key, and the record that first names it.
-fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(Seq, &'a Wait)> {
+pub(super) fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(Seq, &'a Wait)> {
     records.iter().find_map(|record| match &record.fact {
         Fact::Parked { waits } => waits.iter().find(|wait| wait.key == *key).map(|wait| (record.seq, wait)),
         _ => None,

@@ -1,6 +1,7 @@
 //! Votes on questions for approval, and what is approved for the rest of a session.
 use super::notices::given;
 use super::orgs::{Deed, note};
+use super::outputs::first_wait;
 use super::turn::settle_wait;
 use super::{lookup, referred, session_row, turn_row};
 use crate::rows::{GrantRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow, VoteRow};
@@ -11,15 +12,19 @@ use outlast_vocab::approval::{Covered, Given, Granted};
 use outlast_vocab::id::{GrantId, SessionId, TurnId};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Approval, Ask, Decision, Ruling, Verdict, approved_form};
+use outlast_vocab::record::Fact;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, canon, limits};
 
-/// A call that waits for people.
+/// A call that waits for people, or what is shown as one.
 struct Question {
     call: PreparedCall,
+    is_call: bool,
     ruling: Ruling,
     ask: Ask,
+    /// When silence becomes a no.
+    deadline: Option<Millis>,
 }
 
 /// Counts a word; decides the question if that completes it.
@@ -34,10 +39,23 @@ pub fn vote(rows: &mut dyn Rows, ballot: Ballot) -> Result<Voted, Error> {
     }
     may_speak(rows.access(), &approval.by)?;
     let session = referred("session", rows.session(turn.session)?)?;
-    let Question { call, ruling, ask } = question(rows, &session, &turn, &key)?;
+    let Question { call, is_call, ruling, ask, deadline } = question(rows, &session, &turn, &key)?;
+    if deadline.is_some_and(|deadline| deadline <= now) {
+        // Whoever drives the turn has not come to see it yet; no word counts any more.
+        let first = Resolution::Timeout;
+        settle_wait(rows, turn, &key, first.clone(), now)?;
+        return Ok(Voted::Decided(Resolved { first, yours: false }));
+    }
     may_decide(&ask, given(rows, turn.no, &key)?, &approval.by)?;
     let mut votes = votes_on(rows, turn.no, &key)?;
     is_as_shown(&votes, edited)?;
+    if let (Verdict::Edit { .. }, false) = (&approval.verdict, is_call) {
+        let detail = format!(
+            "this is about the {}, not a call; only the arguments of a call can be changed",
+            call.tool
+        );
+        return Err(Error::new(Kind::ApprovalForbidden, detail));
+    }
     let vote = Vote { by: approval.by, at: now, verdict: approval.verdict };
     let covered = match vote.verdict {
         Verdict::ApproveForSession => Some(covered(rows, &turn, &key, (&call, &ruling, &ask))?),
@@ -132,11 +150,15 @@ fn question(
     key: &ReplayKey,
 ) -> Result<Question, Error> {
     let records = lookup::of_turn(rows, session, turn)?;
-    let held = records.into_iter().find_map(|record| held_up(record, key));
-    let question = held.and_then(|(_, call)| {
+    let deadline = first_wait(&records, key).and_then(|(_, wait)| wait.deadline);
+    let held = records.into_iter().find_map(|record| {
+        let is_call = !matches!(record.fact, Fact::Ruled(_));
+        held_up(record, key).map(|(_, call)| (call, is_call))
+    });
+    let question = held.and_then(|(call, is_call)| {
         let ruling = call.ruling.clone()?;
         match &ruling.decision {
-            Decision::Ask(ask) => Some(Question { ask: ask.clone(), call, ruling }),
+            Decision::Ask(ask) => Some(Question { ask: ask.clone(), call, is_call, ruling, deadline }),
             _ => None,
         }
     });
@@ -227,18 +249,17 @@ fn covered(
     let contracts = pinned.and_then(|pinned| pinned.contracts).unwrap_or_default();
     let contract = contracts.iter().find(|contract| contract.name == call.tool);
     let definition = contract.map(canon::fingerprint).filter(|definition| {
-        key.as_str().ends_with(&approved_form(call, *definition, ruling.policy).to_string())
+        key.as_str().ends_with(&approved_form(call, *definition, ruling.version()).to_string())
     });
     let Some(definition) = definition else {
         let detail = format!(
-            "`{}` cannot be approved for the session: it is no tool that is defined as it was when the turn began; approve it \
-             alone",
+            "`{}` cannot be approved for the session: it is no tool, or its definition or the policy is another than when the \
+             turn began; approve it alone",
             call.tool
         );
         return Err(Error::new(Kind::ApprovalForbidden, detail));
     };
-    let Ruling { rule, policy, .. } = ruling;
-    Ok(Covered { tool: call.tool.clone(), definition, rule: rule.clone(), policy: *policy })
+    Ok(Covered::by(call.tool.clone(), definition, ruling))
 }
 
 fn grant(

@@ -1,13 +1,17 @@
 //! What a call waits for before it begins: somebody's approval, or its time (R11.2).
 use super::Scope;
+use crate::catalogue::changed;
 use crate::grants::still_covers;
-use outlast_vocab::effect::{AwaitEvent, Sleep, Slept};
-use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Verdict};
+use outlast_vocab::effect::{AwaitEvent, DurableStep, Sleep, Slept, StepOutcome};
+use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Ruling, Verdict};
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::time::Duration;
+
+/// The step in which arguments that somebody changed are looked at.
+const EDIT: &str = "edit";
 
 impl Scope {
     /// Waits until a call may begin, and gives it as it may; an error says why it may not. That it may is durable before it
@@ -48,29 +52,60 @@ impl Scope {
             Awaited::Resolved(effect, resolution) => (Some(effect), resolution),
             Awaited::Open(wait) => return self.hold_still(wait).await,
         };
-        if let Some(effect) = effect {
-            self.record(self.performed(key, effect, resolution.clone())).await;
-        }
-        let approval = match resolution {
-            Resolution::Ok(value) => serde_json::from_value::<Approval>(value)
-                .map_err(|_| denied("the answer was no approval".to_owned()))?,
-            Resolution::Err(failure) => return Err(denied(failure.detail)),
-            Resolution::Timeout => return Err(denied("nobody approved it in time".to_owned())),
-            Resolution::Cancelled => return Err(denied("the question was withdrawn".to_owned())),
+        let approval = match &resolution {
+            Resolution::Ok(value) => serde_json::from_value::<Approval>(value.clone())
+                .map_err(|_| denied("the answer was no approval".to_owned())),
+            Resolution::Err(failure) => Err(denied(failure.detail.clone())),
+            Resolution::Timeout => Err(denied("nobody approved it in time".to_owned())),
+            Resolution::Cancelled => Err(denied("the question was withdrawn".to_owned())),
         };
-        match approval.verdict {
-            Verdict::Approve | Verdict::ApproveForSession => Ok(call),
-            Verdict::Deny { reason } => Err(denied(format!("{} said no: {reason}", approval.by))),
-            Verdict::Edit { arguments } => {
-                let payload = self.edited(&call, definition, &arguments).await?;
-                Ok(PreparedCall { arguments, payload, ..call })
-            }
+        let admitted = match approval.map(|approval| (approval.by, approval.verdict)) {
+            Ok((_, Verdict::Approve | Verdict::ApproveForSession)) => Ok(call),
+            Ok((by, Verdict::Deny { reason })) => Err(denied(format!("{by} said no: {reason}"))),
+            // What comes of the change is written with the approval, so it is looked at once.
+            Ok((_, Verdict::Edit { arguments })) => self.edited(call, definition, &key, arguments).await?,
+            Err(error) => Err(error),
+        };
+        if let Some(effect) = effect {
+            self.record(self.performed(key, effect, resolution)).await;
         }
+        admitted
+    }
+
+    /// The call with other arguments, or why they may not be passed, as is recorded or as is found out now.
+    async fn edited(
+        &self,
+        call: PreparedCall,
+        definition: &Contract,
+        approval: &ReplayKey,
+        arguments: Value,
+    ) -> Result<Result<PreparedCall, Error>, Error> {
+        let key = approval.step(EDIT);
+        let effect = DurableStep { name: EDIT.to_owned(), input: arguments };
+        let outcome = match self.answered(&key, &effect)? {
+            Some(outcome) => outcome,
+            None => {
+                let outcome = match self.look_at(&call, definition, &effect.input).await {
+                    Ok(payload) => StepOutcome::Value(payload.unwrap_or_default()),
+                    Err(error) if matches!(error.class(), Class::Retry | Class::Park) => return Err(error),
+                    Err(error) => StepOutcome::Failed(Failure::from(&error)),
+                };
+                self.note(self.performed(key, effect.clone(), outcome.clone())).await;
+                outcome
+            }
+        };
+        Ok(match outcome {
+            StepOutcome::Value(payload) => {
+                let payload = Some(payload).filter(|payload| !payload.is_null());
+                Ok(PreparedCall { arguments: effect.input, payload, ..call })
+            }
+            StepOutcome::Failed(failure) => Err(failure.into()),
+        })
     }
 
     /// Looks at a call with other arguments as it was looked at with its own: they fit, no rule but the one that asked stands
     /// against them, and what was worked out beyond them is theirs.
-    async fn edited(
+    async fn look_at(
         &self,
         call: &PreparedCall,
         definition: &Contract,
@@ -82,11 +117,15 @@ impl Scope {
         let around = self.outfit.circumstances(self.org, self.spending);
         let (tool, labels) = (Some(&call.tool), &call.labels);
         let facts = Facts { at: Point::Tool, tool, value: &whole, labels, around: &around };
-        match self.outfit.judge(&facts).await?.map(|ruling| ruling.decision) {
-            None | Some(Decision::Allow | Decision::Ask(_)) => {}
-            Some(_) => return Err(denied("the edited call falls under another rule".to_owned())),
+        if let Some(ruling) = self.outfit.rule(&facts).await {
+            may_stand(&ruling, call.ruling.as_ref(), arguments)?;
         }
-        self.outfit.catalogue.provider(&call.tool)?.prepare(self.session, &call.tool, &whole).await
+        let provider = self.outfit.catalogue.provider(&call.tool)?;
+        let deadline = definition.deadline.unwrap_or(self.world.limits.tool_deadline);
+        let prepared = async { provider.prepare(self.session, &call.tool, &whole).await };
+        let prepared = self.outfit.patiently(prepared, deadline, &self.cancel).await;
+        prepared
+            .map_err(|error| if error.class() == Class::Retry { denied(error.to_string()) } else { error })
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {
@@ -113,6 +152,34 @@ pub(super) enum Awaited {
     Resolved(AwaitEvent, Resolution),
     /// It goes on.
     Open(Wait),
+}
+
+/// Whether arguments that somebody changed may be passed where this is decided of them: nothing keeps them from it but what was
+/// asked before, and nothing would change them once more.
+fn may_stand(ruling: &Ruling, asked: Option<&Ruling>, arguments: &Value) -> Result<(), Error> {
+    if let Some(refusal) = ruling.refusal() {
+        return Err(refusal);
+    }
+    let stays = ruling.change().is_none_or(|(set, _)| changed(arguments, set) == *arguments);
+    let stands = match &ruling.decision {
+        Decision::Allow | Decision::Modify { .. } => stays,
+        // Who may approve one call may not approve what another rule asks others about.
+        Decision::Ask(_) => {
+            let same = |asked: &Ruling| {
+                (&asked.rule, &asked.with, &asked.decision) == (&ruling.rule, &ruling.with, &ruling.decision)
+            };
+            stays && asked.is_some_and(same)
+        }
+        _ => false,
+    };
+    if stands {
+        return Ok(());
+    }
+    let why = format!(
+        "with these arguments it falls under the rule `{}`, which is not what was asked",
+        ruling.rule
+    );
+    Err(denied(why).decided_by(ruling.to_string()))
 }
 
 fn denied(why: String) -> Error {

@@ -7,11 +7,11 @@ use crate::pace::{Begins, taken_over};
 use crate::undo::undoable;
 use outlast_ports::tool::Ran;
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{BatchCall, DurableStep, StepOutcome};
+use outlast_vocab::effect::{BatchCall, DurableStep, RefusedCall, StepOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolResult, ToolUse};
-use outlast_vocab::record::{Fact, Undoable};
+use outlast_vocab::record::{Fact, Ruled, Undoable};
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
@@ -71,20 +71,30 @@ impl Scope {
         let ask = before_tool(self.hooks(&key), &ask, &mut changes).await?;
         let labels = self.labels_now();
         let around = self.outfit.circumstances(self.org, self.spending);
-        let asked = AskedFor { caller, key: &key, ask: &ask, labels: &labels, around: &around };
+        let (labels, around, cancel) = (&labels, &around, &self.cancel);
+        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around, cancel };
         self.may_run(tool)?;
         let prepared = match self.outfit.catalogue.prepare(asked, &self.held(), &self.outfit, limits).await {
             BatchCall::Run(prepared) => prepared,
-            BatchCall::Refused(refused) => {
-                self.know_interrupt(&refused.failure);
-                return Err(refused.failure.into());
+            BatchCall::Refused(RefusedCall { failure, ruling, labels, .. }) => {
+                if let (Some(ruling), Arguments::Json(arguments)) = (ruling, &ask.arguments) {
+                    let (key, tool) = (key.clone(), tool.clone());
+                    self.note_ruling(Ruled::of_call(key, tool, *ruling, arguments.clone(), labels)).await;
+                }
+                self.know_interrupt(&failure);
+                return Err(failure.into());
             }
         };
-        if prepared.is_held() {
-            let rule = prepared.ruling.as_ref().map(|ruling| ruling.rule.to_string()).unwrap_or_default();
-            let detail =
-                format!("the rule `{rule}` holds `{tool}` up, which only a model's own call can wait for");
-            return Err(Error::new(Kind::PolicyDenied, detail));
+        if let Some(ruling) = prepared.ruling.clone() {
+            let (arguments, labels) = (prepared.arguments.clone(), prepared.labels.clone());
+            self.note_ruling(Ruled::of_call(key.clone(), tool.clone(), ruling, arguments, labels)).await;
+        }
+        if let Some(ruling) = prepared.ruling.as_ref().filter(|_| prepared.is_held()) {
+            let detail = format!(
+                "the rule `{}` holds `{tool}` up, which only a model's own call can wait for",
+                ruling.rule
+            );
+            return Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()));
         }
         if self.class.may_repeat() && !prepared.class.may_repeat() {
             let detail = format!(
@@ -141,6 +151,13 @@ impl Scope {
         }
         self.record_with(self.performed(key, effect, outcome.clone()), written).await;
         outcome.into()
+    }
+
+    /// Notes what was decided of a call that this call makes, unless that is known from before.
+    async fn note_ruling(&self, ruled: Ruled) {
+        if self.history.ruled(&ruled.key) != Some(&ruled) {
+            self.note(Fact::Ruled(ruled)).await;
+        }
     }
 
     /// The outcome of a call that this call made, as hooks leave it.

@@ -67,7 +67,7 @@ impl Scope {
                     "the rule `{}` holds the question to a model up, which only the turn's own can wait for",
                     ruling.rule
                 );
-                Err(Error::new(Kind::PolicyDenied, detail))
+                Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()))
             }
             _ => Ok(options),
         }
@@ -78,7 +78,8 @@ impl Scope {
         let labels = self.labels_now();
         let tool = if at.is_of_a_call() { self.tool.as_ref() } else { None };
         let ruling = self.outfit.rule(&Facts { at, tool, value, labels: &labels, around: &around }).await?;
-        self.note(Fact::Ruled(Ruled::new(key.clone(), at, ruling.clone(), value))).await;
+        let ruled = Ruled::new(key.clone(), at, ruling.clone(), value, labels);
+        self.note(Fact::Ruled(ruled)).await;
         Some(ruling)
     }
 

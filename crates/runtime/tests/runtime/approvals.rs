@@ -6,7 +6,7 @@ use outlast_ports::memory::Memory;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Backend, Journal, Status, Target};
 use outlast_ports::votes::{Voted, Votes};
-use outlast_runtime::approvals::Question;
+use outlast_runtime::approvals::{Approvals, Question};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::approval::Escalation;
 use outlast_vocab::label::Guard;
@@ -40,7 +40,7 @@ fn twice() -> Vec<Line> {
 /// Whoever is asked about this says so in these names until nobody is asked any more.
 async fn agree(life: &Life, names: &[&str], verdict: &Verdict) -> ! {
     loop {
-        for question in approvals(life).pending(10).await.unwrap() {
+        for question in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
             for name in names {
                 // Another word may have decided it, or a death come in between.
                 let _ = say(life, &question, name, verdict.clone()).await;
@@ -125,7 +125,7 @@ async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_recor
 
 async fn until_asked(life: &Life) -> Question {
     loop {
-        if let Some(asked) = approvals(life).pending(10).await.unwrap().pop() {
+        if let Some(asked) = approvals(life).pending(10, life.runtime.now()).await.unwrap().pop() {
             return asked;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -167,7 +167,7 @@ async fn asked_after(change: impl FnOnce(&mut Config)) -> usize {
     let turn = life.send("again").await;
     let questions = async {
         loop {
-            let asked = approvals(&life).pending(10).await.unwrap().len();
+            let asked = approvals(&life).pending(10, life.runtime.now()).await.unwrap().len();
             if asked > 0 {
                 return asked;
             }
@@ -229,7 +229,7 @@ async fn what_was_approved_for_the_session_covers_no_call_that_untrusted_text_ma
 
 async fn until_other(life: &Life, than: &Question) -> Question {
     loop {
-        let asked = approvals(life).pending(10).await.unwrap();
+        let asked = approvals(life).pending(10, life.runtime.now()).await.unwrap();
         if let Some(other) = asked.into_iter().find(|asked| asked.id != than.id) {
             return other;
         }
@@ -486,7 +486,7 @@ async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
 async fn until_bob_approves(life: &Life, turn: TurnId) {
     let agreed = async {
         loop {
-            for asked in approvals(life).pending(10).await.unwrap() {
+            for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 3 {
                     // A death may come in between.
                     let _ = say(life, &asked, "bob", Verdict::Approve).await;
@@ -499,4 +499,60 @@ async fn until_bob_approves(life: &Life, turn: TurnId) {
         end = life.end(turn) => assert_eq!(end, done()),
         never = agreed => never,
     }
+}
+
+/// A store that counts what is read of it.
+#[derive(Clone)]
+struct Counting {
+    memory: Memory,
+    reads: Arc<AtomicI64>,
+}
+
+impl Backend for Counting {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        self.memory.write(unit)
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.memory.read(query)
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.memory)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+        Backend::status(&self.memory)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_at_one_question_reads_no_other() {
+    let (memory, life) = under(money(anybody()), paid()).await;
+    let mut reads = Vec::new();
+    for number in 1..=5 {
+        let other = Input::text(Target::New(life.runtime.fresh_session()), "go");
+        life.runtime.submit(other).await.unwrap();
+        let last = loop {
+            let asked = approvals(&life).pending(10, life.runtime.now()).await.unwrap();
+            if asked.len() == number {
+                break asked.last().unwrap().id;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let counting = Counting { memory: memory.clone(), reads: Arc::default() };
+        let inbox = Approvals::new(Arc::new(counting.clone()));
+        assert_eq!(inbox.find(last).await.unwrap().id, last);
+        reads.push(counting.reads.load(Ordering::SeqCst));
+    }
+    assert_eq!(reads, vec![reads[0]; 5]);
 }

@@ -4,11 +4,18 @@ use crate::points::{deny, doing, lines, rule, rulings};
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
 use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_ports::store::Resolved;
+use outlast_ports::votes::Voted;
 use outlast_runtime::Config;
-use outlast_vocab::policy::{Ask, Decision, Facts, Point, Rule};
-use outlast_vocab::record::End;
+use outlast_runtime::approvals::{Approvals, Question};
+use outlast_vocab::message::RuleId;
+use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Redaction, Rule, Verdict};
+use outlast_vocab::record::{End, Fact};
 use outlast_vocab::{Error, Hash, Kind};
+use serde_json::json;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an engine does when it is asked at a point.
 #[derive(Clone)]
@@ -23,11 +30,18 @@ enum Does {
 struct Engine {
     at: Point,
     does: Does,
+    version: Hash,
+}
+
+impl Engine {
+    fn new(at: Point, does: Does) -> Arc<Self> {
+        Arc::new(Self { at, does, version: Hash::of(b"engine 1") })
+    }
 }
 
 impl PolicyEngine for Engine {
     fn version(&self) -> Hash {
-        Hash::of(b"engine 1")
+        self.version
     }
 
     fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
@@ -49,7 +63,7 @@ async fn under(at: Point, does: Does, rules: Vec<Rule>) -> (Life, End) {
     let change = doing(&witness, rules);
     let change = |config: &mut Config| {
         change(config);
-        config.policy_engine = Some(Arc::new(Engine { at, does }));
+        config.policy_engine = Some(Engine::new(at, does));
     };
     let life = live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
     let turn = life.send("go").await;
@@ -121,12 +135,149 @@ async fn an_engine_can_ask_a_person_where_a_rule_could() {
     let change = |config: &mut Config| {
         change(config);
         let does = Does::Decides(Decision::Ask(Ask::default()));
-        config.policy_engine = Some(Arc::new(Engine { at: Point::Tool, does }));
+        config.policy_engine = Some(Engine::new(Point::Tool, does));
     };
     let lines = lines(Point::Tool);
     let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
     life.send("go").await;
     life.until("turn.parked").await;
-    let asked = life.runtime.approvals().pending(10).await.unwrap().pop().unwrap();
+    let asked = life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop().unwrap();
     assert_eq!(asked.call.ruling.unwrap().rule.as_str(), "coded");
+}
+
+fn asks(who: &[&str]) -> Decision {
+    Decision::Ask(Ask { who: who.iter().map(|name| (*name).to_owned()).collect(), ..Ask::default() })
+}
+
+/// What waits for somebody.
+async fn asked(life: &Life) -> Question {
+    loop {
+        if let Some(asked) = life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop() {
+            return asked;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A life under rules for the tool and an engine of this version that decides there.
+async fn begun(
+    memory: &Memory,
+    number: u128,
+    version: &[u8],
+    engine: (Point, Decision),
+    rules: Vec<Rule>,
+) -> Life {
+    let ((at, decision), witness) = (engine, Arc::<Witness>::default());
+    let change = doing(&witness, rules);
+    let engine = Engine { at, does: Does::Decides(decision), version: Hash::of(version) };
+    let change = |config: &mut Config| {
+        change(config);
+        config.policy_engine = Some(Arc::new(engine));
+    };
+    live_with(Arc::new(memory.clone()), lines(at), witness, number, change).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_after_that() {
+    for at in [Point::Tool, Point::Turn, Point::Model, Point::Payment, Point::Output] {
+        let memory = Memory::new();
+        let life = begun(&memory, 1, b"engine 1", (at, asks(&["ann"])), Vec::new()).await;
+        let turn = life.send("go").await;
+        let first = asked(&life).await;
+        life.die(&memory).await;
+        let yes = || Approval::new("ann", Verdict::Approve);
+        let inbox = Approvals::new(Arc::new(memory.clone()));
+        let voted = inbox.decide(first.id, yes(), first.since).await.unwrap();
+        assert!(matches!(voted, Voted::Decided(Resolved { yours: true, .. })), "{at}");
+        let life = begun(&memory, 2, b"engine 2", (at, asks(&["ann"])), Vec::new()).await;
+        let again = asked(&life).await;
+        assert_ne!(again.id, first.id, "{at}");
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(life.witness.count("did"), 0, "{at}");
+        let ended = |fact: &Fact| matches!(fact, Fact::Ended { .. });
+        assert!(!life.facts().await.iter().any(ended), "{at}: it ended before it was approved");
+        life.runtime.approve(again.id, yes()).await.unwrap();
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
+        assert_eq!(life.witness.count("did"), usize::from(at.is_of_a_call()), "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_asks_alike() {
+    let (memory, twice) = (Memory::new(), vec![call("do", "egress"), Line::Say("done")]);
+    let witness: Arc<Witness> = Arc::default();
+    let change = doing(&witness, Vec::new());
+    let change = |config: &mut Config| {
+        change(config);
+        config.policy_engine = Some(Engine::new(Point::Tool, Does::Decides(asks(&["ann"]))));
+    };
+    let lines = [twice.clone(), twice].concat();
+    let life = live_with(Arc::new(memory), lines, witness, 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let question = asked(&life).await;
+    let yes = Approval::new("ann", Verdict::ApproveForSession);
+    life.runtime.approve(question.id, yes).await.unwrap();
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    let turn = life.send("again").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.witness.count("did"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rule_changes_is_changed_where_an_engine_asks_about_it() {
+    let set = [("/text".to_owned(), json!("secret"))].into();
+    let rules = vec![rule(Point::Tool, Decision::Modify { set, redact: Vec::new() })];
+    let life = begun(&Memory::new(), 1, b"engine 1", (Point::Tool, asks(&["ann"])), rules).await;
+    let turn = life.send("go").await;
+    let question = asked(&life).await;
+    assert_eq!(question.call.arguments, json!({ "text": "secret" }));
+    let ruling = question.call.ruling.as_ref().unwrap();
+    assert_eq!((ruling.rule.as_str(), ruling.with.as_ref().map(RuleId::as_str)), ("coded", Some("r")));
+    life.runtime.approve(question.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.last_shown().pop().unwrap(), "did secret");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_rule_changes_and_an_engine_asks_about_is_shown_as_it_will_stand() {
+    let redact = vec![Redaction { pattern: "d.*e".to_owned(), with: "well".to_owned() }];
+    let rules = vec![rule(Point::Output, Decision::Modify { set: [].into(), redact })];
+    let life = begun(&Memory::new(), 1, b"engine 1", (Point::Output, asks(&["ann"])), rules).await;
+    let turn = life.send("go").await;
+    let question = asked(&life).await;
+    assert_eq!(question.call.arguments, json!({ "text": "well" }));
+    life.runtime.approve(question.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
+    assert_eq!(life.end(turn).await, End::Answered { text: "well".to_owned() });
+    let told = life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("done"));
+    assert!(!told, "what was replaced is nowhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
+    for at in [Point::Tool, Point::Turn, Point::Payment] {
+        let rules = vec![rule(at, asks(&[]))];
+        let life = begun(&Memory::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let turn = life.send("go").await;
+        let question = asked(&life).await;
+        let yes = |by: &str| Approval::new(by, Verdict::Approve);
+        let refused = life.runtime.approve(question.id, yes("ann")).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::ApprovalForbidden, "{at}");
+        life.runtime.approve(question.id, yes("cfo")).await.unwrap();
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
+        // Nobody is both.
+        let rules = vec![rule(at, asks(&["ann"]))];
+        let life = begun(&Memory::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let turn = life.send("go").await;
+        let end = life.end(turn).await;
+        assert!(told(&life, &end).contains("policy.denied"), "{at}: {}", told(&life, &end));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
+    let who = vec!["ann".to_owned()];
+    let two_of_one = Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() });
+    let (life, end) = under(Point::Tool, Does::Decides(two_of_one), Vec::new()).await;
+    let told = told(&life, &end);
+    assert!(told.contains("policy.failed") && told.contains("`who` must name at least 2 people"), "{told}");
 }

@@ -61,7 +61,7 @@ fn reminding() -> Decision {
 async fn until_bob_approves(life: &Life, turn: TurnId) {
     let agreed = async {
         loop {
-            for asked in approvals(life).pending(10).await.unwrap() {
+            for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 1 {
                     // A death may come in between.
                     let _ = say(life, &asked, "bob", Verdict::Approve).await;

@@ -6,9 +6,11 @@ use outlast_ports::service::{Agent, Models, Services, Tools};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
 use outlast_runtime::approvals::Question;
 use outlast_runtime::{Config, Input};
+use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::payment::Order;
 use outlast_vocab::policy::{
-    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Rule, Test, Times, Verdict,
+    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Rule, Ruling, Test, Times,
+    Verdict,
 };
 use outlast_vocab::record::{End, Fact, Ruled};
 use outlast_vocab::{Error, Kind};
@@ -150,7 +152,7 @@ pub(crate) async fn rulings(life: &Life) -> Vec<Ruled> {
 
 async fn question(life: &Life) -> Question {
     life.until("turn.parked").await;
-    life.runtime.approvals().pending(10).await.unwrap().pop().expect("somebody is asked")
+    life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop().expect("somebody is asked")
 }
 
 async fn say(life: &Life, question: &Question, verdict: Verdict) {
@@ -438,6 +440,71 @@ async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_h
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_it_runs_with() {
+    for (then, text, times) in [
+        (Decision::Allow, "egress", 1),
+        (set("/text", json!("secret")), "secret", 1),
+        (deny(), "egress", 0),
+        (interrupt(), "egress", 0),
+        (asks(), "egress", 0),
+    ] {
+        let witness: Arc<Witness> = Arc::default();
+        let tainted =
+            Rule { tool: "do".to_owned(), untrusted: Some(true), ..rule(Point::Tool, then.clone()) };
+        let rules = vec![tainted, Rule { tool: "let".to_owned(), ..rule(Point::Tool, Decision::Allow) }];
+        let change = doing(&witness, rules.clone());
+        let change = |config: &mut Config| {
+            change(config);
+            config.package.guard = Guard::Guarded;
+            config.package.policy.rules[1].untrusted = Some(true);
+        };
+        // What the first call gave is not trusted, so the second has its label.
+        let lines = vec![call("do", "process"), call("let", "egress"), Line::Say("done")];
+        let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+        let turn = life.send("go").await;
+        let end = life.end(turn).await;
+        assert_eq!(code(&end), (then.name() == "interrupt").then_some(Kind::PolicyInterrupted));
+        assert_eq!(life.witness.count("did"), 1 + times, "{}", then.name());
+        let version = {
+            let mut rules = rules;
+            rules[1].untrusted = Some(true);
+            Policy { rules }.version()
+        };
+        let (labels, tool) =
+            (Labels::from_iter([Source::Tool("do".parse().unwrap())]), "do".parse().unwrap());
+        let ruling = Ruling::new("r".parse().unwrap(), version, then.clone());
+        let mut ruled = rulings(&life).await;
+        let key = ruled[0].key.clone();
+        let preview = ruled[0].ruling.preview.take();
+        assert_eq!(preview, None);
+        let want = Ruled::of_call(key.clone(), tool, ruling.clone(), json!({ "text": text }), labels.clone());
+        assert_eq!(ruled, [want]);
+        let records = life.runtime.store().turn_records(turn).await.unwrap();
+        let mut effects = outlast_runtime::timeline::of_turn(&records).into_iter();
+        let Some(effect) = effects.find(|effect| effect.key == key) else {
+            // A call that would have to wait leaves its ruling alone.
+            assert_eq!(then.name(), "ask");
+            continue;
+        };
+        assert_eq!(effect.request["input"], json!({ "text": text }));
+        let view = effect.call.unwrap();
+        assert_eq!((view.tool.as_str(), view.ruling, view.labels), ("do", Some(ruling), labels));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_turn_that_a_rule_denies_names_the_rule_and_the_version_of_its_policy() {
+    for at in [Point::Turn, Point::Model] {
+        let rules = vec![rule(at, deny())];
+        let life = under(rules.clone(), lines(at)).await;
+        let turn = life.send("go").await;
+        let error = life.end(turn).await.answer().unwrap_err();
+        let policy = format!("r@{}", Policy { rules }.version());
+        assert_eq!((error.kind(), error.policy()), (Kind::PolicyDenied, Some(policy.as_str())), "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
     for at in [Point::Turn, Point::Model, Point::Output] {
         let life = under(vec![rule(at, asks())], lines(at)).await;
@@ -516,7 +583,7 @@ async fn killed_at_every_write(at: Point, then: &Decision) -> u32 {
 async fn approves(life: &Life) -> End {
     loop {
         // A store that dies answers nothing more.
-        for question in life.runtime.approvals().pending(10).await.unwrap_or_default() {
+        for question in life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap_or_default() {
             let approval = Approval::new("ann", Verdict::Approve);
             let _answered = life.runtime.approve(question.id, approval).await;
         }

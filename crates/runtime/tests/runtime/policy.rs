@@ -1,20 +1,23 @@
 //! What a policy decides of calls, and what people decide when it asks them (R11.1, R11.2).
 use crate::common::*;
 use outlast_ports::memory::Memory;
-use outlast_ports::service::Services;
+use outlast_ports::service::{Services, Timer};
 use outlast_ports::store::Resolved;
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox};
 use outlast_ports::votes::Voted;
 use outlast_runtime::approvals::{Approvals, Question};
-use outlast_runtime::{Config, Input};
-use outlast_vocab::effect::{BatchCall, Command};
-use outlast_vocab::policy::{Approval, Ask, Comparison, Decision, Policy, Rule, Test, Verdict};
-use outlast_vocab::record::{End, Fact};
+use outlast_runtime::{Config, Input, timeline};
+use outlast_vocab::effect::{BatchCall, Command, Outcome, RefusedCall, StepOutcome, ToolOutcome};
+use outlast_vocab::label::{Guard, Labels, Source};
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::policy::{Approval, Ask, Comparison, Decision, Policy, Rule, Ruling, Test, Verdict};
+use outlast_vocab::record::{Answered, Asked, End, Fact, Performed};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, SessionId};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(crate) fn rule(id: &str, tool: &str, then: Decision) -> Rule {
@@ -42,7 +45,7 @@ pub(crate) fn approvals(life: &Life) -> Approvals {
 
 pub(crate) async fn question(life: &Life) -> Question {
     life.until("turn.parked").await;
-    approvals(life).pending(10).await.unwrap().pop().expect("somebody is asked")
+    approvals(life).pending(10, life.runtime.now()).await.unwrap().pop().expect("somebody is asked")
 }
 
 pub(crate) async fn say(life: &Life, question: &Question, by: &str, verdict: Verdict) -> Result<bool, Error> {
@@ -87,6 +90,14 @@ async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
+    let rules = || vec![rule("fine", "*", Decision::Allow)];
+    let (_, life) = under(rules(), paid()).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, done());
+    let call = claimed(&life).await.pop().unwrap();
+    assert_eq!(call.arguments, json!({ "text": "7" }));
+    let version = Policy { rules: rules() }.version();
+    assert_eq!(call.ruling, Some(Ruling::new("fine".parse().unwrap(), version, Decision::Allow)));
     let cap = Test { path: "/text".to_owned(), is: Comparison::NoneOf(vec![json!("1")]) };
     let set = [("/text".to_owned(), json!("1"))].into();
     let modify =
@@ -232,6 +243,285 @@ async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
     assert_eq!(life.last_shown().pop().unwrap(), "quote for 3");
 }
 
+/// A rule for payments of exactly this, which one person is asked about.
+fn asks_about(id: &str, text: &str, who: &str) -> Rule {
+    let tests = vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
+    let ask = Ask { who: vec![who.to_owned()], ..Ask::default() };
+    Rule { tests, ..rule(id, "pay", Decision::Ask(ask)) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_approve_one_call_cannot_change_it_into_one_that_others_are_asked_about() {
+    let rules = vec![asks_about("small", "7", "ann"), asks_about("large", "7000", "cfo")];
+    let (_, life) = under(rules, paid()).await;
+    let turn = life.send("go").await;
+    let question = question(&life).await;
+    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "7000" }) }).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.witness.count("pay"), 0);
+    let told = life.last_shown().pop().unwrap();
+    let why = "error approval.denied: with these arguments it falls under the rule `large`, which is not what was asked";
+    assert_eq!(told, why);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_yes_after_the_deadline_counts_no_more_though_no_worker_has_seen_that_it_is_over() {
+    let (memory, life) = under(vec![rule("money", "pay", asks())], paid()).await;
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    life.die(&memory).await;
+    let (inbox, late) =
+        (Approvals::new(Arc::new(memory.clone())), asked.since.after(Duration::from_hours(2)));
+    assert_eq!(inbox.pending(10, asked.since).await.unwrap().len(), 1);
+    assert_eq!(inbox.pending(10, late).await.unwrap().len(), 0);
+    let voted = inbox.decide(asked.id, Approval::new("ann", Verdict::Approve), late).await.unwrap();
+    assert_eq!(voted, Voted::Decided(Resolved { first: Resolution::Timeout, yours: false }));
+    let rules = ruled(vec![rule("money", "pay", asks())]);
+    let second = live_with(Arc::new(memory), paid(), Arc::default(), 2, rules).await.unwrap();
+    assert_eq!(second.end(turn).await, done());
+    assert_eq!(second.witness.count("pay"), 0);
+    assert_eq!(second.last_shown().pop().unwrap(), "error approval.denied: nobody approved it in time");
+}
+
+/// Every call that was refused before it could run.
+async fn refused(life: &Life) -> Vec<RefusedCall> {
+    let batches = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
+        _ => None,
+    });
+    let refused = |call| match call {
+        BatchCall::Refused(call) => Some(call),
+        BatchCall::Run(_) => None,
+    };
+    batches.flatten().filter_map(refused).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_the_labels() {
+    let reason = || "no".to_owned();
+    for then in [Decision::Deny { reason: reason() }, Decision::Interrupt { reason: reason() }] {
+        let rules = vec![Rule { untrusted: Some(true), ..rule("tainted", "pay", then.clone()) }];
+        let change = |config: &mut Config| {
+            config.package.guard = Guard::Guarded;
+            ruled(rules.clone())(config);
+        };
+        let lines = vec![call("look", "around"), call("pay", "7"), Line::Say("done")];
+        let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+        let turn = life.send("go").await;
+        life.end(turn).await;
+        let version = Policy { rules: rules.clone() }.version();
+        let ruling = Ruling::new("tainted".parse().unwrap(), version, then);
+        let labels = Labels::from_iter([Source::Tool("look".parse().unwrap())]);
+        let call = refused(&life).await.pop().unwrap();
+        assert_eq!((call.ruling.as_deref(), &call.labels), (Some(&ruling), &labels));
+        assert_eq!(call.failure.policy.as_deref(), Some(format!("tainted@{version}").as_str()));
+        let records = life.runtime.store().turn_records(turn).await.unwrap();
+        let views = timeline::of_turn(&records).into_iter().filter_map(|effect| effect.call);
+        let view = views.filter(|view| view.tool == "pay").next_back().unwrap();
+        assert_eq!((view.ruling, view.labels), (Some(ruling), labels));
+    }
+}
+
+/// Works something out for each call before it is claimed, and then sleeps.
+struct Counted {
+    prepared: Arc<AtomicUsize>,
+    witness: Arc<Witness>,
+}
+
+impl Tool for Counted {
+    type Args = Note;
+    type Needs = (Timer,);
+
+    fn about(&self) -> About {
+        About::new("counted", "Pays what it quoted.").idempotent().durable()
+    }
+
+    async fn prepare(&self, _: SessionId, args: &Note) -> Result<Option<Value>, Error> {
+        let number = self.prepared.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(json!(format!("quote {number} for {}", args.text))))
+    }
+
+    async fn run(&self, (timer,): (Timer,), call: Call, _: Note) -> Result<Ran, Error> {
+        timer.sleep(Duration::from_mins(1)).await?;
+        self.witness.did.lock().unwrap().push(("counted".to_owned(), call.id, call.attempt));
+        outlast_ports::tool::done(call.payload)
+    }
+}
+
+fn counting(prepared: &Arc<AtomicUsize>, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+    let counted = Counted { prepared: prepared.clone(), witness: witness.clone() };
+    move |config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(counted).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        ruled(vec![rule("money", "counted", asks())])(config);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edited_call_that_holds_still_is_worked_out_once_for_its_new_arguments() {
+    let (prepared, witness) = (Arc::default(), Arc::default());
+    let change = counting(&prepared, &witness);
+    let lines = vec![call("counted", "7"), Line::Say("done")];
+    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let question = question(&life).await;
+    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.last_shown().pop().unwrap(), "quote 1 for 3");
+    assert_eq!(prepared.load(Ordering::SeqCst), 2);
+}
+
+fn outcome_of(step: StepOutcome) -> Option<Value> {
+    match step {
+        StepOutcome::Value(value) => Some(value),
+        StepOutcome::Failed(_) => None,
+    }
+}
+
+/// Says in ann's name what every question is to be changed to.
+async fn edits(life: &Life) -> ! {
+    loop {
+        for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap_or_default() {
+            let edit = Verdict::Edit { arguments: json!({ "text": "3" }) };
+            // Another word may have decided it, or a death come in between.
+            let _ = say(life, &asked, "ann", edit).await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_worked_out_for_it() {
+    let keyed = || Input { key: Some("k".into()), ..input("go") };
+    let lines = || vec![call("counted", "7"), Line::Say("done")];
+    let mut deaths = 0;
+    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
+        let memory = Memory::new();
+        let mortal = Mortal::new(memory.clone(), death);
+        let pulse = mortal.pulse();
+        let (prepared, witness): (Arc<AtomicUsize>, Arc<Witness>) = (Arc::default(), Arc::default());
+        let change = counting(&prepared, &witness);
+        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
+        let all = async {
+            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            first.end(turn).await
+        };
+        let finished = tokio::select! {
+            end = all => Some(end),
+            () = pulse.stopped() => None,
+            never = edits(&first) => never,
+        };
+        if let Some(end) = finished {
+            assert_eq!(end, done());
+            break;
+        }
+        deaths += 1;
+        first.die(&memory).await;
+        let change = counting(&prepared, &witness);
+        let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, change).await.unwrap();
+        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let end = tokio::select! {
+            end = second.end(turn) => end,
+            never = edits(&second) => never,
+        };
+        assert_eq!(end, done(), "{death:?}");
+        let recorded = second.facts().await.into_iter().filter_map(|fact| match fact {
+            Fact::Performed(Performed { outcome: Outcome::DurableStep(outcome), .. }) => outcome_of(outcome),
+            Fact::Answered(Answered { outcome: Outcome::ToolCall(outcome), .. }) => match outcome {
+                ToolOutcome::Done(ToolResult::Ok(value)) => Some(value),
+                _ => None,
+            },
+            _ => None,
+        });
+        let recorded: Vec<Value> = recorded.collect();
+        let [worked_out, given] = &recorded[..] else { panic!("{death:?}: {recorded:?}") };
+        assert_eq!(worked_out, given, "{death:?}");
+        assert!(given.as_str().is_some_and(|quote| quote.ends_with("for 3")), "{death:?}: {given}");
+    }
+    assert!(deaths > 6, "died {deaths} times");
+}
+
+/// A tool that looks at its calls as it is told to.
+struct Odd(&'static str);
+
+impl Tool for Odd {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("odd", "Looks at its calls oddly.").idempotent().deadline(Duration::from_secs(5))
+    }
+
+    async fn prepare(&self, _: SessionId, _: &Note) -> Result<Option<Value>, Error> {
+        match self.0 {
+            "prepare hangs" => std::future::pending().await,
+            "prepare panics" => panic!("no"),
+            _ => Ok(None),
+        }
+    }
+
+    async fn preview(&self, (): (), _: Note) -> Result<Option<String>, Error> {
+        match self.0 {
+            "preview hangs" => std::future::pending().await,
+            "preview panics" => panic!("no"),
+            _ => Ok(Some("would do it".to_owned())),
+        }
+    }
+
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+        Ok(Ran::Done(json!("did it")))
+    }
+}
+
+async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
+    let change = |config: &mut Config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Odd(how)).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        ruled(rules)(config);
+    };
+    let lines = vec![call("odd", "7"), Line::Say("done")];
+    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_hangs_or_panics_while_it_looks_at_a_call_is_told_to_the_model() {
+    for (how, told) in [
+        ("prepare hangs", "error tool.timed_out: the tool did not look at the call within 5000 ms"),
+        ("prepare panics", "error tool.panicked: the tool panicked while it looked at the call"),
+    ] {
+        let life = odd(how, Vec::new()).await;
+        let turn = life.send("go").await;
+        assert_eq!(life.end(turn).await, done(), "{how}");
+        assert_eq!(life.last_shown().pop().unwrap(), told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_hangs_or_panics_while_it_previews_a_call_holds_no_question_up() {
+    for (how, preview) in [("", Some("would do it")), ("preview hangs", None), ("preview panics", None)] {
+        let life = odd(how, vec![rule("money", "odd", asks())]).await;
+        let turn = life.send("go").await;
+        let asked = question(&life).await;
+        assert_eq!(asked.call.ruling.as_ref().unwrap().preview.as_deref(), preview, "{how}");
+        say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+        assert_eq!(life.end(turn).await, done(), "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_tool_looks_at_a_call_can_be_cancelled() {
+    let life = odd("prepare hangs", Vec::new()).await;
+    let (turn, begun) = (life.send("go").await, life.runtime.now());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert!(begun.until(life.runtime.now()) < Duration::from_secs(5));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_approval_is_a_no() {
     let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
@@ -264,7 +554,7 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
     };
     let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, change).await.unwrap();
     let again = loop {
-        let asked = approvals(&second).pending(10).await.unwrap();
+        let asked = approvals(&second).pending(10, second.runtime.now()).await.unwrap();
         if let Some(again) = asked.into_iter().find(|question| question.id != first.id) {
             break again;
         }
@@ -308,7 +598,7 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
         let turn = second.runtime.submit(keyed()).await.unwrap().turn;
         let asked = async {
             loop {
-                for question in approvals(&second).pending(10).await.unwrap() {
+                for question in approvals(&second).pending(10, second.runtime.now()).await.unwrap() {
                     say(&second, &question, "ann", Verdict::Approve).await.unwrap();
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;

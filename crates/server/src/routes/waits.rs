@@ -108,6 +108,10 @@ pub(crate) struct Pending {
     /// The rule that wants to be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
+    /// Why it wants that, as it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    reason: Option<Box<str>>,
     /// The version of the policy it is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -179,6 +183,7 @@ impl From<Question> for Pending {
             tool: call.tool.to_string(),
             arguments: call.arguments,
             rule: rule.map(|rule| rule.to_string()),
+            reason: ask.reason.clone(),
             policy,
             labels: call.labels,
             original,
@@ -209,7 +214,7 @@ async fn approvals(
     let limit = page::size(limit, &shared.limits)?;
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "approvals");
     let after: Option<Place> = page::behind(cursor.as_deref(), &cursors)?;
-    let (pending, next) = caller.runtime.approvals().pending_after(after, limit).await?;
+    let (pending, next) = caller.runtime.approvals().pending_after(after, limit, caller.runtime.now()).await?;
     let next = next.map(|next| page::goes_on(&next, &cursors));
     Ok(Json(Page { items: pending.into_iter().map(Pending::from).collect(), next }))
 }

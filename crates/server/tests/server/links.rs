@@ -113,12 +113,17 @@ fn refused(answer: &Answer, status: u16, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
-    let mut asked = Asked::new(Ask::default()).await;
+    let mut asked = Asked::new(Ask { reason: Some("it is <money>".into()), ..Ask::default() }).await;
     let links = asked.asked().await.remove(0);
     for _ in 0..3 {
         let page = asked.send("GET", &links.approve).await;
         assert_eq!(page.status, 200, "{page:?}");
         assert!(page.body.contains("{\n  &quot;euros&quot;: 5\n}"), "{}", page.body);
+        assert!(
+            page.body.contains("<dt>Why you are asked</dt><dd>it is &lt;money&gt;</dd>"),
+            "{}",
+            page.body
+        );
         assert!(page.body.contains("<form method=\"post\">"), "{}", page.body);
         let policy = page.header("content-security-policy").unwrap();
         assert!(
@@ -171,7 +176,7 @@ async fn a_link_is_void_once_somebody_has_changed_the_arguments() {
     let links = asked.asked().await;
     let runtime = asked.stage.outlast.operator();
     let runtime = runtime.runtime();
-    let question = runtime.approvals().pending(1).await.unwrap().remove(0);
+    let question = runtime.approvals().pending(1, runtime.now()).await.unwrap().remove(0);
     let edit = outlast::vocab::policy::Verdict::Edit { arguments: json!({ "euros": 4 }) };
     let word = outlast::vocab::policy::Approval::new("bob", edit);
     runtime.approve(question.id, word).await.unwrap();

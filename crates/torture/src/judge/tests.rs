@@ -156,7 +156,7 @@ fn a_turn_that_failed_or_was_stopped_by_nobody_is_corrupt() {
             story.end(MAIN, End::Failed { failure });
         },
         &[
-            r#"Corrupted: trn_01 (`k1`) ended as Failed { failure: Failure { code: Internal, detail: "no idea" } }"#,
+            r#"Corrupted: trn_01 (`k1`) ended as Failed { failure: Failure { code: Internal, detail: "no idea", policy: None } }"#,
         ],
     );
 }

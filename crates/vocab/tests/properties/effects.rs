@@ -10,10 +10,11 @@ use outlast_vocab::effect::{
     ToolOutcome, Usage,
 };
 use outlast_vocab::id::{AgentId, ProcessId};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
+use outlast_vocab::policy::{Decision, Ruling};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
-use outlast_vocab::{CallId, Millis, SessionId};
+use outlast_vocab::{CallId, Hash, Millis, SessionId};
 use proptest::collection::vec;
 use proptest::option::of as option;
 use proptest::prelude::*;
@@ -138,8 +139,15 @@ fn prepared() -> impl Strategy<Value = PreparedCall> {
 }
 
 pub(super) fn batch_call() -> impl Strategy<Value = BatchCall> {
-    let refused = (tool_use(), failure()).prop_map(|(ToolUse { id: model_id, tool, .. }, failure)| {
-        BatchCall::Refused(RefusedCall { model_id, tool, failure })
+    let refused = (tool_use(), failure(), any::<bool>()).prop_map(|(asked, failure, by_a_rule)| {
+        let ToolUse { id: model_id, tool, .. } = asked;
+        let decision = Decision::Deny { reason: failure.detail.clone() };
+        let ruling = || Box::new(Ruling::new("r".parse().unwrap(), Hash::ZERO, decision));
+        BatchCall::Refused(RefusedCall {
+            labels: Labels::from_iter(by_a_rule.then_some(Source::Attachment)),
+            ruling: by_a_rule.then(ruling),
+            ..RefusedCall::new(model_id, tool, failure)
+        })
     });
     prop_oneof![prepared().prop_map(BatchCall::Run), refused]
 }

@@ -6,9 +6,10 @@ use crate::pieces::{
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::Message;
 use outlast_vocab::payment::{Order, Payment, PaymentState};
-use outlast_vocab::policy::{Ask, Decision, Point, Ruling};
+use outlast_vocab::policy::{Ask, Change, Decision, Point, Ruling};
 use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
     Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
@@ -118,15 +119,18 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         (key(), text(), any::<bool>(), any::<bool>()).prop_map(|(key, text, failed, asks)| {
             let facts = json!({ "text": text });
             let decision = if asks { Decision::Ask(Ask::default()) } else { Decision::Deny { reason: text } };
+            let also =
+                Box::new(Change { set: [("/text".to_owned(), facts.clone())].into(), redact: Vec::new() });
             let ruling = Ruling {
-                rule: "r".parse().unwrap(),
-                policy: Hash::ZERO,
-                decision,
                 failed,
-                grant: None,
-                preview: None,
+                also: asks.then_some(also),
+                ..Ruling::new("r".parse().unwrap(), Hash::ZERO, decision)
             };
-            Fact::Ruled(Ruled::new(key, Point::Output, ruling, &facts))
+            let labels = Labels::from_iter(failed.then_some(Source::Attachment));
+            if asks && failed {
+                return Fact::Ruled(Ruled::of_call(key, "pay".parse().unwrap(), ruling, facts, labels));
+            }
+            Fact::Ruled(Ruled::new(key, Point::Output, ruling, &facts, labels))
         }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {

@@ -61,7 +61,9 @@ pub(super) fn key() -> impl Strategy<Value = ReplayKey> {
 }
 
 pub(super) fn failure() -> impl Strategy<Value = Failure> {
-    (0..Kind::ALL.len(), any::<String>()).prop_map(|(kind, detail)| Failure::new(Kind::ALL[kind], detail))
+    (0..Kind::ALL.len(), any::<String>(), option(any::<String>())).prop_map(|(kind, detail, policy)| {
+        Failure { policy: policy.map(Into::into), ..Failure::new(Kind::ALL[kind], detail) }
+    })
 }
 
 pub(super) fn parts() -> impl Strategy<Value = Vec<Part>> {

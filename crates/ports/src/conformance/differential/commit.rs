@@ -163,7 +163,7 @@ fn batch(known: &mut Known, dice: &mut Dice) -> Fact {
     // A refused call has a place in its batch, but is no claim.
     let PreparedCall { model_id, tool, .. } = fresh_call(known);
     let failure = Failure::new(Kind::ToolUnknown, "no tool has this name");
-    let refused = BatchCall::Refused(RefusedCall { model_id, tool, failure });
+    let refused = BatchCall::Refused(RefusedCall::new(model_id, tool, failure));
     let calls = std::iter::once(refused).chain(calls.into_iter().map(BatchCall::Run)).collect();
     Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command: ToolBatch { calls }.into() })
 }
