@@ -174,7 +174,7 @@ impl Client {
             );
             return Error::new(Kind::ServerAnswerInvalid, detail);
         };
-        let detail = match id {
+        let detail = match &id {
             Some(id) if status.is_server_error() => format!("{detail} {id}"),
             _ => detail,
         };
@@ -183,8 +183,12 @@ impl Client {
             // A newer server has codes of its own.
             Err(_) => Error::new(Kind::ServerAnswerInvalid, format!("{code}: {detail}")),
         };
-        match policy {
+        let error = match policy {
             Some(policy) => error.decided_by(policy),
+            None => error,
+        };
+        match id {
+            Some(id) => error.asked_by(id),
             None => error,
         }
     }

@@ -144,6 +144,9 @@ fn question(linked: &Linked) -> String {
     if let Some(ruling) = ruling {
         row("Rule", ruling.rule.as_str());
     }
+    if let Some(reason) = &question.ask.reason {
+        row("Why you are asked", reason);
+    }
     if !call.labels.is_empty() {
         row(
             "Untrusted text that may have asked for it",

@@ -92,6 +92,29 @@ fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
 }
 
 #[test]
+fn a_rule_that_asks_says_why() {
+    let place = Place::with_script("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
+    let agent = AGENT.replace("then = \"ask\"", "then = \"ask\"\nreason = \"it is not ours\"");
+    place.write("clerk.toml", &agent);
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt
+         approvals",
+        &expect![[r#"
+            $ run pay --session s --agent clerk.toml --script script.txt
+            | · pay {"euros":500,"to":"joe"} (rule `large`)
+            | · trn_1 waits for an approval until TIME
+            |   outlast approvals approve apr_1
+            $ approvals
+            apr_1
+              pay {"euros":500,"to":"joe"}
+              because: it is not ours
+              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+            | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
+        "#]],
+    );
+}
+
+#[test]
 fn an_approval_may_change_what_is_paid_and_a_denial_is_told_to_the_model() {
     let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     place.check(
@@ -111,7 +134,7 @@ fn an_approval_may_change_what_is_paid_and_a_denial_is_told_to_the_model() {
             decided: bob approved it as {"euros":50,"to":"joe"}
             | · the turn goes on where a worker runs; `outlast work` is one
             $ work --agent clerk.toml --script script.txt
-            ses_1 #12 turn.ended answered: "{"euros":50,"to":"joe"}"
+            ses_1 #13 turn.ended answered: "{"euros":50,"to":"joe"}"
             | · nothing is left that could be driven now
             $ run pay --session t --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
@@ -206,7 +229,7 @@ fn a_payment_that_takes_two_of_three_runs_with_the_second_approval_of_the_same_a
             decided: bob and cleo approved it as {"euros":50,"to":"joe"}
             | · the turn goes on where a worker runs; `outlast work` is one
             $ work --agent clerk.toml --script script.txt
-            ses_1 #12 turn.ended answered: "{"euros":50,"to":"joe"}"
+            ses_1 #13 turn.ended answered: "{"euros":50,"to":"joe"}"
             | · nothing is left that could be driven now
             $ audit
             1 TIME person:ann approval.approve trn_1 by ann; 1 of 2

@@ -1,6 +1,8 @@
 //! Each route does what it says.
-use crate::stage::Stage;
+use crate::stage::{Stage, agent};
 use expect_test::expect_file;
+use outlast::vocab::policy::{Ask, Decision, Point, Policy, Rule};
+use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 
 #[test]
@@ -192,6 +194,37 @@ async fn a_call_is_approved_for_the_rest_of_its_session_until_that_is_taken_back
     assert_eq!(stage.request("DELETE", &path).send().await.status, 200);
     assert_eq!(stage.request("DELETE", &path).send().await.code(), "grant.not_found");
     stage.park("ann", "pay joe").await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let deny = Decision::Deny { reason: "not now".to_owned() };
+    let rules = vec![Rule { at: Point::Turn, ..Rule::new("closed".parse().unwrap(), deny) }];
+    let policy = Policy { rules };
+    let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let receipt = stage.say("ann", "hello").await;
+    let failure = json!({
+        "code": "policy.denied",
+        "detail": "the rule `closed` forbids it: not now",
+        "policy": format!("closed@{}", policy.version()),
+    });
+    assert_eq!(receipt["end"], json!({ "how": "failed", "failure": failure }));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn who_is_asked_is_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let ask = Ask { reason: Some("it is money".into()), ..Ask::default() };
+    let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), Decision::Ask(ask)) };
+    let builder = agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] });
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    stage.park("ann", "pay").await;
+    let question = stage.get("/v1/approvals").await.ok()["items"][0].clone();
+    assert_eq!((&question["rule"], &question["reason"]), (&json!("ask"), &json!("it is money")));
     stage.stop().await;
 }
 

@@ -22,6 +22,7 @@ pub(super) fn question(question: &Pending) -> String {
     if !question.labels.is_empty() {
         lines.push(format!("  untrusted text may have asked for it: {}", question.labels));
     }
+    lines.extend(question.ask.reason.iter().map(|reason| format!("  because: {reason}")));
     lines.push(format!("  asked {} in {session}, {turn}; {}", words::when(*since), wanted(question)));
     if !question.votes.is_empty() {
         lines.push(format!("  {}", votes(question)));
@@ -77,7 +78,7 @@ pub(super) fn question_json(question: &Pending) -> Value {
     json!({
         "id": id, "session": session, "turn": turn, "tool": tool, "arguments": arguments,
         "original": original, "labels": labels, "preview": preview, "rule": rule,
-        "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": until,
+        "reason": ask.reason, "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": until,
     })
 }
 

@@ -92,6 +92,7 @@ fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
         lines.push(entry("untrusted text may have asked", &question.labels.to_string()));
     }
     lines.push(entry("why", &shown::wanted(question)));
+    lines.extend(question.ask.reason.iter().map(|reason| entry("because", reason)));
     if let Some(policy) = &question.policy {
         lines.push(entry("policy", &policy.to_string()[..12]));
     }
