@@ -84,14 +84,14 @@ impl Cedar {
             let rule = determining.into_iter().next().map_or_else(none, rule_of)?;
             return Ok(Judgement { rule, decision: Decision::Allow });
         }
-        let mut strictest: Option<Judgement> = None;
+        let mut forbid = Vec::new();
         for policy in determining {
-            let judgement =
-                Judgement { rule: rule_of(policy)?, decision: decision_of(policy).map_err(invalid)? };
-            if strictest.as_ref().is_none_or(|other| rank(&judgement.decision) > rank(&other.decision)) {
-                strictest = Some(judgement);
-            }
+            forbid
+                .push(Judgement { rule: rule_of(policy)?, decision: decision_of(policy).map_err(invalid)? });
         }
+        // Cedar gives them in no order; the same question is the same each time.
+        forbid.sort_by(|one, other| one.rule.cmp(&other.rule));
+        let strictest = forbid.into_iter().reduce(stricter);
         let reason = "no policy permits it".to_owned();
         strictest.map_or_else(|| Ok(Judgement { rule: none()?, decision: Decision::Deny { reason } }), Ok)
     }
@@ -158,9 +158,25 @@ fn decision_of(policy: &Policy) -> Result<Decision, String> {
                 let wrong = || format!("expected seconds like `3600` in `@expires_s`, got `{text}`");
                 text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
             });
-            Ok(Decision::Ask(Ask { who, expires: expires.transpose()?, ..Ask::default() }))
+            let reason = policy.annotation("reason").map(Into::into);
+            Ok(Decision::Ask(Ask { who, expires: expires.transpose()?, reason, ..Ask::default() }))
         }
         Some(other) => Err(format!("expected `deny`, `ask` or `interrupt` in `@decision`, got `{other}`")),
+    }
+}
+
+/// What stands of two policies that forbid: the stricter one; where both ask, one question for both.
+fn stricter(one: Judgement, other: Judgement) -> Judgement {
+    match (one.decision, other.decision) {
+        (Decision::Ask(asks), Decision::Ask(asks_too)) => {
+            let decision = match asks.join(asks_too) {
+                Ok(ask) => Decision::Ask(ask),
+                Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", other.rule) },
+            };
+            Judgement { decision, ..one }
+        }
+        (first, second) if rank(&second) > rank(&first) => Judgement { decision: second, ..other },
+        (decision, _) => Judgement { decision, ..one },
     }
 }
 

@@ -5,10 +5,11 @@ use outlast_cedar::{Cedar, Files};
 use outlast_ports::policy::{Judgement, PolicyEngine};
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::policy::{Circumstances, Decision, Facts, Point};
+use outlast_vocab::policy::{Ask, Circumstances, Decision, Facts, Point};
 use outlast_vocab::{Error, Kind};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const POLICIES: &str = r#"
 @id("work")
@@ -101,6 +102,25 @@ async fn policies_permit_forbid_ask_and_interrupt_and_what_none_permits_is_denie
     let denied = judge(&nobody, Point::Turn, json!({}), &clean).await.unwrap();
     let reason = "no policy permits it".to_owned();
     assert_eq!((denied.rule.as_str(), denied.decision), ("cedar", Decision::Deny { reason }));
+}
+
+#[tokio::test]
+async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
+    let board = |who: &str| {
+        format!(
+            "{POLICIES}\n@id(\"board\") @decision(\"ask\") @who(\"{who}\") @reason(\"it is much\") \
+                 forbid(principal, action, resource == Tool::\"pay\") when {{ context.facts.euros > 200 }};"
+        )
+    };
+    let asked = async |who: &str| {
+        let cedar = Dir::with(&[("p.cedar", &board(who))]).load(None, None).unwrap();
+        judge(&cedar, Point::Tool, json!({ "euros": 500 }), &Labels::default()).await.unwrap()
+    };
+    let both = asked("bob, cfo").await;
+    let (expires, reason) = (Some(Duration::from_secs(60)), Some("it is much".into()));
+    let ask = Ask { who: vec!["bob".to_owned()], expires, reason, ..Ask::default() };
+    assert_eq!((both.rule.as_str(), both.decision), ("board", Decision::Ask(ask)));
+    assert_eq!(asked("cfo").await.decision.name(), "deny");
 }
 
 #[tokio::test]
