@@ -59,7 +59,7 @@ impl Refusal {
     /// A turn that failed.
     pub(crate) fn failed(turn: TurnId, failure: &Failure) -> Self {
         let at = At { turn: Some(turn), ..At::default() };
-        let error = Error::new(failure.code, failure.detail.clone()).at(at);
+        let error = Error::from(failure.clone()).at(at);
         Self { error, param: None, after: After::Turn(turn) }
     }
 
