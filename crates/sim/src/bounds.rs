@@ -28,6 +28,16 @@ pub(crate) fn stories() -> Vec<Scenario> {
         .agent(|agent| {
             agent.budgets.agent = Some(Budget { pause_at: Percent::try_from(50).ok(), ..calls(CALLS) });
         }),
+        // Whether it holds still before or after that, or not at all: it goes on.
+        Scenario::new(
+            "budget that is raised at any time",
+            vec![Call(&[("put", "a")]), Call(&[("pay", "b")]), Say("done")],
+        )
+        .then(When::Did("put"), What::Raise)
+        .agent(|agent| {
+            agent.budgets.agent = Some(Budget { pause_at: Percent::try_from(50).ok(), ..calls(CALLS) });
+        })
+        .racing(),
         Scenario::new("untrusted text and an approval", READ_THEN_PAY.into())
             .then(When::Parked, What::Approve(true))
             .agent(|agent| agent.guard = Guard::Guarded),

@@ -117,8 +117,12 @@ impl Plan {
         let plays = if let Some(play) = only {
             vec![play]
         } else {
-            let sociable: Vec<usize> = (0..catalogue().len()).filter(|no| !catalogue()[*no].alone).collect();
-            (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect()
+            let (alone, sociable): (Vec<usize>, Vec<usize>) =
+                (0..catalogue().len()).partition(|no| catalogue()[*no].alone);
+            let together = (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect();
+            // Dice of their own, so that all other seeds go on drawing what they drew.
+            let mut lonely = Dice::new(seed, 3);
+            if lonely.percent(20) { vec![alone[lonely.index(alone.len())]] } else { together }
         };
         let workers = 1 + dice.index(3);
         let (crashes, power, disk, pauses, clocks) =

@@ -11,6 +11,7 @@ use outlast_ports::conformance::block_on;
 use outlast_ports::store::{Inbox, Queries, Target};
 use outlast_store::{HandWriter, Sqlite};
 use outlast_vocab::{Error, Millis, SessionId};
+use std::collections::BTreeSet;
 
 fn play(name: &str) -> usize {
     catalogue().iter().position(|scenario| scenario.name == name).expect("it is in the catalogue")
@@ -47,6 +48,12 @@ fn a_seed_that_is_played_again_is_the_same_and_another_is_not() {
     let trace = |seed| run(&Plan::draw(seed, None)).trace;
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
+}
+
+#[test]
+fn seeds_draw_every_scenario() {
+    let drawn: BTreeSet<usize> = (0..2_000).flat_map(|seed| Plan::draw(seed, None).plays).collect();
+    assert_eq!(drawn, (0..catalogue().len()).collect());
 }
 
 #[test]
