@@ -2,7 +2,9 @@
 //! tool or day.
 use outlast_ports::store::{FeedCursor, Store};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, ToolOutcome, Usage};
+use outlast_vocab::effect::{
+    BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, StepOutcome, ToolOutcome, Usage,
+};
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Seq, Shorter};
@@ -235,6 +237,11 @@ impl Books {
                         &Said { model: call.model.as_str(), source, usage, cost, replies: 1 },
                     );
                 }
+                (Command::DurableStep(_), Outcome::DurableStep(StepOutcome::Value(_))) => {
+                    if let Some((tool, price)) = key.nested_tool().and_then(|tool| self.price(turn, tool)) {
+                        self.add(session, record, &Said::call(&format!("tool {tool}"), price));
+                    }
+                }
                 _ => {}
             },
             Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
@@ -272,9 +279,15 @@ impl Books {
     fn priced(&self, turn: TurnId, claim: ClaimRef) -> Option<(ToolName, Cost)> {
         let open = self.turns.get(&turn)?;
         let (.., tool) = open.calls.iter().find(|(_, of, _)| *of == claim)?;
-        let contracts = self.packages.get(&open.package?)?.as_ref()?.contracts.as_ref()?;
-        let contract = contracts.iter().find(|contract| contract.name == *tool)?;
-        Some((tool.clone(), contract.price?))
+        self.price(turn, tool.as_str())
+    }
+
+    /// The tool of this name and what a call of it costs, if it costs anything.
+    fn price(&self, turn: TurnId, tool: &str) -> Option<(ToolName, Cost)> {
+        let package = self.turns.get(&turn)?.package?;
+        let contracts = self.packages.get(&package)?.as_ref()?.contracts.as_ref()?;
+        let contract = contracts.iter().find(|contract| contract.name.as_str() == tool)?;
+        Some((contract.name.clone(), contract.price?))
     }
 
     fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {

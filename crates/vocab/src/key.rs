@@ -76,6 +76,11 @@ impl ReplayKey {
         self.under(format_args!("tool:{number}:{}", Escaped(tool)))
     }
 
+    /// The tool of such a call.
+    pub fn nested_tool(&self) -> Option<&str> {
+        self.last().strip_prefix("tool:")?.split_once(':').map(|(_, tool)| tool)
+    }
+
     /// The calls that take back what an aborted turn did.
     #[must_use]
     pub fn undo(&self) -> Self {
