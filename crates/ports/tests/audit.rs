@@ -1,5 +1,7 @@
 //! An act and its line in the audit are one write: a death anywhere leaves both or neither (S55).
 use futures_util::FutureExt;
+use outlast_ports::budget::Books;
+use outlast_ports::configs::{ConfigKind, Configs};
 use outlast_ports::memory::Memory;
 use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::orgs::{AuditRange, NewKey, Org, Orgs};
@@ -7,6 +9,7 @@ use outlast_ports::store::{
     Accept, Commit, Fork, ForkTo, Inbox, Journal, MAIN, Queries, Store, Taker, Target, Then, Turns,
 };
 use outlast_vocab::access::{Access, Principal, Scopes};
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Delivery, End, Seq};
@@ -75,6 +78,15 @@ const ACTS: &[(&str, Act)] = &[
         let value = Resolution::Ok(json!(1));
         now(s.resolve(turn_of(WAITS), ReplayKey::turn(0).event("go"), value, NOW)).is_some()
     }),
+    ("turn.retry", |s| {
+        let value = Resolution::Ok(json!(null));
+        now(s.resolve(turn_of(WAITS), ReplayKey::turn(0).stuck(0), value, NOW)).is_some()
+    }),
+    ("budget.set", |s| {
+        let budget = Budget { calls: Some(1), ..Budget::default() };
+        now(s.set_budget(Purse::Session(RESTS), Some(budget), NOW)).is_some()
+    }),
+    ("config.put", |s| now(s.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({}), NOW)).is_some()),
     ("session.fork", |s| {
         let to = ForkTo::Session { fresh: SessionId::from_u128(3), key: None };
         now(s.fork(Fork { from: RESTS, at: None, to, now: NOW })).is_some()
@@ -97,7 +109,10 @@ fn picture(memory: &Memory) -> String {
     let sessions = now(memory.sessions(None, 9)).unwrap();
     let records: Vec<_> =
         sessions.iter().map(|view| now(memory.records(view.id, Seq(0), 99)).unwrap()).collect();
-    format!("{sessions:?}\n{records:?}\n{:?}\n{:?}", now(memory.orgs()).unwrap(), now(memory.keys()).unwrap())
+    let (orgs, keys) = (now(memory.orgs()).unwrap(), now(memory.keys()).unwrap());
+    let (budgets, agents) =
+        (now(memory.budgets(9)).unwrap(), now(memory.configs(ConfigKind::Agent, 9)).unwrap());
+    format!("{sessions:?}\n{records:?}\n{orgs:?}\n{keys:?}\n{budgets:?}\n{agents:?}")
 }
 
 fn noted(memory: &Memory) -> Vec<String> {
