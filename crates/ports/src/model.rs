@@ -2,7 +2,8 @@
 use futures_util::Stream;
 use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::ModelCall;
-use outlast_vocab::message::{Message, ModelName};
+use outlast_vocab::message::{Message, ModelName, Part};
+use outlast_vocab::sent;
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, SessionId};
@@ -45,11 +46,6 @@ impl Files {
         self.0.insert(content, bytes);
     }
 
-    /// How many bytes that is in all.
-    pub fn bytes(&self) -> usize {
-        self.0.values().map(|bytes| bytes.len()).sum()
-    }
-
     /// The bytes, if they were found.
     pub fn get(&self, content: Hash) -> Option<&[u8]> {
         self.0.get(&content).map(AsRef::as_ref)
@@ -67,6 +63,45 @@ impl<'a> ModelRequest<'a> {
     /// All messages, in the order the model reads them.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &'a Message> + use<'a> {
         self.history.iter().chain(self.turn)
+    }
+
+    /// Bytes that the request comes to at most, whoever it is sent to, and so tokens that the model reads of it. An attachment
+    /// counts each time it is shown, and as [`ATTACHMENT_TOKENS`] if it is smaller: a picture is read by its area.
+    pub fn bytes_most(&self) -> usize {
+        let messages: usize = self.messages().map(Message::sent_most).sum();
+        let files: usize = self.messages().flat_map(parts).map(|part| self.file_most(part)).sum();
+        let schema = self.call.output.as_ref().map_or(0, sent::answer_schema);
+        let said = if self.said.is_empty() { 0 } else { Message::user(self.said).sent_most() };
+        told_most(self.system, self.tools) + messages + files + schema + said
+    }
+
+    fn file_most(&self, part: &Part) -> usize {
+        let Part::Attachment { attachment } = part else { return 0 };
+        self.files.get(attachment.content).map_or(0, sent::content).max(ATTACHMENT_TOKENS)
+    }
+}
+
+/// Tokens that an attachment counts at least.
+pub const ATTACHMENT_TOKENS: usize = 8_192;
+
+/// Bytes around a tool.
+const TOOL_BYTES: usize = 128;
+
+/// Bytes that a provider's own words around a request come to, at most.
+const FRAME_BYTES: usize = 1_024;
+
+/// Bytes that a model is told besides messages, at most: the request itself, the prompt, the tools.
+pub fn told_most(system: &str, tools: &[Contract]) -> usize {
+    let tools = tools.iter().map(|tool| {
+        TOOL_BYTES + tool.name.as_str().len() + sent::text(&tool.description) + sent::schema(&tool.input)
+    });
+    FRAME_BYTES + sent::text(system) + tools.sum::<usize>()
+}
+
+fn parts(message: &Message) -> &[Part] {
+    match message {
+        Message::User { parts } | Message::Assistant { parts, .. } => parts,
+        Message::Tool { .. } => &[],
     }
 }
 

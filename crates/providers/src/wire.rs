@@ -122,3 +122,164 @@ pub(crate) fn think(text: &str, out: &mut Pieces) {
         out.push_back(ModelEvent::Reasoning { text: text.to_owned(), signature: None });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::names::tests::contract;
+    use super::*;
+    use crate::{Api, chat, gemini, messages, responses};
+    use outlast_ports::model::Files;
+    use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
+    use outlast_vocab::id::AttachmentId;
+    use outlast_vocab::message::{Arguments, Attachment, Message, Part, ToolResult, ToolUse};
+    use outlast_vocab::{Failure, Kind};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// Text with all that is escaped.
+    fn text() -> impl Strategy<Value = String> {
+        "[a\"\\\\\u{1}\n\tä]{0,20}"
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            prop_oneof![
+                vec(inner.clone(), 0..4).prop_map(Value::from),
+                vec((text(), inner), 0..4).prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn schema() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!({})),
+            Just(json!(true)),
+            Just(json!({ "type": "string" })),
+            Just(json!({ "type": ["integer", "null"], "minimum": 0 })),
+            text().prop_map(|text| json!({ "description": text })),
+        ];
+        let object = |properties: Vec<(String, Value)>| {
+            let names: Vec<String> = properties.iter().map(|(name, _)| name.clone()).collect();
+            let properties = Value::Object(properties.into_iter().collect());
+            json!({ "type": "object", "properties": properties, "required": names })
+        };
+        let part = leaf.prop_recursive(2, 8, 3, move |inner| {
+            prop_oneof![
+                vec(("[a-z\"]{1,9}", inner.clone()), 0..4).prop_map(object),
+                inner.prop_map(|items| json!({ "type": "array", "items": items })),
+            ]
+        });
+        vec(("[a-z]{1,9}", part), 0..4).prop_map(object)
+    }
+
+    fn attachment(content: Hash) -> impl Strategy<Value = Part> {
+        let types = prop::sample::select(vec!["image/png", "application/pdf", "text/plain", "audio/wav"]);
+        (types, prop::option::of(text()), any::<bool>()).prop_map(move |(media_type, name, there)| {
+            let media_type = media_type.to_owned().try_into().unwrap();
+            let content = if there { content } else { Hash::ZERO };
+            Part::Attachment {
+                attachment: Attachment { id: AttachmentId::from_u128(1), content, media_type, name },
+            }
+        })
+    }
+
+    fn part(content: Hash) -> impl Strategy<Value = Part> {
+        prop_oneof![
+            text().prop_map(Part::text),
+            (text(), prop::option::of(text())).prop_map(|(text, proof)| Part::Reasoning {
+                text,
+                signature: proof.map(|proof| proof::seal("p", &proof))
+            }),
+            value().prop_map(|data| Part::Sealed { provider: "p".to_owned(), data }),
+            value().prop_map(|item| Part::Sealed { provider: "p".to_owned(), data: json!({ "item": item }) }),
+            attachment(content),
+        ]
+    }
+
+    fn message(content: Hash) -> impl Strategy<Value = Message> {
+        let id = || "[a\"]{1,9}".prop_map(|id| id.parse().unwrap());
+        let tool =
+            || prop::sample::select(vec!["pay", "bank.pay", "gone"]).prop_map(|tool| tool.parse().unwrap());
+        let arguments = prop_oneof![value().prop_map(Arguments::Json), text().prop_map(Arguments::Broken)];
+        let asked =
+            (id(), tool(), arguments, prop::option::of(text())).prop_map(|(id, tool, arguments, proof)| {
+                ToolUse {
+                    signature: proof.map(|proof| proof::seal("p", &proof)),
+                    ..ToolUse::new(id, tool, arguments)
+                }
+            });
+        let failed = |text: String| ToolResult::Err(Failure::new(Kind::ToolFailed, text));
+        let result = prop_oneof![value().prop_map(ToolResult::Ok), text().prop_map(failed)];
+        prop_oneof![
+            vec(part(content), 0..4).prop_map(|parts| Message::User { parts }),
+            (vec(part(content), 0..4), vec(asked, 0..3))
+                .prop_map(|(parts, calls)| Message::Assistant { parts, calls }),
+            (id(), tool(), result).prop_map(|(call, tool, result)| Message::Tool { call, tool, result }),
+        ]
+    }
+
+    proptest! {
+        /// What is reserved for reading a request is what the bytes of its body bound.
+        #[test]
+        fn no_request_is_longer_than_it_is_counted(
+            content in vec(prop_oneof![Just(1_u8), Just(b'"'), any::<u8>()], 0..40),
+            seed in vec(message(Hash::ZERO), 0..1),
+            system in text(),
+            said in text(),
+            schemas in vec((text(), schema()), 0..3),
+            output in prop::option::of(schema()),
+            variant in prop::option::of(Just("high".to_owned())),
+            at_home in any::<bool>(),
+            turn in vec(message(Hash::of(b"\"\"\n")), 0..5),
+        ) {
+            let mut files = Files::default();
+            files.insert(Hash::of(b"\"\"\n"), content.into());
+            let history = seed;
+            let tools: Vec<_> = schemas
+                .into_iter()
+                .zip(["pay", "bank.pay", "bank_pay"])
+                .map(|((text, input), name)| outlast_vocab::tool::Contract { description: text, ..contract(name, input) })
+                .collect();
+            let call = ModelCall {
+                model: "p/claude-sonnet-4-5".parse().unwrap(),
+                at: None,
+                tools: Hash::ZERO,
+                choice: ToolChoice::Only("pay".parse().unwrap()),
+                options: Generation { tokens_most: Some(u32::MAX), temperature_milli: Some(250), variant },
+                output,
+            };
+            let request = ModelRequest {
+                system: &system,
+                history: &history,
+                turn: &turn,
+                tools: &tools,
+                files: &files,
+                said: &said,
+                ..ModelRequest::bare(&call)
+            };
+            let names = Names::of(&tools);
+            let traits = Traits { window_tokens: 1, prices: None, thinks: true, goes_on: true };
+            for api in Api::ALL {
+                let provider = Provider { name: "p", api: *api, key: "k" };
+                let ask = Ask { request, provider, model: "claude-sonnet-4-5", traits, at_home, names: &names };
+                let body = match api {
+                    Api::OpenAi | Api::OpenAiCompatible => chat::render(&ask).body,
+                    Api::OpenAiResponses => responses::render(&ask).body,
+                    Api::Anthropic => messages::render(&ask).body,
+                    Api::Gemini => gemini::render(&ask).body,
+                };
+                // Small attachments count for more than their bytes.
+                prop_assert!(body.len() <= request.bytes_most(), "{} bytes for {api:?}", body.len());
+            }
+        }
+    }
+}

@@ -88,12 +88,8 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let claude = Claude::of(ask.model);
     // A reply that has begun goes on without thinking: the API takes its beginning only then.
     let variant = options.variant.as_deref().filter(|_| request.said.is_empty());
-    let Thinking { how: thinking, effort, tokens } = thinking(claude, variant);
-    // Thoughts count as the answer's tokens here, so they come on top of what was asked for.
-    let max_tokens = match options.tokens_most {
-        Some(most) => most.saturating_add(tokens),
-        None => claude.answer_tokens(),
-    };
+    let max_tokens = options.tokens_most.unwrap_or_else(|| claude.answer_tokens());
+    let Thinking { how: thinking, effort } = thinking(claude, variant, max_tokens);
     // The API takes no temperature from a model that thinks.
     let temperature = options.temperature_milli.filter(|_| thinking.is_none());
     let form = if request.said.is_empty() {
@@ -175,16 +171,16 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     Rendered { body, prefix, answering: Answering { withheld: withheld.to_owned(), answer_tool } }
 }
 
-/// How to think, how hard to try, and how many tokens of thought that may take.
+/// How to think, and how hard to try.
 #[derive(Default)]
 struct Thinking<'a> {
     how: Option<Value>,
     effort: Option<&'a str>,
-    tokens: u32,
 }
 
-/// Thinking for a variant like `high` or `8000` (tokens of thought).
-fn thinking(claude: Claude, variant: Option<&str>) -> Thinking<'_> {
+/// Thinking for a variant like `high` or `8000` (tokens of thought), within what a reply may have. Thoughts count as tokens of the
+/// reply, here as with every API; at least a quarter is left for the answer. Where too little is left, nothing is thought.
+fn thinking(claude: Claude, variant: Option<&str>, most: u32) -> Thinking<'_> {
     let Some(variant) = variant else { return Thinking::default() };
     if matches!(variant, "none" | "off") {
         return Thinking::default();
@@ -196,15 +192,18 @@ fn thinking(claude: Claude, variant: Option<&str>) -> Thinking<'_> {
         }
         // A number of tokens is no effort; the model decides.
         let effort = Some(variant).filter(|variant| variant.parse::<u32>().is_err());
-        return Thinking { how: Some(adaptive), effort, tokens: 0 };
+        return Thinking { how: Some(adaptive), effort };
     }
     let tokens = variant.parse().unwrap_or(match variant {
         "minimal" | "low" => 2_048,
         "medium" => 8_192,
         _ => 24_000,
     });
-    let tokens = tokens.clamp(THOUGHT_TOKENS_LEAST, THOUGHT_TOKENS_MOST);
-    Thinking { how: Some(json!({ "type": "enabled", "budget_tokens": tokens })), effort: None, tokens }
+    let tokens = tokens.clamp(THOUGHT_TOKENS_LEAST, THOUGHT_TOKENS_MOST).min(most - most / 4);
+    if tokens < THOUGHT_TOKENS_LEAST {
+        return Thinking::default();
+    }
+    Thinking { how: Some(json!({ "type": "enabled", "budget_tokens": tokens })), effort: None }
 }
 
 fn form(ask: &Ask<'_>, claude: Claude, thinks: bool) -> Form {
@@ -299,5 +298,25 @@ fn replied(ask: &Ask<'_>, part: &Part) -> Option<Value> {
         }
         Part::Sealed { provider, data } => (provider == ask.provider.name).then(|| data.clone()),
         Part::Attachment { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(variant: &str, most: u32, tokens: Option<u32>) {
+        let how = thinking(Claude::of("claude-sonnet-4-5"), Some(variant), most).how;
+        assert_eq!(how, tokens.map(|tokens| json!({ "type": "enabled", "budget_tokens": tokens })));
+    }
+
+    #[test]
+    fn thoughts_are_part_of_what_a_reply_may_have() {
+        check("high", 32_000, Some(24_000));
+        check("high", 8_192, Some(6_144));
+        check("low", 8_192, Some(2_048));
+        check("low", 1_400, Some(1_050));
+        check("high", 1_000, None);
     }
 }

@@ -96,8 +96,11 @@ fn everything(api: Api) -> Value {
             result: ToolResult::Err(Failure::new(Kind::ToolArgsInvalid, "no JSON")),
         },
     ];
-    let options =
-        Generation { tokens_most: Some(500), temperature_milli: Some(250), variant: Some("low".to_owned()) };
+    let options = Generation {
+        tokens_most: Some(4_000),
+        temperature_milli: Some(250),
+        variant: Some("low".to_owned()),
+    };
     let call = ModelCall { options, choice: ToolChoice::Only("bank.pay".parse().unwrap()), ..call(api) };
     let (turn, tools) = ([Message::user("and now?")], tools());
     let request = ModelRequest {
@@ -134,7 +137,7 @@ fn chat_completions_are_sent_everything() {
         &everything(Api::OpenAi),
         &expect![[r#"
         POST: "/chat/completions"
-        max_completion_tokens: 500
+        max_completion_tokens: 4000
         messages:
           {"content":"Be brief.","role":"system"}
           {"content":[{"text":"look","type":"text"},{"image_url":{"url":"data:image/png;base64,cG5n"},"type":"image_url"},{"file":{"file_data":"data:application/pdf;base64,cGRm","filename":"terms.pdf"},"type":"file"},{"text":"[gone.png (image/png) is missing: its bytes were not found]","type":"text"}],"role":"user"}
@@ -174,7 +177,7 @@ fn responses_are_sent_everything() {
           {"call_id":"b","output":"error tool.args_invalid: no JSON","type":"function_call_output"}
           {"content":[{"text":"and now?","type":"input_text"}],"role":"user"}
         instructions: "Be brief."
-        max_output_tokens: 500
+        max_output_tokens: 4000
         model: "gpt-5"
         prompt_cache_key: "ses_00000000000000000000000000000007"
         reasoning: {"effort":"low","summary":"auto"}
@@ -195,7 +198,7 @@ fn messages_are_sent_everything() {
         &everything(Api::Anthropic),
         &expect![[r#"
         POST: "/v1/messages"
-        max_tokens: 2548
+        max_tokens: 4000
         messages:
           {"content":[{"text":"look","type":"text"},{"source":{"data":"cG5n","media_type":"image/png","type":"base64"},"type":"image"},{"source":{"data":"cGRm","media_type":"application/pdf","type":"base64"},"title":"terms.pdf","type":"document"},{"cache_control":{"type":"ephemeral"},"text":"[gone.png (image/png) is missing: its bytes were not found]","type":"text"}],"role":"user"}
           {"content":[{"signature":"proof","thinking":"mine","type":"thinking"},{"data":"x","type":"redacted_thinking"},{"text":"I pay.","type":"text"},{"id":"a","input":{"to":"ann"},"name":"bank_pay","type":"tool_use"},{"id":"b","input":{"unreadable_arguments":"{\"to"},"name":"now","type":"tool_use"}],"role":"assistant"}
@@ -224,7 +227,7 @@ fn gemini_is_sent_everything() {
           {"parts":[{"text":"mine","thought":true,"thoughtSignature":"proof"},{"text":"","thoughtSignature":"x"},{"text":"I pay."},{"functionCall":{"args":{"to":"ann"},"id":"a","name":"bank_pay"},"thoughtSignature":"sig"},{"functionCall":{"args":{"unreadable_arguments":"{\"to"},"id":"b","name":"now"}}],"role":"model"}
           {"parts":[{"functionResponse":{"id":"a","name":"bank_pay","response":{"output":{"receipt":7}}}},{"functionResponse":{"id":"b","name":"now","response":{"error":"error tool.args_invalid: no JSON"}}}],"role":"user"}
           {"parts":[{"text":"and now?"}],"role":"user"}
-        generationConfig: {"maxOutputTokens":500,"temperature":0.25,"thinkingConfig":{"includeThoughts":true,"thinkingBudget":1024}}
+        generationConfig: {"maxOutputTokens":4000,"temperature":0.25,"thinkingConfig":{"includeThoughts":true,"thinkingBudget":1024}}
         systemInstruction: {"parts":[{"text":"Be brief."}]}
         toolConfig: {"functionCallingConfig":{"allowedFunctionNames":["bank_pay"],"mode":"ANY"}}
         tools:

@@ -1,0 +1,191 @@
+//! How many bytes things come to at most in a request to a model, whichever API it goes to.
+//!
+//! A request is JSON, so text grows by its escapes, and text that is JSON itself by the escapes of those. A token has at least
+//! one byte, so this bounds what a model is charged for reading. What a model reads *about* is [`Message::size`].
+use crate::message::{Arguments, Message, Part, ToolResult, ToolUse};
+use serde_json::{Number, Value};
+
+/// Bytes around a message.
+const MESSAGE: usize = 80;
+/// Bytes around a part of one.
+const PART: usize = 88;
+/// Bytes around an attachment, and of the words that stand for one that cannot be shown.
+const ATTACHMENT: usize = 128;
+/// Bytes around a call, and around its result.
+const CALL: usize = 144;
+/// Bytes of what a model is told of the form of its answer, besides the schema.
+const ANSWER: usize = 384;
+/// Bytes that a part of a schema may be given by who wants a type everywhere.
+const TYPE: usize = 80;
+
+/// How often text is put into a JSON string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quoted {
+    Once,
+    /// It is part of JSON that is sent as text.
+    Twice,
+}
+
+impl Quoted {
+    const fn byte(self, byte: u8) -> usize {
+        match (byte, self) {
+            (b'"' | b'\\', Self::Once) | (8 | 9 | 10 | 12 | 13, Self::Once) => 2,
+            (b'"' | b'\\', Self::Twice) => 4,
+            (8 | 9 | 10 | 12 | 13, Self::Twice) => 3,
+            (0..=0x1f, Self::Once) => 6,
+            (0..=0x1f, Self::Twice) => 7,
+            _ => 1,
+        }
+    }
+
+    fn text(self, text: &str) -> usize {
+        let quotes = 2 * if self == Self::Once { 1 } else { 2 };
+        quotes + text.bytes().map(|byte| self.byte(byte)).sum::<usize>()
+    }
+
+    fn json(self, value: &Value) -> usize {
+        match value {
+            Value::Null | Value::Bool(_) => 5,
+            Value::Number(number) => digits(number),
+            Value::String(text) => self.text(text),
+            Value::Array(items) => 2 + items.iter().map(|item| 1 + self.json(item)).sum::<usize>(),
+            Value::Object(members) => {
+                2 + members.iter().map(|(name, value)| 2 + self.text(name) + self.json(value)).sum::<usize>()
+            }
+        }
+    }
+}
+
+fn digits(number: &Number) -> usize {
+    match (number.as_u64(), number.as_i64()) {
+        (Some(whole), _) => whole.checked_ilog10().unwrap_or(0) as usize + 1,
+        (None, Some(below)) => below.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 2,
+        (None, None) => number.to_string().len(),
+    }
+}
+
+/// Of a text.
+pub fn text(text: &str) -> usize {
+    Quoted::Once.text(text)
+}
+
+/// Of the contents of an attachment: as text or in base64, whichever is more.
+pub fn content(bytes: &[u8]) -> usize {
+    let base64 = bytes.len().div_ceil(3).saturating_mul(4);
+    bytes.iter().map(|byte| Quoted::Once.byte(*byte)).sum::<usize>().max(base64)
+}
+
+/// Of the schema of a tool's arguments.
+pub fn schema(schema: &Value) -> usize {
+    TYPE + Quoted::Once.json(schema) + TYPE * untyped(schema)
+}
+
+/// Of the schema of an answer, which may be told in words, or in a stricter form that names its properties again.
+pub fn answer_schema(schema: &Value) -> usize {
+    ANSWER + 2 * Quoted::Twice.json(schema) + TYPE * objects(schema)
+}
+
+/// How many parts of a schema may be given a type.
+fn untyped(schema: &Value) -> usize {
+    const TYPED: [&str; 8] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties"];
+    match schema {
+        Value::Object(members) => {
+            let typed = TYPED.iter().any(|key| members.contains_key(*key));
+            usize::from(!typed) + members.values().map(untyped).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(untyped).sum(),
+        Value::Bool(anything) => usize::from(*anything),
+        Value::Null | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+fn objects(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => 1 + members.values().map(objects).sum::<usize>(),
+        Value::Array(items) => items.iter().map(objects).sum(),
+        Value::Bool(_) => 1,
+        Value::Null | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+impl Message {
+    /// Bytes that it comes to at most in a request, besides the contents of its attachments.
+    pub fn sent_most(&self) -> usize {
+        let content = match self {
+            Self::User { parts } => parts.iter().map(Part::sent_most).sum(),
+            Self::Assistant { parts, calls } => {
+                parts.iter().map(Part::sent_most).sum::<usize>()
+                    + calls.iter().map(ToolUse::sent_most).sum::<usize>()
+            }
+            Self::Tool { call, tool, result } => {
+                text(call.as_str()) + tool.as_str().len() + result.sent_most()
+            }
+        };
+        MESSAGE + content
+    }
+}
+
+impl Part {
+    fn sent_most(&self) -> usize {
+        let content = match self {
+            Self::Text { text: said } => text(said),
+            Self::Reasoning { text: thought, signature } => {
+                text(thought) + signature.as_deref().map_or(0, text)
+            }
+            Self::Sealed { data, .. } => Quoted::Once.json(data),
+            Self::Attachment { attachment } => {
+                let name = attachment.name.as_deref().map_or(0, text);
+                ATTACHMENT + 2 * name + attachment.media_type.as_str().len()
+            }
+        };
+        PART + content
+    }
+}
+
+impl ToolUse {
+    fn sent_most(&self) -> usize {
+        let arguments = match &self.arguments {
+            Arguments::Json(value) => Quoted::Twice.json(value),
+            Arguments::Broken(broken) => Quoted::Twice.text(broken),
+        };
+        CALL + text(self.id.as_str())
+            + self.tool.as_str().len()
+            + self.signature.as_deref().map_or(0, text)
+            + arguments
+    }
+}
+
+impl ToolResult {
+    /// Bytes that it comes to at most in a request, besides the names of its call and tool.
+    pub fn sent_most(&self) -> usize {
+        CALL + match self {
+            Self::Ok(Value::String(said)) => text(said),
+            Self::Ok(value) => Quoted::Twice.json(value),
+            Self::Err(failure) => text(&failure.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_value_is_never_longer_than_it_is_counted() {
+        for value in [
+            json!(null),
+            json!(true),
+            json!(0),
+            json!(u64::MAX),
+            json!(i64::MIN),
+            json!(-1.234_567_890_123_456_7e-300),
+            json!(["\u{1}\n\"\\ä", { "\t": [[], {}] }]),
+        ] {
+            let once = value.to_string();
+            let twice = json!(once).to_string();
+            assert!(once.len() <= Quoted::Once.json(&value), "{value}");
+            assert!(twice.len() <= Quoted::Twice.json(&value) + 2, "{value}");
+        }
+    }
+}
