@@ -106,7 +106,8 @@ pub(crate) fn end(end: &End) -> String {
     match end {
         End::Answered { text } | End::Refused { text } => format!("{name}: {}", quoted(text)),
         End::OutOfModelCalls { limit } => format!("{name}: {limit} were allowed"),
-        End::OutOfBudget { budget } => format!("{name}: {budget}"),
+        End::OutOfBudget { budget, why: Some(why) } => format!("{name}: {budget}: {why}"),
+        End::OutOfBudget { budget, why: None } => format!("{name}: {budget}"),
         End::Cancelled { reason } => format!("{name}: {}", one_line(reason, TEXT_LETTERS)),
         End::Aborted { reason, undone, left } => {
             let undone = format!("{} taken back", count(*undone as usize, "call", "calls"));
@@ -133,7 +134,7 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
         return format!("waits for an approval{until}\n  outlast approvals approve {id}");
     }
     if wait.kind == WaitKind::Budget {
-        return "waits for a budget with more in it\n  outlast budgets".to_owned();
+        return format!("waits for a budget with more in it{until}\n  outlast budgets");
     }
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
 }

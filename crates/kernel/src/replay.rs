@@ -387,6 +387,14 @@ impl History {
         }
     }
 
+    /// The bound that the reply to the model call at this place was given.
+    pub fn bound_of(&self, key: &ReplayKey) -> Option<u32> {
+        match self.performed.get(key) {
+            Some((Command::ModelCall(call), _)) => call.options.tokens_most,
+            _ => None,
+        }
+    }
+
     /// The last message of the turn so far.
     pub fn last_node(&self) -> Option<Place> {
         self.last_node

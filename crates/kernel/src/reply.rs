@@ -61,7 +61,8 @@ impl Building {
                 format!("the stream ended after {bytes} bytes of text without saying so"),
             )
         })?;
-        let cost = prices.map(|prices| prices.of(&usage));
+        // A reply of which nobody says what it used has no price.
+        let cost = prices.filter(|_| usage != Usage::default()).map(|prices| prices.of(&usage));
         Ok(Reply { parts, calls, stop, usage, cost, attempt })
     }
 }

@@ -207,8 +207,8 @@ impl CallModel {
     }
 
     /// Ends the turn because this budget has not enough left for the call.
-    pub fn out_of(self, budget: String) -> Step {
-        Step::Done(End::OutOfBudget { budget }.into())
+    pub fn out_of(self, budget: String, why: String) -> Step {
+        Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
     }
 }
 
@@ -290,8 +290,8 @@ impl RunTools {
     }
 
     /// Ends the turn because this budget has not enough left for its calls.
-    pub fn out_of(self, budget: String) -> Step {
-        Step::Done(End::OutOfBudget { budget }.into())
+    pub fn out_of(self, budget: String, why: String) -> Step {
+        Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
     }
 
     /// Ends the turn after its calls were settled as far as they go.

@@ -342,7 +342,10 @@ fn ended(followed: &Followed, end: &End) -> CallToolResult {
         }
         End::Refused { text } => result(followed, how, text.clone()),
         End::OutOfModelCalls { limit } => bad(format!("the turn used all its {limit} model calls")),
-        End::OutOfBudget { budget } => bad(format!("the turn used up the budget {budget}")),
+        End::OutOfBudget { budget, why } => {
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            bad(format!("not enough is left of the {budget}{why}"))
+        }
         End::Cancelled { reason } => bad(format!("the turn was cancelled: {reason}")),
         End::Aborted { reason, .. } => bad(format!("the turn was aborted: {reason}")),
         End::Failed { failure } => with(bad(told(failure)), "error", error(failure)),

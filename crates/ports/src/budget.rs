@@ -3,7 +3,7 @@
 //! What was reserved and never settled, because its process died or its reply broke off, counts as used: nobody knows what was
 //! charged for it. So what is used never goes over a budget, whoever dies when.
 use crate::Answer;
-use outlast_vocab::budget::{Amount, Budget, Budgets, Measure, Purse};
+use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::{Millis, ReplayKey};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Metering {
     pub settled: Vec<Settlement>,
     /// The effect that is to begin next.
     pub hold: Option<Hold>,
+    /// Effects that the turn holds still for, if it does. It does not where one of them fits by now.
+    pub wishes: Vec<Wish>,
     /// How long the turn was driven since its last write.
     pub driven: Duration,
     /// What it takes at most to read the conversation once more in the session's next turn; none leaves it as it was.
@@ -33,6 +35,26 @@ pub struct FirstCall {
     pub metering: Metering,
     /// What it may use at most, besides reading what was said in the session before.
     pub most: Amount,
+    /// Whether its price is known.
+    pub price: Price,
+}
+
+/// Whether the price of an effect is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// It is, or it costs nothing.
+    Known,
+    /// Nobody knows it, so it does not fit where money is bounded.
+    Unknown,
+}
+
+/// An effect that a turn holds still for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The wait.
+    pub wait: ReplayKey,
+    /// What did not fit.
+    pub hold: Hold,
 }
 
 /// An effect that is over.
@@ -53,12 +75,14 @@ pub struct Hold {
     pub most: Amount,
     /// What is to be done if something is reserved for it already.
     pub if_held: IfHeld,
+    /// Whether its price is known.
+    pub price: Price,
 }
 
 impl Hold {
     /// For an effect that may be charged each time it is begun.
-    pub fn new(key: ReplayKey, most: Amount) -> Self {
-        Self { key, most, if_held: IfHeld::Lost }
+    pub fn new(key: ReplayKey, most: Amount, price: Price) -> Self {
+        Self { key, most, if_held: IfHeld::Lost, price }
     }
 }
 
@@ -90,10 +114,12 @@ pub enum Held {
 pub struct Short {
     /// Whose.
     pub purse: Purse,
-    /// What there is too little of.
-    pub measure: Measure,
+    /// What is lacking.
+    pub lacks: Lacks,
     /// Whether turns hold still for it until it is raised, or end.
     pub pauses: bool,
+    /// When it begins anew.
+    pub until: Option<Millis>,
 }
 
 /// A budget and how it stands.

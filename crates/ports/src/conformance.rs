@@ -27,6 +27,7 @@
 //! of the engine itself.
 //!
 //! What no rule thought of is left to chance: [`differential`] compares two stores under random operations.
+mod budgets;
 mod calls;
 mod cancels;
 mod clock;
@@ -306,6 +307,13 @@ suite! { $
             an_approval_for_the_session_covers_no_call_with_more_labels,
             a_session_has_no_more_approvals_than_the_limit,
             what_is_approved_for_a_session_goes_with_it,
+        }
+        budgets {
+            a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake,
+            what_is_given_back_wakes_whom_it_is_enough_for,
+            a_budget_may_be_set_again_before_who_waits_for_it_goes_on,
+            a_budget_of_a_day_says_when_it_begins_anew,
+            what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded,
         }
         waits {
             a_parked_turn_holds_no_lease_and_is_not_driven,

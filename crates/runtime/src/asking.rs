@@ -2,7 +2,7 @@
 use crate::catalogue::Caller;
 use crate::host::{Asker, Tier};
 use crate::live::Speaker;
-use crate::meter::used_by;
+use crate::meter::{price_of, used_by};
 use crate::metrics::Again;
 use crate::outfit::World;
 use futures_util::StreamExt;
@@ -14,7 +14,7 @@ use outlast_ports::clock::Entropy;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_ports::store::Said;
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{ModelFailure, ModelOutcome};
+use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::message::Message;
 use outlast_vocab::stream::ModelEvent;
@@ -125,7 +125,7 @@ impl Asking<'_> {
             let error = match self.listen((attempt, &speaker), stream, &mut heard, asker).await {
                 Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
-                        asker.settle(self.key, Some(used_by(&reply)));
+                        asker.settle(self.key, self.used(&reply));
                         return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
                     }
                     Err(error) => error,
@@ -161,11 +161,26 @@ impl Asking<'_> {
             }
             self.world.clock.sleep(pause).await;
             if used.is_none()
-                && let Some(short) = asker.reserve(Hold::new(self.key.clone(), self.most)).await?.short
+                && let Some(short) = asker.reserve(self.hold()).await?.short
             {
                 return Ok(Asked::Short(short));
             }
         }
+    }
+
+    /// What one attempt may use at most.
+    fn hold(&self) -> Hold {
+        Hold::new(self.key.clone(), self.most, price_of(self.info))
+    }
+
+    /// What a reply used, as its provider says. More than was reserved is booked all the same: it will be charged.
+    fn used(&self, reply: &Reply) -> Option<Amount> {
+        let used = used_by(reply);
+        if self.most != Amount::ZERO && used.is_some_and(|used| !self.most.covers(used)) {
+            let (used, most) = (used.unwrap_or_default(), self.most);
+            tracing::warn!(?used, ?most, "a model used more than it was given; the budget may be overspent");
+        }
+        used
     }
 
     /// The outcome of the call, counted.

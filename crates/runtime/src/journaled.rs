@@ -11,7 +11,7 @@ use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{History, Interrupted, interrupted};
 use outlast_kernel::spending::Spending;
 use outlast_kernel::step::{AtCheckpoint, Done};
-use outlast_ports::budget::{Held, Hold, Metering};
+use outlast_ports::budget::{Held, Hold, Metering, Short};
 use outlast_ports::filed::Filed;
 use outlast_ports::rate::{Pacing, Want};
 use outlast_ports::store::{After, Commit, Lease, Partial, Receipt, Said, Store, Then, Upload, ValueWrite};
@@ -249,32 +249,51 @@ impl Journaled {
     }
 
     async fn commit(&mut self, then: Then) -> Result<Receipt, Error> {
-        let metering = self.meter.as_mut().map(|meter| {
+        let now = self.world.clock.now();
+        let metering = self.books().map(|meter| {
             if then != Then::GoOn {
                 meter.let_go();
             }
-            meter.take(self.world.clock.now())
+            let wishes = if let Then::Park(waits) = &then { meter.wishes(waits) } else { Vec::new() };
+            Metering { wishes, ..meter.take(now) }
         });
         self.commit_metered(then, metering).await
     }
 
+    /// The books, where something is counted now.
+    fn books(&mut self) -> Option<&mut Meter> {
+        let world = &self.world;
+        self.meter.as_mut().filter(|meter| meter.counts(world))
+    }
+
     /// Writes what was noted, and reserves for an effect.
-    async fn commit_holding(&mut self, metering: Metering) -> Result<Reserved, Error> {
+    async fn commit_holding(&mut self, hold: Hold, metering: Metering) -> Result<Reserved, Error> {
+        let metering = Metering { hold: Some(hold.clone()), ..metering };
         let receipt = self.commit_metered(Then::GoOn, Some(metering)).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.held {
-            Some(Held::No(short)) => Some(short),
-            Some(Held::Yes { low, .. }) => {
-                let Lease { session, turn, .. } = self.lease;
-                for short in low {
-                    let low = || LiveKind::BudgetLow { budget: named(&short) };
-                    self.world.hub.tell(session, || Live { turn, what: low() });
+            Some(Held::No(short)) => {
+                if let (Some(meter), true) = (&mut self.meter, short.pauses) {
+                    meter.does_not_fit(hold);
                 }
+                Some(short)
+            }
+            Some(Held::Yes { low, .. }) => {
+                self.tell_low(low);
                 None
             }
             None => None,
         };
         Ok(Reserved { last, short })
+    }
+
+    /// Tells those who watch of which budgets little is left.
+    fn tell_low(&self, low: Vec<Short>) {
+        let Lease { session, turn, .. } = self.lease;
+        for short in low {
+            let low = || LiveKind::BudgetLow { budget: named(&short) };
+            self.world.hub.tell(session, || Live { turn, what: low() });
+        }
     }
 
     async fn commit_metered(&mut self, then: Then, metering: Option<Metering>) -> Result<Receipt, Error> {
@@ -326,19 +345,22 @@ impl Asker for Journaled {
     }
 
     async fn reserve(&mut self, hold: Hold) -> Result<Reserved, Error> {
-        let Some(meter) = &mut self.meter else {
+        let now = self.world.clock.now();
+        let Some(meter) = self.books() else {
             return Ok(Reserved { last: self.flush().await?, short: None });
         };
+        let low = meter.take_low();
         if meter.begin(&hold) {
+            self.tell_low(low);
             return Ok(Reserved { last: self.flush().await?, short: None });
         }
         meter.let_go();
-        let metering = Metering { hold: Some(hold), ..meter.take(self.world.clock.now()) };
-        self.commit_holding(metering).await
+        let metering = meter.take(now);
+        self.commit_holding(hold, metering).await
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
-        if let Some(meter) = &mut self.meter {
+        if let Some(meter) = self.books() {
             meter.settle(key, used);
         }
     }
@@ -432,17 +454,18 @@ impl Host for Journaled {
     }
 
     fn is_metered(&self) -> bool {
-        self.meter.is_some()
+        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.world))
     }
 
     async fn reserve_ahead(&mut self, hold: Hold) -> Result<(), Error> {
-        let Some(meter) = &mut self.meter else { return self.flush().await.map(drop) };
+        let now = self.world.clock.now();
         if self.noted.is_empty() {
             return self.flush().await.map(drop);
         }
+        let Some(meter) = self.books() else { return self.flush().await.map(drop) };
         meter.let_go();
-        let metering = Metering { hold: Some(hold.clone()), ..meter.take(self.world.clock.now()) };
-        let Reserved { short, .. } = self.commit_holding(metering).await?;
+        let metering = meter.take(now);
+        let Reserved { short, .. } = self.commit_holding(hold.clone(), metering).await?;
         if let (Some(meter), None) = (&mut self.meter, short) {
             meter.is_held(hold);
         }
@@ -534,7 +557,9 @@ impl Host for Journaled {
 
     async fn finish(&mut self, done: Done) -> Result<Driven, Error> {
         let Done { end, messages } = done;
-        if let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled) {
+        if self.is_metered()
+            && let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled)
+        {
             meter.stands_at(before, &messages);
         }
         let then = match &end {

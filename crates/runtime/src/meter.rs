@@ -1,26 +1,31 @@
 //! What a turn may use, counted while it is driven (R11.5).
 //!
-//! A token has at least one byte, so the bytes of a request bound the tokens that a model reads of it.
+//! A token has at least one byte, so the bytes of a request bound the tokens that a model reads of it
+//! ([`ModelRequest::bytes_most`]); what it says is bounded by what it is told ([`bounded`]).
 use crate::outfit::{Outfit, World};
 use outlast_kernel::conversation::Conversation;
-use outlast_ports::budget::{FirstCall, Held, Hold, IfHeld, Metering, Settlement, Short};
-use outlast_ports::model::{ModelInfo, ModelRequest};
+use outlast_ports::budget::{FirstCall, Held, Hold, IfHeld, Metering, Price, Settlement, Short, Wish};
+use outlast_ports::model::{ATTACHMENT_TOKENS, ModelInfo, ModelRequest};
 use outlast_vocab::budget::{Amount, Budgets};
-use outlast_vocab::effect::{Reply, Usage};
-use outlast_vocab::message::{Message, Part, json_size};
+use outlast_vocab::effect::{Generation, Reply, Usage};
+use outlast_vocab::message::{Message, Part};
 use outlast_vocab::tool::Contract;
+use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, Millis, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Bytes that a provider's own words around a request come to, at most.
-const FRAME_BYTES: usize = 1_024;
 
 /// The books of one turn under one lease.
 #[derive(Debug)]
 pub(crate) struct Meter {
     agent: String,
     budgets: Arc<Budgets>,
+    /// Whether anything was ever counted here. It is settled what was reserved, also if nobody counts any more.
+    counts: bool,
+    /// The budgets of which little was left when the turn was taken in.
+    low: Vec<Short>,
+    /// What did not fit where turns hold still for it.
+    unfit: Vec<Hold>,
     /// What is reserved for an effect that has not begun.
     ready: Option<Hold>,
     settled: Vec<Settlement>,
@@ -31,39 +36,48 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The books of a turn, if anything is counted or reserved. Where nobody knows the outfit that answers it, what is
-    /// reserved can still be given back.
-    pub(crate) fn of(
-        outfit: Option<&Outfit>,
-        world: &World,
-        held: Option<&Held>,
-        index: u32,
-    ) -> Option<Self> {
-        let brings = outfit.is_some_and(|outfit| !outfit.budgets.is_empty());
-        let ready = match held {
-            Some(Held::Yes { most, .. }) => Some(Hold::new(ReplayKey::turn(index).model(0), *most)),
-            Some(Held::No(_)) | None => None,
+    /// The books of a turn. Where nobody knows the outfit that answers it, what is reserved can still be given back.
+    pub(crate) fn of(outfit: Option<&Outfit>, world: &World, held: Option<&Held>, index: u32) -> Self {
+        let info = outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info);
+        let price = info.map_or(Price::Known, price_of);
+        let key = || ReplayKey::turn(index).model(0);
+        let (ready, low) = match held {
+            Some(Held::Yes { most, low }) => (Some(Hold::new(key(), *most, price)), low.clone()),
+            Some(Held::No(_)) | None => (None, Vec::new()),
         };
-        let counts = brings || world.budgets_are_set() || ready.is_some();
-        counts.then(|| Self {
+        Self {
             agent: outfit.map(|outfit| outfit.package.agent.clone()).unwrap_or_default(),
             budgets: outfit.map(|outfit| outfit.budgets.clone()).unwrap_or_default(),
+            counts: outfit.is_some_and(|outfit| !outfit.budgets.is_empty()) || ready.is_some(),
+            low,
+            unfit: Vec::new(),
             ready,
             settled: Vec::new(),
             standing: None,
-            info: outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info),
+            info,
             since: world.clock.now(),
-        })
+        }
+    }
+
+    /// Whether anything is counted: the agent brings a budget, or an operator has set one, be it a moment ago.
+    pub(crate) fn counts(&self, world: &World) -> bool {
+        self.counts || world.budgets_are_set()
     }
 
     /// What is reserved when an input is taken in, for the model call that follows.
     pub(crate) fn first(outfit: &Outfit, world: &World, parts: &[Part], files: u64) -> Option<FirstCall> {
-        let mut meter = Self::of(Some(outfit), world, None, 0)?;
+        if outfit.budgets.is_empty() && !world.budgets_are_set() {
+            return None;
+        }
+        let mut meter = Self::of(Some(outfit), world, None, 0);
         let info = meter.info?;
-        let said = Message::User { parts: parts.to_vec() }.size();
-        let bytes = outfit.told_bytes() + said + usize::try_from(files).unwrap_or(usize::MAX);
+        let said = Message::User { parts: parts.to_vec() }.sent_most();
+        let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
+        // In base64 they are a third larger.
+        let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
+        let bytes = (outfit.told_bytes() + said + attached * ATTACHMENT_TOKENS).saturating_add(files);
         let most = most(info, bytes, outfit.reply_tokens(world));
-        Some(FirstCall { metering: meter.take(world.clock.now()), most })
+        Some(FirstCall { metering: meter.take(world.clock.now()), most, price: price_of(info) })
     }
 
     /// Uses what is reserved for an effect, if that is enough.
@@ -82,6 +96,26 @@ impl Meter {
         self.ready = Some(hold);
     }
 
+    /// The budgets of which little was left when the turn was taken in; they are told of once.
+    pub(crate) fn take_low(&mut self) -> Vec<Short> {
+        std::mem::take(&mut self.low)
+    }
+
+    /// Notes what turns hold still for.
+    pub(crate) fn does_not_fit(&mut self, hold: Hold) {
+        self.unfit.push(hold);
+    }
+
+    /// What the turn would reserve, of what it is about to hold still for.
+    pub(crate) fn wishes(&self, waits: &[Wait]) -> Vec<Wish> {
+        let wish = |wait: &Wait| {
+            let of = self.unfit.iter().filter(|hold| wait.key.is_under(&hold.key));
+            let hold = of.max_by_key(|hold| hold.key.as_str().len())?.clone();
+            Some(Wish { wait: wait.key.clone(), hold })
+        };
+        waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wish).collect()
+    }
+
     /// Notes that an effect is over.
     pub(crate) fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
         self.settled.push(Settlement { key: key.clone(), used });
@@ -97,7 +131,8 @@ impl Meter {
     /// Notes what the session's next turn has to read besides its input.
     pub(crate) fn stands_at(&mut self, before: &Conversation, messages: &[Message]) {
         if let (Some(info), false) = (self.info, messages.is_empty()) {
-            let bytes = before.size() + messages.iter().map(Message::size).sum::<usize>();
+            let messages = before.messages().iter().chain(messages);
+            let bytes = messages.map(Message::sent_most).sum::<usize>();
             self.standing = Some(Amount { calls: 0, ..most(info, bytes, 0) });
         }
     }
@@ -105,12 +140,13 @@ impl Meter {
     /// What the next write does to the books.
     pub(crate) fn take(&mut self, now: Millis) -> Metering {
         let driven = if now < self.since { Duration::ZERO } else { self.since.until(now) };
-        self.since = now;
+        (self.since, self.counts) = (now, true);
         Metering {
             agent: self.agent.clone(),
             budgets: self.budgets.clone(),
             settled: std::mem::take(&mut self.settled),
             hold: None,
+            wishes: Vec::new(),
             driven,
             standing: self.standing.take(),
         }
@@ -119,7 +155,7 @@ impl Meter {
 
 /// What a model call may use at most.
 pub(crate) fn most(info: ModelInfo, bytes: usize, reply_tokens: u32) -> Amount {
-    let read = u64::try_from(bytes.saturating_add(FRAME_BYTES)).unwrap_or(u64::MAX);
+    let read = u64::try_from(bytes).unwrap_or(u64::MAX);
     let said = u64::from(reply_tokens);
     let money = info.prices.map(|prices| prices.most(read, said)).unwrap_or_default();
     Amount { tokens: read.saturating_add(said), money, calls: 1, millis: 0 }
@@ -127,38 +163,38 @@ pub(crate) fn most(info: ModelInfo, bytes: usize, reply_tokens: u32) -> Amount {
 
 /// What a request may use at most.
 pub(crate) fn most_of(world: &World, info: ModelInfo, request: &ModelRequest<'_>) -> Amount {
-    let messages: usize = request.messages().map(Message::size).sum();
-    let schema = request.call.output.as_ref().map_or(0, json_size);
-    let bytes = request.system.len()
-        + told_of(request.tools)
-        + messages
-        + request.files.bytes()
-        + schema
-        + request.said.len();
     let reply = request.call.options.tokens_most.unwrap_or(world.limits.reply_tokens);
-    most(info, bytes, reply)
+    most(info, request.bytes_most(), reply)
 }
 
-/// Bytes that a model is told of its tools.
-pub(crate) fn told_of(tools: &[Contract]) -> usize {
-    tools.iter().map(|tool| tool.name.as_str().len() + tool.description.len() + json_size(&tool.input)).sum()
+/// Options with a bound for the reply, if they have none: what is reserved for it is what it may say.
+pub(crate) fn bounded(options: Generation, outfit: &Outfit, world: &World) -> Generation {
+    Generation { tokens_most: options.tokens_most.or_else(|| Some(outfit.reply_tokens(world))), ..options }
 }
 
-/// What a reply used.
-pub(crate) fn used_by(reply: &Reply) -> Amount {
+/// Whether it is known what a model costs.
+pub(crate) fn price_of(info: ModelInfo) -> Price {
+    if info.prices.is_some() { Price::Known } else { Price::Unknown }
+}
+
+/// What a reply used; nothing if the provider did not say, and then nobody knows.
+pub(crate) fn used_by(reply: &Reply) -> Option<Amount> {
+    if reply.usage == Usage::default() {
+        return None;
+    }
     let Usage { input, cache_read, cache_write, output, reasoning } = reply.usage;
     let tokens = [input, cache_read, cache_write, output, reasoning].into_iter().fold(0, u64::saturating_add);
-    Amount { tokens, money: reply.cost.unwrap_or_default(), calls: 1, millis: 0 }
+    Some(Amount { tokens, money: reply.cost.unwrap_or_default(), calls: 1, millis: 0 })
 }
 
 /// How a budget that is short is named to people.
 pub(crate) fn named(short: &Short) -> String {
-    format!("{} of {}", short.measure.name(), short.purse)
+    format!("{} of {}", short.lacks.measure().name(), short.purse)
 }
 
 /// What whoever cannot wait for a budget is told.
 pub(crate) fn short_of(short: &Short) -> Error {
-    Error::new(Kind::BudgetExceeded, format!("not enough is left of the {}", named(short)))
+    Error::new(Kind::BudgetExceeded, format!("not enough is left of the {}: {}", named(short), short.lacks))
 }
 
 /// What calls of tools may use at most, and what they used once they have these results.
@@ -171,5 +207,10 @@ pub(crate) fn calls<'a>(prices: impl Iterator<Item = Option<&'a Contract>>) -> A
 
 /// What is reserved for calls of tools: once for all attempts, over every lease.
 pub(crate) fn hold_calls(key: ReplayKey, most: Amount) -> Hold {
-    Hold { key, most, if_held: IfHeld::Stands }
+    Hold { key, most, if_held: IfHeld::Stands, price: Price::Known }
+}
+
+/// How a turn holds still until a budget has more in it: somebody raises it, something is given back, or it begins anew.
+pub(crate) fn wait_for(key: ReplayKey, short: &Short) -> Wait {
+    Wait { key, kind: WaitKind::Budget, deadline: short.until }
 }

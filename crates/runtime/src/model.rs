@@ -4,13 +4,14 @@ use crate::drive::Turn;
 use crate::files;
 use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
-use crate::meter::{most_of, named};
+use crate::meter::{bounded, most_of, named, price_of, wait_for};
 use crate::room::Room;
 use crate::ruling::{Word, as_ruled, at_model, of_reply};
 use outlast_kernel::step::{CallModel, Step};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
-use outlast_vocab::effect::{EffectKind, ModelCall};
+use outlast_vocab::budget::Amount;
+use outlast_vocab::effect::{EffectKind, Generation, ModelCall};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -25,10 +26,15 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let history = host.history().clone();
     let store = host.store().cloned();
     let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
+    let as_recorded = |at| {
+        let effect = as_ruled(hooks.as_recorded(ask.effect(Some(at))), ask.key(), host);
+        // Whether somebody counts is no matter of the turn's own: what was recorded then is what is meant now.
+        let tokens_most = effect.options.tokens_most.or_else(|| history.bound_of(ask.key()));
+        ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
+    };
     if let Some(at) = history.asked_at(ask.key())
-        && let Some(outcome) = history
-            .answer(ask.key(), &as_ruled(hooks.as_recorded(ask.effect(Some(at))), ask.key(), host))
-            .map_err(|e| e.at(turn.at()))?
+        && let Some(outcome) =
+            history.answer(ask.key(), &as_recorded(at)).map_err(|error| error.at(turn.at()))?
     {
         turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
         return Ok(ask.resume(outcome));
@@ -83,9 +89,9 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         }
         Asked::Short(short) if short.pauses => {
             let key = ask.key().budget(host.history().times_short(ask.key()));
-            return Ok(ask.wait(Wait { key, kind: WaitKind::Budget, deadline: None }));
+            return Ok(ask.wait(wait_for(key, &short)));
         }
-        Asked::Short(short) => return Ok(ask.out_of(named(&short))),
+        Asked::Short(short) => return Ok(ask.out_of(named(&short), short.lacks.to_string())),
     };
     let outcome = after_model(turn, ask.key(), outcome, host).await;
     let outcome = of_reply(turn, &ask, outcome, host).await?;
@@ -110,7 +116,15 @@ async fn show<H: Host>(
     let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
     let said = if info.goes_on { host.said(ask.key()).await? } else { None };
     // Where it stands is known once what was noted is written.
-    let draft = shaped.effect(ask, None);
+    let metered = host.is_metered();
+    let effect = |at| {
+        let call = shaped.effect(ask, at);
+        if !metered {
+            return call;
+        }
+        ModelCall { options: bounded(call.options, turn.outfit, turn.world), ..call }
+    };
+    let draft = effect(None);
     let request = ModelRequest {
         system: &shaped.system,
         history: &history,
@@ -120,13 +134,12 @@ async fn show<H: Host>(
         files: &files,
         ..ModelRequest::bare(&draft)
     };
-    let most = most_of(turn.world, info, &request);
-    if host.is_metered()
-        && let Some(short) = host.reserve(Hold::new(ask.key().clone(), most)).await?.short
-    {
+    let most = if metered { most_of(turn.world, info, &request) } else { Amount::ZERO };
+    let hold = || Hold::new(ask.key().clone(), most, price_of(info));
+    if metered && let Some(short) = host.reserve(hold()).await?.short {
         return Ok(Some((draft, Asked::Short(short))));
     }
-    let effect = shaped.effect(ask, host.place());
+    let effect = effect(host.place());
     let asking = Asking {
         world: turn.world,
         caller: turn.caller,

@@ -6,12 +6,11 @@ use crate::gate::Gate;
 use crate::governor::Governor;
 use crate::hooks::Hooks;
 use crate::live::Hub;
-use crate::meter::told_of;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
-use outlast_ports::model::{ModelInfo, ModelProvider};
+use outlast_ports::model::{ModelInfo, ModelProvider, told_most};
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::Limiter;
@@ -259,7 +258,7 @@ impl Outfit {
 
     /// Bytes that the model is told besides the conversation.
     pub(crate) fn told_bytes(&self) -> usize {
-        self.package.system.len() + told_of(&self.contracts)
+        told_most(&self.package.system, &self.contracts)
     }
 
     /// Tokens that one reply may have, where what turns use is counted.

@@ -2,11 +2,12 @@
 use crate::asking::{Asked, Asking, Audience};
 use crate::drive::Turn;
 use crate::host::Host;
-use crate::meter::{most_of, short_of};
+use crate::meter::{bounded, most_of, price_of, short_of};
 use outlast_kernel::conversation::{Need, Plan};
 use outlast_kernel::step::CallModel;
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
+use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::message::{Message, json_size, text_of};
 use outlast_vocab::record::{Compacted, Shorter};
@@ -71,12 +72,15 @@ impl Room<'_> {
         host: &mut H,
     ) -> Result<Result<Reply, Error>, Error> {
         let text = [Message::user(told(messages, self.window / 10 * 7))];
+        let metered = host.is_metered();
+        let options = Generation::default();
+        let options = if metered { bounded(options, turn.outfit, turn.world) } else { options };
         let effect = ModelCall {
             model: turn.outfit.package.model.clone(),
             at: None,
             tools: Hash::ZERO,
             choice: ToolChoice::None,
-            options: Generation::default(),
+            options,
             output: None,
         };
         let request = ModelRequest {
@@ -85,10 +89,9 @@ impl Room<'_> {
             session: turn.caller.session,
             ..ModelRequest::bare(&effect)
         };
-        let most = most_of(turn.world, self.info, &request);
-        if host.is_metered()
-            && let Some(short) = host.reserve(Hold::new(key.clone(), most)).await?.short
-        {
+        let most = if metered { most_of(turn.world, self.info, &request) } else { Amount::ZERO };
+        let hold = || Hold::new(key.clone(), most, price_of(self.info));
+        if metered && let Some(short) = host.reserve(hold()).await?.short {
             return Ok(Err(short_of(&short)));
         }
         let asking = Asking {

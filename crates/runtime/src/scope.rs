@@ -14,7 +14,7 @@ mod permit;
 use crate::cancel::Cancel;
 use crate::host::Tier;
 use crate::inline::not_durable;
-use crate::meter::short_of;
+use crate::meter::{short_of, wait_for};
 use crate::outfit::{Outfit, World};
 use crate::pace::Begins;
 use crate::projection::Held;
@@ -234,15 +234,20 @@ impl Scope {
             None => Ok(()),
             Some(short) if short.pauses => {
                 let key = key.budget(self.history.times_short(&key));
-                self.hold_still(Wait { key, kind: WaitKind::Budget, deadline: None }).await
+                self.hold_still(wait_for(key, &short)).await
             }
             Some(short) => Err(short_of(&short)),
         }
     }
 
+    /// Whether what the call uses is counted. An operator may set a budget while it runs.
+    fn is_metered(&self) -> bool {
+        self.metered || (self.tier == Tier::Durable && self.world.budgets_are_set())
+    }
+
     /// Reserves, or says which budget is short.
     async fn try_to_reserve(&self, hold: Hold) -> Option<Short> {
-        if !self.metered {
+        if !self.is_metered() {
             return None;
         }
         self.tell_settled().await;
@@ -257,7 +262,7 @@ impl Scope {
 
     /// Says what was used of it, with the next fact or wish of this call.
     fn settle(&self, key: ReplayKey, used: Option<Amount>) {
-        if self.metered {
+        if self.is_metered() {
             self.used().settled.push(Settlement { key, used });
         }
     }

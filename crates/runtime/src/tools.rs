@@ -6,7 +6,7 @@ use crate::drive::Turn;
 use crate::grants::note_grants;
 use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
-use crate::meter::{calls, hold_calls, most, named, short_of};
+use crate::meter::{calls, hold_calls, most, named, price_of, short_of, wait_for};
 use crate::pace::{Begins, taken_over, wants, was_refused};
 use crate::projection::Held;
 use crate::scope::{FromCall, Scope, Used, Written};
@@ -28,7 +28,7 @@ use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
 use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
-use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -37,8 +37,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
-/// Bytes of a message around a result, at most.
-const RESULT_BYTES: usize = 64;
+/// Bytes of a message around a result, with the names of its call and tool.
+const RESULT_BYTES: usize = 256;
 
 /// Messages that calls of one batch may have under way to the driver.
 const MESSAGES: usize = 64;
@@ -91,11 +91,11 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
     match short {
         Some(short) if short.pauses => {
             let key = batch.key().budget(host.history().times_short(batch.key()));
-            return Ok(batch.wait(vec![Wait { key, kind: WaitKind::Budget, deadline: None }]));
+            return Ok(batch.wait(vec![wait_for(key, &short)]));
         }
         Some(short) => {
             refuse(&slots, &short, host);
-            return Ok(batch.out_of(named(&short)));
+            return Ok(batch.out_of(named(&short), short.lacks.to_string()));
         }
         None => {}
     }
@@ -148,11 +148,12 @@ async fn next_call<H: Host>(turn: &Turn<'_>, next: Option<Next<'_>>, host: &mut 
     let (Some(Next { key, messages, results }), Ok(info), true) = (next, known, host.is_metered()) else {
         return host.flush().await.map(drop);
     };
-    let said: usize = messages.iter().map(Message::size).sum();
-    let told: usize = results.iter().map(|result| result.size() + RESULT_BYTES).sum();
-    let bytes = turn.outfit.told_bytes() + host.conversation().size() + said + told;
+    let before = host.conversation().messages().clone();
+    let said: usize = before.iter().chain(messages).map(Message::sent_most).sum();
+    let told: usize = results.iter().map(|result| result.sent_most() + RESULT_BYTES).sum();
+    let bytes = turn.outfit.told_bytes() + said + told;
     let most = most(info, bytes, turn.outfit.reply_tokens(turn.world));
-    host.reserve_ahead(Hold::new(key, most)).await
+    host.reserve_ahead(Hold::new(key, most, price_of(info))).await
 }
 
 /// A rule that ends the turn because of one call lets none of its neighbours run.

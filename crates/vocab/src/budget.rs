@@ -50,7 +50,21 @@ impl Amount {
         other.without(self) == Self::ZERO
     }
 
-    fn of(self, measure: Measure) -> u128 {
+    /// So much of one thing, and as much as there can be of all others.
+    pub fn at_most(measure: Measure, most: u128) -> Self {
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let money = Cost::of_picodollars(u64::MAX);
+        let endless = Self { tokens: u64::MAX, money, calls: u64::MAX, millis: u64::MAX };
+        match measure {
+            Measure::Tokens => Self { tokens: most, ..endless },
+            Measure::Money => Self { money: Cost::of_picodollars(most), ..endless },
+            Measure::Calls => Self { calls: most, ..endless },
+            Measure::Time => Self { millis: most, ..endless },
+        }
+    }
+
+    /// How much of one thing it is: tokens, calls, picodollars or milliseconds.
+    pub fn of(self, measure: Measure) -> u128 {
         match measure {
             Measure::Tokens => self.tokens.into(),
             Measure::Money => self.money.picos(),
@@ -97,6 +111,61 @@ impl Measure {
             Self::Money => "money",
             Self::Calls => "calls",
             Self::Time => "time",
+        }
+    }
+
+    /// So much of it, for people.
+    fn say(self, amount: u128) -> String {
+        let whole = || u64::try_from(amount).unwrap_or(u64::MAX);
+        match self {
+            Self::Tokens => format!("{amount} tokens"),
+            Self::Money => format!("${}", Cost::of_picodollars(whole())),
+            Self::Calls => format!("{amount} calls"),
+            Self::Time => format!("{} s", amount / 1_000),
+        }
+    }
+}
+
+/// Why an effect does not fit into a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// Nobody knows what it costs, and money is bounded.
+    Price,
+    /// There is not enough left.
+    Room {
+        /// What there is too little of.
+        measure: Measure,
+        /// What the effect needs at most.
+        want: u128,
+        /// What was used and is reserved.
+        used: u128,
+        /// What may be.
+        most: u128,
+    },
+}
+
+impl Lacks {
+    /// What there is too little of.
+    pub const fn measure(self) -> Measure {
+        match self {
+            Self::Price => Measure::Money,
+            Self::Room { measure, .. } => measure,
+        }
+    }
+}
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Price => f.write_str("nobody knows what the model costs; give it a price, or bound tokens"),
+            Self::Room { measure: Measure::Time, used, most, .. } => {
+                write!(f, "{} of {} are used", Measure::Time.say(used), Measure::Time.say(most))
+            }
+            Self::Room { measure, want, used, most } => {
+                let left = most.saturating_sub(used);
+                write!(f, "it needs up to {}, and of {} ", measure.say(want), measure.say(most))?;
+                write!(f, "{} are left", measure.say(left))
+            }
         }
     }
 }
@@ -167,6 +236,13 @@ impl Budget {
         beyond(self.warn_at).map_or(Fit::Fits, |(measure, _)| Fit::Low(measure))
     }
 
+    /// Why `want` does not fit beside what is used already.
+    pub fn lacks(&self, used: Amount, want: Amount, measure: Measure) -> Lacks {
+        let most = self.most(measure).unwrap_or(u128::MAX);
+        let most = self.pause_at.map_or(most, |share| share.of(most));
+        Lacks::Room { measure, want: want.of(measure), used: used.of(measure), most }
+    }
+
     fn most(&self, measure: Measure) -> Option<u128> {
         match measure {
             Measure::Tokens => self.tokens.map(u128::from),
@@ -234,6 +310,20 @@ impl Period {
             Self::Day => format!("{year:04}-{month:02}-{day:02}"),
             Self::Month => format!("{year:04}-{month:02}"),
         }
+    }
+
+    /// When the period of an instant is over.
+    pub fn end(self, now: Millis) -> Millis {
+        const DAY: u64 = 86_400_000;
+        let today = now.0 / DAY;
+        let next = match self {
+            Self::Day => today + 1,
+            Self::Month => {
+                let (_, month, _) = civil(today);
+                (today + 1..).find(|day| civil(*day).1 != month).unwrap_or(u64::MAX / DAY)
+            }
+        };
+        Millis(next * DAY)
     }
 }
 
@@ -386,6 +476,34 @@ mod tests {
         assert_eq!(day(11_017), "2000-03-01");
         assert_eq!(day(20_773), "2026-11-16");
         assert_eq!(Period::Month.at(Millis(20_773 * 86_400_000)), "2026-11");
+    }
+
+    #[test]
+    fn a_period_ends_where_the_next_one_begins() {
+        for (period, next) in [(Period::Day, "2026-11-17"), (Period::Month, "2026-12-01")] {
+            let end = period.end(Millis(20_773 * 86_400_000 + 5));
+            assert_eq!(Period::Day.at(end), next);
+            assert_eq!(Period::Day.at(Millis(end.0 - 1)).cmp(&next.to_owned()), std::cmp::Ordering::Less);
+        }
+    }
+
+    #[test]
+    fn what_is_lacking_is_said_with_numbers() {
+        let check = |budget: &Budget, used, want, measure, said: &str| {
+            assert_eq!(budget.lacks(used, want, measure).to_string(), said);
+        };
+        let said = "it needs up to 41 tokens, and of 100 tokens 40 tokens are left";
+        check(&budget(100), tokens(60), tokens(41), Measure::Tokens, said);
+        let soft = Budget { pause_at: Some(Percent(50)), ..budget(100) };
+        let said = "it needs up to 41 tokens, and of 50 tokens 0 tokens are left";
+        check(&soft, tokens(60), tokens(41), Measure::Tokens, said);
+        let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
+        let used = Amount::time(Duration::from_secs(61));
+        check(&minute, used, Amount::ZERO, Measure::Time, "61 s of 60 s are used");
+        let cent = Budget { money: Some("0.01".parse().unwrap()), ..Budget::default() };
+        let want = Amount { money: "0.25".parse().unwrap(), ..Amount::ZERO };
+        let said = "it needs up to $0.25, and of $0.01 $0.01 are left";
+        check(&cent, Amount::ZERO, want, Measure::Money, said);
     }
 
     #[test]

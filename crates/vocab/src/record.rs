@@ -435,10 +435,13 @@ pub enum End {
         /// How many those were.
         limit: u32,
     },
-    /// The turn used all the money or tokens it had.
+    /// A budget had not enough left for what the turn needed next.
     OutOfBudget {
         /// Which budget.
         budget: String,
+        /// What it needed and what was left, for people; records of before do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// Somebody cancelled it.
     Cancelled {
@@ -494,8 +497,9 @@ impl End {
             Self::OutOfModelCalls { limit } => {
                 Error::new(Kind::LimitExceeded, format!("the turn used all its {limit} model calls"))
             }
-            Self::OutOfBudget { budget } => {
-                Error::new(Kind::BudgetExceeded, format!("the turn used all of its budget `{budget}`"))
+            Self::OutOfBudget { budget, why } => {
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                Error::new(Kind::BudgetExceeded, format!("not enough is left of the {budget}{why}"))
             }
             Self::Cancelled { reason } => Error::new(Kind::TurnCancelled, reason),
             Self::Aborted { reason, undone, left: 0 } => {

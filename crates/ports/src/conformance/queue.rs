@@ -59,7 +59,7 @@ pub(super) async fn every_way_to_end_reads_back(s: &Scene<'_>) -> Rule {
         answer("bye"),
         End::Refused { text: "no".to_owned() },
         End::OutOfModelCalls { limit: 50 },
-        End::OutOfBudget { budget: "tokens".to_owned() },
+        End::OutOfBudget { budget: "tokens".to_owned(), why: None },
         End::Cancelled { reason: "enough".to_owned() },
         End::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
         End::Sealed { claims: 10 },

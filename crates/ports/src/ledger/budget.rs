@@ -1,10 +1,10 @@
 //! Writes to the books of budgets, each part of another write.
 use super::orgs::{Deed, note};
 use super::turn::settle_wait;
-use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, PurseView, Settlement, Short};
-use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnRow};
+use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, Price, PurseView, Settlement, Short, Wish};
+use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
 use outlast_vocab::access::{Act, Reach};
-use outlast_vocab::budget::{Amount, Budget, Fit, Purse};
+use outlast_vocab::budget::{Amount, Budget, Fit, Lacks, Measure, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind, Millis, ReplayKey, canon};
@@ -27,7 +27,7 @@ pub(super) fn meter(
 ) -> Result<Option<Held>, Error> {
     for Settlement { key, used } in &metering.settled {
         if let Some(row) = hold_of(rows, turn, key)? {
-            settle(rows, session.org, &row, *used)?;
+            settle(rows, session.org, &row, *used, now)?;
         }
     }
     let time = Amount::time(metering.driven);
@@ -56,7 +56,7 @@ pub(super) fn meter_first(
     now: Millis,
 ) -> Result<Held, Error> {
     let before = purse_row(rows, session.org, &Purse::Session(session.id).to_string())?.standing;
-    let hold = Hold::new(ReplayKey::turn(turn.index).model(0), first.most + before);
+    let hold = Hold::new(ReplayKey::turn(turn.index).model(0), first.most + before, first.price);
     reserve(rows, session, turn, &first.metering, &hold, now)
 }
 
@@ -69,25 +69,19 @@ fn reserve(
     hold: &Hold,
     now: Millis,
 ) -> Result<Held, Error> {
-    let Hold { key, most, if_held } = hold.clone();
+    let Hold { key, most, if_held, .. } = hold.clone();
     match hold_of(rows, turn, &key)? {
         Some(HoldRow { most, .. }) if if_held == IfHeld::Stands => {
             return Ok(Held::Yes { most, low: Vec::new() });
         }
-        Some(row) => settle(rows, session.org, &row, None)?,
+        Some(row) => settle(rows, session.org, &row, None, now)?,
         None => {}
     }
     let counted = counted(rows, session, turn, metering, now)?;
-    let mut low = Vec::new();
-    for Counted { purse, budget, row } in &counted {
-        let short = |measure, pauses| Short { purse: purse.clone(), measure, pauses };
-        match budget.fit(row.spent + row.held, most) {
-            Fit::Fits => {}
-            Fit::Low(measure) => low.push(short(measure, false)),
-            Fit::Pauses(measure) => return Ok(Held::No(short(measure, true))),
-            Fit::Over(measure) => return Ok(Held::No(short(measure, false))),
-        }
-    }
+    let low = match fit(&counted, hold, now) {
+        Ok(low) => low,
+        Err((_, short)) => return Ok(Held::No(short)),
+    };
     let mut purses = Vec::with_capacity(counted.len());
     for Counted { mut row, .. } in counted {
         row.held = row.held + most;
@@ -98,8 +92,36 @@ fn reserve(
     Ok(Held::Yes { most, low })
 }
 
+/// Which of these budgets would have little left beside the effect; or the first that has not enough left for it.
+fn fit<'c>(counted: &'c [Counted], hold: &Hold, now: Millis) -> Result<Vec<Short>, (&'c Counted, Short)> {
+    let mut low = Vec::new();
+    for one in counted {
+        let Counted { purse, budget, row } = one;
+        let used = row.spent + row.held;
+        let until = budget.per.map(|period| period.end(now));
+        let short = |lacks, pauses| Short { purse: purse.clone(), lacks, pauses, until };
+        let lacks = |measure: Measure| budget.lacks(used, hold.most, measure);
+        if budget.money.is_some() && hold.price == Price::Unknown {
+            return Err((one, short(Lacks::Price, false)));
+        }
+        match budget.fit(used, hold.most) {
+            Fit::Fits => {}
+            Fit::Low(measure) => low.push(short(lacks(measure), false)),
+            Fit::Pauses(measure) => return Err((one, short(lacks(measure), true))),
+            Fit::Over(measure) => return Err((one, short(lacks(measure), false))),
+        }
+    }
+    Ok(low)
+}
+
 /// Books what an effect used, and gives back the rest of what was reserved for it.
-fn settle(rows: &mut dyn Rows, org: OrgId, hold: &HoldRow, used: Option<Amount>) -> Result<(), Error> {
+fn settle(
+    rows: &mut dyn Rows,
+    org: OrgId,
+    hold: &HoldRow,
+    used: Option<Amount>,
+    now: Millis,
+) -> Result<(), Error> {
     for name in &hold.purses {
         let mut row = purse_row(rows, org, name)?;
         row.held = row.held.without(hold.most);
@@ -108,8 +130,70 @@ fn settle(rows: &mut dyn Rows, org: OrgId, hold: &HoldRow, used: Option<Amount>)
             row.lost = row.lost + hold.most;
         }
         rows.put_purse(&row)?;
+        if used.is_some_and(|used| used != hold.most) {
+            wake_for(rows, &row, now)?;
+        }
     }
     rows.delete_hold(hold.turn, &hold.key)
+}
+
+/// Wakes turns that hold still for what is free of a budget now.
+///
+/// What a turn waits for is kept beside what is reserved, under the key of its wait: how much may be used of the budget at most,
+/// so that what it needs fits. One that older versions left behind just looks again.
+fn wake_for(rows: &mut dyn Rows, freed: &PurseRow, now: Millis) -> Result<(), Error> {
+    for (turn, wait) in rows.waiting(Reach::Org(freed.org), WaitKind::Budget, usize::MAX)? {
+        let wish = rows.holds(turn)?.into_iter().find(|wish| wish.key == wait.key);
+        let fits = wish.is_none_or(|wish| {
+            wish.purses.contains(&freed.name) && wish.most.covers(freed.spent + freed.held)
+        });
+        if fits {
+            wake(rows, turn, &wait.key, now)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wakes a turn that holds still for a budget, unless somebody has.
+fn wake(rows: &mut dyn Rows, turn: TurnNo, wait: &ReplayKey, now: Millis) -> Result<(), Error> {
+    if rows.resolution(turn, wait)?.is_some() {
+        return Ok(());
+    }
+    let turn = super::turn_by_no(rows, turn)?;
+    settle_wait(rows, turn, wait, Resolution::Ok(Value::Null), now)
+}
+
+/// Whether the turn has to hold still for what it wants to reserve. Looking and keeping the wish are one write, so nothing that is
+/// raised or given back falls between (R7.4).
+pub(super) fn must_wait(
+    rows: &mut dyn Rows,
+    session: &SessionRow,
+    turn: &TurnRow,
+    metering: &Metering,
+    now: Millis,
+) -> Result<bool, Error> {
+    let counted = counted(rows, session, turn, metering, now)?;
+    let mut wishes = Vec::with_capacity(metering.wishes.len());
+    for Wish { wait, hold } in &metering.wishes {
+        let Err((by, short)) = fit(&counted, hold, now) else { return Ok(false) };
+        let most = match short.lacks {
+            Lacks::Room { measure, want, most, .. } if short.pauses => {
+                Amount::at_most(measure, most.saturating_sub(want))
+            }
+            // Another budget is short by now, for which no turn holds still.
+            Lacks::Room { .. } | Lacks::Price => return Ok(false),
+        };
+        let purses = vec![by.row.name.clone()];
+        wishes.push(HoldRow { turn: turn.no, key: wait.clone(), most, purses });
+    }
+    wishes.iter().try_for_each(|wish| rows.put_hold(wish))?;
+    Ok(true)
+}
+
+/// Forgets what a turn held still for.
+pub(super) fn forget_wishes(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
+    let wishes: Vec<HoldRow> = rows.holds(turn)?.into_iter().filter(|hold| hold.key.is_budget()).collect();
+    wishes.iter().try_for_each(|wish| rows.delete_hold(turn, &wish.key))
 }
 
 /// The books of a turn that is over: what is not settled by now counts as used, also if nothing is counted any more.
@@ -118,13 +202,18 @@ pub(super) fn close(
     session: &SessionRow,
     turn: &TurnRow,
     metered: bool,
+    now: Millis,
 ) -> Result<(), Error> {
     let holds = rows.holds(turn.no)?;
     if holds.is_empty() && !metered {
         return Ok(());
     }
     for hold in holds {
-        settle(rows, session.org, &hold, None)?;
+        if hold.key.is_budget() {
+            rows.delete_hold(turn.no, &hold.key)?;
+        } else {
+            settle(rows, session.org, &hold, None, now)?;
+        }
     }
     rows.delete_purse(session.org, &Purse::Turn(turn.id).to_string())
 }
@@ -188,6 +277,10 @@ pub fn set_budget(
     now: Millis,
 ) -> Result<(), Error> {
     let org = org_of(rows, purse)?;
+    if matches!(purse, Purse::Org(_)) {
+        // What an organisation may use is the word of who runs the database; it cannot lift it itself.
+        rows.access().need_everything()?;
+    }
     let detail = match &budget {
         Some(budget) => canon::to_string(budget),
         None => "as its agent says".to_owned(),
@@ -197,8 +290,7 @@ pub fn set_budget(
     row.set = budget;
     rows.put_purse(&row)?;
     for (turn, wait) in rows.waiting(Reach::Org(org), WaitKind::Budget, usize::MAX)? {
-        let turn = super::turn_by_no(rows, turn)?;
-        settle_wait(rows, turn, &wait.key, Resolution::Ok(Value::Null), now)?;
+        wake(rows, turn, &wait.key, now)?;
     }
     Ok(())
 }

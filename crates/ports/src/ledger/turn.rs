@@ -1,5 +1,5 @@
 //! Writes that take inputs in and move turns on.
-use super::budget::{close, meter, meter_first};
+use super::budget::{close, forget_wishes, meter, meter_first, must_wait};
 use super::notices::{arm, disarm};
 use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
@@ -329,6 +329,7 @@ fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Wo
         next
     };
     rows.delete_waits(turn.no)?;
+    forget_wishes(rows, turn.no)?;
     lease(&mut session, taker);
     rows.put_session(&session)?;
     let records = lookup::of_turn(rows, &session, &turn)?;
@@ -404,10 +405,16 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
         Then::EndUnlessJoined(end) | Then::End(end) => {
             finish(rows, &mut session, &mut turn, end, now)?;
-            close(rows, &session, &turn, metering.is_some())?;
+            close(rows, &session, &turn, metering.is_some(), now)?;
             next(rows, &mut session)?
         }
-        Then::Park(waits) => park(rows, &mut session, &mut turn, waits, now)?,
+        Then::Park(waits) => {
+            let wishes = metering.as_ref().filter(|metering| !metering.wishes.is_empty());
+            match wishes.map(|metering| must_wait(rows, &session, &turn, metering, now)).transpose()? {
+                Some(false) => After::Ready,
+                Some(true) | None => park(rows, &mut session, &mut turn, waits, now)?,
+            }
+        }
     };
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;

@@ -3,7 +3,7 @@ use super::Scope;
 use crate::asking::{Asked, Asking, Audience};
 use crate::catalogue::Caller;
 use crate::host::{Asker, Reserved, Tier};
-use crate::meter::{most_of, short_of};
+use crate::meter::{bounded, most_of, price_of, short_of};
 use crate::output::{correction, value_of};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::ModelRequest;
@@ -52,7 +52,10 @@ impl Scope {
             options: call.options.clone(),
             output: call.output.clone(),
         };
-        let effect = ModelCall { options: self.may_ask(&key, &effect).await?, ..effect };
+        let options = self.may_ask(&key, &effect).await?;
+        let metered = self.is_metered();
+        let options = if metered { bounded(options, &self.outfit, &self.world) } else { options };
+        let effect = ModelCall { options, ..effect };
         let caller = Caller { session: self.session, turn: self.turn };
         let request = ModelRequest {
             system: &call.system,
@@ -60,8 +63,10 @@ impl Scope {
             session: self.session,
             ..ModelRequest::bare(&effect)
         };
-        let most = most_of(&self.world, info, &request);
-        self.reserve(Hold::new(key.clone(), most)).await?;
+        let most = if metered { most_of(&self.world, info, &request) } else { Amount::ZERO };
+        if metered {
+            self.reserve(Hold::new(key.clone(), most, price_of(info))).await?;
+        }
         let asking = Asking {
             world: &self.world,
             caller,

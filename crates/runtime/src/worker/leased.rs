@@ -106,7 +106,7 @@ impl Drive<'_> {
                 parent,
                 recent: self.inner.recent.clone(),
                 first,
-                meter: Meter::of(outfit, &self.inner.world, held.as_ref(), index),
+                meter: Some(Meter::of(outfit, &self.inner.world, held.as_ref(), index)),
                 labels: None,
             };
             let driven = self.once(records, (index, claims, org), &lease, &opening).await;

@@ -388,8 +388,10 @@ fn how(end: &End) -> How {
             let detail = format!("model_calls is limited to {limit}, and the turn has made so many");
             How::Failed(Failure::new(Kind::LimitExceeded, detail))
         }
-        End::OutOfBudget { budget } => {
-            How::Failed(Failure::new(Kind::BudgetExceeded, format!("{budget} has not enough left")))
+        End::OutOfBudget { budget, why } => {
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let detail = format!("not enough is left of the {budget}{why}");
+            How::Failed(Failure::new(Kind::BudgetExceeded, detail))
         }
         End::Sealed { claims } => {
             let detail = format!("the turn was claimed {claims} times without progress");

@@ -92,7 +92,7 @@ fn end(known: &Known, dice: &mut Dice) -> End {
 fn wait(known: &Known, dice: &mut Dice) -> Wait {
     Wait {
         key: wait_key(dice),
-        kind: dice.one_of(&[WaitKind::Event, WaitKind::Event, WaitKind::Completion, WaitKind::Sleep]),
+        kind: dice.one_of(&[WaitKind::Event, WaitKind::Budget, WaitKind::Completion, WaitKind::Sleep]),
         deadline: dice.percent(70).then(|| later(known, dice)),
     }
 }

@@ -8,7 +8,7 @@ use super::things::{
     later, metering, node, resolution, seq, session, sink, taker, text, turn, upload, value_name, verdict,
     wait_key, worker,
 };
-use crate::budget::FirstCall;
+use crate::budget::{FirstCall, Price};
 use crate::conformance::scene::ALL;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
@@ -221,7 +221,11 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
         files: if dice.percent(10) { vec![filed(dice)] } else { Vec::new() },
         now: known.now,
         taker: dice.percent(60).then(|| taker(known, dice)),
-        first: dice.percent(30).then(|| FirstCall { metering: metering(dice), most: amount(dice) }),
+        first: dice.percent(30).then(|| FirstCall {
+            metering: metering(dice),
+            most: amount(dice),
+            price: Price::Known,
+        }),
         queued_most: dice.one_of(&[0, 2, 100, 100, 100]),
         request: dice.percent(20).then(|| Hash::of(dice.one_of(&[b"one", b"two"]))),
         index: dice.percent(20).then(|| dice.one_of(&[0, 1, 2, 3])),

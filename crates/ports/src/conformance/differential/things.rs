@@ -1,7 +1,7 @@
 //! The things that asks are made of: names, times and texts, mostly such as are known.
 use super::dice::Dice;
 use super::known::Known;
-use crate::budget::{Hold, IfHeld, Metering, Settlement};
+use crate::budget::{Hold, IfHeld, Metering, Price, Settlement, Wish};
 use crate::conformance::scene::{ALL, place};
 use crate::filed::{Filed, Outside, Sweeps};
 use crate::rate::Want;
@@ -160,6 +160,7 @@ pub(super) fn metering(dice: &mut Dice) -> Metering {
     let settled =
         |dice: &mut Dice| Settlement { key: key(dice), used: dice.percent(70).then(|| amount(dice)) };
     let if_held = dice.one_of(&[IfHeld::Lost, IfHeld::Stands]);
+    let price = dice.one_of(&[Price::Known, Price::Known, Price::Unknown]);
     Metering {
         agent: "clerk".to_owned(),
         budgets: Arc::new(Budgets {
@@ -169,7 +170,11 @@ pub(super) fn metering(dice: &mut Dice) -> Metering {
             reply_tokens: None,
         }),
         settled: dice.some(2, settled),
-        hold: dice.percent(60).then(|| Hold { key: key(dice), most: amount(dice), if_held }),
+        hold: dice.percent(60).then(|| Hold { key: key(dice), most: amount(dice), if_held, price }),
+        wishes: dice.some(1, |dice| Wish {
+            wait: key(dice).budget(0),
+            hold: Hold { key: key(dice), most: amount(dice), if_held, price },
+        }),
         driven: Duration::from_millis(dice.one_of(&[0, 0, 7])),
         standing: dice.percent(20).then(|| amount(dice)),
     }

@@ -1,0 +1,140 @@
+//! Budgets: no turn sleeps for what is there, and none is woken for what is not (R11.5).
+use super::Rule;
+use super::scene::{NOW, Scene, commit};
+use crate::budget::{Held, Hold, Metering, Price, Settlement, Short, Wish};
+use crate::store::{After, Commit, Lease, SessionState, Then};
+use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Measure, Percent, Period, Purse};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Millis, ReplayKey};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A budget of a hundred calls for which turns hold still.
+fn hundred() -> Budget {
+    Budget { calls: Some(100), pause_at: Percent::try_from(100).ok(), ..Budget::default() }
+}
+
+fn books(agent: &str) -> Metering {
+    Metering {
+        agent: agent.to_owned(),
+        budgets: Arc::new(Budgets { agent: Some(hundred()), ..Budgets::default() }),
+        settled: Vec::new(),
+        hold: None,
+        wishes: Vec::new(),
+        driven: Duration::ZERO,
+        standing: None,
+    }
+}
+
+fn calls(calls: u64) -> Amount {
+    Amount { calls, ..Amount::ZERO }
+}
+
+fn key() -> ReplayKey {
+    ReplayKey::turn(0).model(0)
+}
+
+fn hold(most: u64) -> Hold {
+    Hold::new(key(), calls(most), Price::Known)
+}
+
+async fn reserve(s: &Scene<'_>, lease: &Lease, agent: &str, most: u64) -> Result<Option<Held>, Error> {
+    let metering = Some(Metering { hold: Some(hold(most)), ..books(agent) });
+    Ok(s.commit(Commit { metering, ..commit(lease, Vec::new(), Then::GoOn) }).await?.held)
+}
+
+async fn settle(s: &Scene<'_>, lease: &Lease, agent: &str, used: u64) -> Rule {
+    let settled = vec![Settlement { key: key(), used: Some(calls(used)) }];
+    let metering = Some(Metering { settled, ..books(agent) });
+    s.commit(Commit { metering, ..commit(lease, Vec::new(), Then::GoOn) }).await.map(drop)
+}
+
+/// Holds still until this fits.
+async fn park(s: &Scene<'_>, lease: &Lease, agent: &str, most: u64) -> Result<After, Error> {
+    let wait = Wait { key: key().budget(0), kind: WaitKind::Budget, deadline: None };
+    let wishes = vec![Wish { wait: wait.key.clone(), hold: hold(most) }];
+    let metering = Some(Metering { wishes, ..books(agent) });
+    let then = Then::Park(vec![wait]);
+    Ok(s.commit(Commit { metering, ..commit(lease, Vec::new(), then) }).await?.after)
+}
+
+async fn state(s: &Scene<'_>, lease: &Lease) -> Result<SessionState, Error> {
+    Ok(s.session(lease.session).await?.state)
+}
+
+pub(super) async fn a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake(
+    s: &Scene<'_>,
+) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let lacks = Lacks::Room { measure: Measure::Calls, want: 101, used: 0, most: 100 };
+    let purse = Purse::Agent("raised".to_owned());
+    let short = Short { purse: purse.clone(), lacks, pauses: true, until: None };
+    assert_eq!(reserve(s, &lease, "raised", 101).await?, Some(Held::No(short)));
+    let more = Budget { calls: Some(101), ..Budget::default() };
+    s.set_budget(purse, Some(more), NOW).await?;
+    assert!(matches!(park(s, &lease, "raised", 101).await?, After::Ready));
+    assert_eq!(state(s, &lease).await?, SessionState::Leased);
+    Ok(())
+}
+
+pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &Scene<'_>) -> Rule {
+    let (runs, little, much) =
+        (s.begin("a").await?.lease, s.begin("b").await?.lease, s.begin("c").await?.lease);
+    reserve(s, &runs, "freed", 90).await?;
+    assert!(matches!(park(s, &little, "freed", 20).await?, After::Parked));
+    assert!(matches!(park(s, &much, "freed", 60).await?, After::Parked));
+    settle(s, &runs, "freed", 50).await?;
+    assert_eq!(state(s, &little).await?, SessionState::Ready);
+    assert_eq!(state(s, &much).await?, SessionState::Parked);
+    // Nothing is left behind of what it waited for once it goes on.
+    let taken = s.take(s.rival(), NOW).await?.lease;
+    assert_eq!(taken.turn, little.turn);
+    reserve(s, &taken, "freed", 20).await?;
+    settle(s, &taken, "freed", 5).await?;
+    assert_eq!(state(s, &much).await?, SessionState::Parked);
+    s.end(&taken).await?;
+    let spent: Vec<Amount> = s
+        .budgets(100)
+        .await?
+        .into_iter()
+        .filter(|row| row.name == "agent:freed")
+        .map(|row| row.spent)
+        .collect();
+    assert_eq!(spent, [calls(55)]);
+    Ok(())
+}
+
+pub(super) async fn a_budget_may_be_set_again_before_who_waits_for_it_goes_on(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    assert!(matches!(park(s, &lease, "twice", 101).await?, After::Parked));
+    for more in [101, 102] {
+        let budget = Budget { calls: Some(more), ..Budget::default() };
+        s.set_budget(Purse::Agent("twice".to_owned()), Some(budget), NOW).await?;
+    }
+    assert_eq!(state(s, &lease).await?, SessionState::Ready);
+    Ok(())
+}
+
+pub(super) async fn a_budget_of_a_day_says_when_it_begins_anew(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let daily = Budget { per: Some(Period::Day), ..hundred() };
+    s.set_budget(Purse::Agent("daily".to_owned()), Some(daily), NOW).await?;
+    let Some(Held::No(short)) = reserve(s, &lease, "daily", 101).await? else { panic!("it does not fit") };
+    assert_eq!(short.until, Some(Millis(86_400_000)));
+    Ok(())
+}
+
+pub(super) async fn what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded(
+    s: &Scene<'_>,
+) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let purse = Purse::Agent("unpriced".to_owned());
+    let money = Budget { money: Some("5".parse()?), ..Budget::default() };
+    s.set_budget(purse.clone(), Some(money), NOW).await?;
+    let hold = Hold::new(key(), calls(1), Price::Unknown);
+    let metering = Some(Metering { hold: Some(hold), ..books("unpriced") });
+    let held = s.commit(Commit { metering, ..commit(&lease, Vec::new(), Then::GoOn) }).await?.held;
+    let short = Short { purse, lacks: Lacks::Price, pauses: false, until: None };
+    assert_eq!(held, Some(Held::No(short)));
+    Ok(())
+}
