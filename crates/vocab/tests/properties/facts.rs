@@ -32,7 +32,7 @@ fn end() -> impl Strategy<Value = End> {
         text().prop_map(|text| End::Answered { text }),
         text().prop_map(|text| End::Refused { text }),
         any::<u32>().prop_map(|limit| End::OutOfModelCalls { limit }),
-        (text(), option::of(text())).prop_map(|(budget, why)| End::OutOfBudget { budget, why }),
+        (text(), option(text())).prop_map(|(budget, why)| End::OutOfBudget { budget, why }),
         text().prop_map(|reason| End::Cancelled { reason }),
         failure().prop_map(|failure| End::Failed { failure }),
         any::<u32>().prop_map(|claims| End::Sealed { claims }),
