@@ -385,6 +385,7 @@ suite! { $
             claims_do_not_fork,
             an_unknown_outcome_is_listed_once_however_often_it_is_forked,
             a_fork_is_found_by_its_key_which_must_be_new,
+            the_names_of_branches_are_bounded,
             a_fork_never_takes_the_id_of_another_session,
             a_fork_needs_a_message_to_begin_at,
             an_input_that_never_began_is_no_message_of_the_tree,

@@ -7,7 +7,7 @@ use super::scene::{
 use crate::store::{Accept, Fork, ForkTo, SessionState};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::record::{Fact, NodeRef, Seq, Verdict};
-use outlast_vocab::{Error, Hash, Kind};
+use outlast_vocab::{Error, Hash, Kind, Limits};
 
 /// The turns of a branch as inputs, newest first.
 async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
@@ -124,6 +124,18 @@ pub(super) async fn an_unknown_outcome_is_listed_once_however_often_it_is_forked
     s.fork(into_session(parent, None)).await?;
     assert_eq!(s.unknown(ALL).await?.len(), 1);
     assert_eq!(s.settle(call.id, Verdict::DidNotHappen, NOW).await?, parent);
+    Ok(())
+}
+
+pub(super) async fn the_names_of_branches_are_bounded(s: &Scene<'_>) -> Rule {
+    let parent = s.fresh_session().await?;
+    let most = Limits::default().key_bytes;
+    let before = s.picture().await?;
+    refused(s.fork(into_head(parent, None, &"h".repeat(most + 1))).await, Kind::LimitExceeded);
+    let to = ForkTo::Session { fresh: session_id(), key: Some("k".repeat(most + 1)) };
+    refused(s.fork(Fork { to, ..into_session(parent, None) }).await, Kind::LimitExceeded);
+    assert_eq!(s.picture().await?, before);
+    s.fork(into_head(parent, None, &"h".repeat(most))).await?;
     Ok(())
 }
 

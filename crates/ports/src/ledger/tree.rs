@@ -7,7 +7,7 @@ use outlast_vocab::access::Act;
 use outlast_vocab::budget::Purse;
 use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
-use outlast_vocab::{Error, Kind, Millis};
+use outlast_vocab::{Error, Kind, Limits, Millis, limits};
 
 /// Makes a new head or a new session at a message. No message is copied: the branch refers to the one it follows.
 /// Claims do not fork, so no call can run twice because of it. Values are not versioned, so a session begins with those
@@ -21,6 +21,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     };
     match to {
         ForkTo::Head(name) => {
+            limits::check("key_bytes", name.len(), Limits::default().key_bytes)?;
             if rows.head(parent.no, &name)?.is_some() {
                 let detail = format!("session {from} has a head `{name}` already; rewind moves it");
                 return Err(Error::new(Kind::InputKeyReused, detail));
@@ -36,6 +37,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             Ok(parent.id)
         }
         ForkTo::Session { fresh, key } => {
+            limits::check("key_bytes", key.as_ref().map_or(0, String::len), Limits::default().key_bytes)?;
             if let Some(key) = &key
                 && rows.session_by_key(parent.org, key)?.is_some()
             {
