@@ -51,6 +51,7 @@ pub mod replay;
 mod room;
 mod ruling;
 pub mod scope;
+pub mod shown;
 pub mod system;
 mod tasks;
 pub mod timeline;

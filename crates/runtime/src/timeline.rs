@@ -8,7 +8,9 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{HookName, ToolResult};
+use outlast_vocab::payment::Payment;
 use outlast_vocab::policy::Ruling;
+use outlast_vocab::rate::Paced;
 use outlast_vocab::record::{
     Answered, Asked, ClaimRef, Fact, Hooked, Performed, Record, Ruled, Seq, Verdict,
 };
@@ -48,6 +50,47 @@ pub struct EffectView {
     pub hooks: Vec<HookName>,
     /// What it holds still for.
     pub waits: Vec<Wait>,
+    /// What befell it on the way to its outcome, in order.
+    pub incidents: Vec<Incident>,
+}
+
+/// Something that befell an effect on the way to its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// The record of it.
+    pub seq: Seq,
+    /// When it was written.
+    pub at: Millis,
+    /// What it was.
+    pub what: Befell,
+}
+
+/// What can befall an effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Befell {
+    /// It was begun again: after a failure, or after the process died.
+    Again {
+        /// Which attempt began, counted from 1.
+        attempt: u32,
+    },
+    /// A rate made it wait, let it go then, or refused it.
+    Paced(Paced),
+    /// A payment of it came this far.
+    Payment(Payment),
+    /// The turn could not go on here, and waited for a person or a deploy.
+    Stuck(Failure),
+}
+
+impl Befell {
+    /// One word for it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Again { .. } => "again",
+            Self::Paced(_) => "paced",
+            Self::Payment(_) => "payment",
+            Self::Stuck(_) => "stuck",
+        }
+    }
 }
 
 /// A call of a tool.
@@ -116,6 +159,8 @@ struct Timeline {
     hooked: Vec<(ReplayKey, HookName)>,
     /// What was decided of calls that calls make, and that have no record yet.
     ruled: Vec<Ruled>,
+    /// What befell effects that have no record yet; with no key it was the next one, whichever that is.
+    ahead: Vec<(Option<ReplayKey>, Incident)>,
 }
 
 impl Timeline {
@@ -155,7 +200,22 @@ impl Timeline {
             }
             Fact::Reclaimed(reclaimed) => {
                 if let Some(effect) = self.claim(reclaimed.claim) {
+                    // A claim that was only renewed, because its call was at rest, has the same number.
+                    if reclaimed.attempt > effect.attempts {
+                        effect.incidents.push(incident(record, Befell::Again { attempt: reclaimed.attempt }));
+                    }
                     effect.attempts = reclaimed.attempt;
+                }
+            }
+            Fact::Paced(paced) => self.befall(&paced.key, incident(record, Befell::Paced(paced.clone()))),
+            Fact::Payment(payment) => {
+                self.befall(&payment.key, incident(record, Befell::Payment(payment.clone())));
+            }
+            Fact::Stuck { failure } => {
+                let stuck = incident(record, Befell::Stuck(failure.clone()));
+                match self.effects.iter_mut().rev().find(|effect| effect.state == EffectState::Open) {
+                    Some(effect) => effect.incidents.push(stuck),
+                    None => self.ahead.push((None, stuck)),
                 }
             }
             Fact::Parked { waits } => self.park(waits),
@@ -195,7 +255,21 @@ impl Timeline {
                 *input = arguments;
             }
         }
+        let (own, others) = std::mem::take(&mut self.ahead)
+            .into_iter()
+            .partition(|(key, _)| key.as_ref().is_none_or(|key| is_of(key, &effect)));
+        self.ahead = others;
+        let own: Vec<(Option<ReplayKey>, Incident)> = own;
+        effect.incidents.extend(own.into_iter().map(|(_, incident)| incident));
         self.effects.push(effect);
+    }
+
+    /// Adds an incident to the effect at this place, or to the one around it.
+    fn befall(&mut self, key: &ReplayKey, incident: Incident) {
+        match self.effects.iter_mut().rev().find(|effect| is_of(key, effect)) {
+            Some(effect) => effect.incidents.push(incident),
+            None => self.ahead.push((Some(key.clone()), incident)),
+        }
     }
 
     fn claim(&mut self, claim: ClaimRef) -> Option<&mut EffectView> {
@@ -227,6 +301,15 @@ impl Timeline {
     }
 }
 
+/// Whether a place is that of an effect, or within it.
+fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
+    *key == effect.key || key.is_under(&effect.key)
+}
+
+fn incident(record: &Record, what: Befell) -> Incident {
+    Incident { seq: record.seq, at: record.at, what }
+}
+
 fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
     EffectView {
         key,
@@ -246,6 +329,7 @@ fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
         spent: None,
         hooks: Vec::new(),
         waits: Vec::new(),
+        incidents: Vec::new(),
     }
 }
 
@@ -291,6 +375,7 @@ fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
         spent: None,
         hooks: Vec::new(),
         waits: Vec::new(),
+        incidents: Vec::new(),
     };
     match call {
         BatchCall::Run(_) => effect,
@@ -374,5 +459,68 @@ fn content(tagged: Value) -> Value {
             members.into_iter().next().map_or(Value::Null, |(_, content)| content)
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::Hash;
+    use outlast_vocab::effect::ToolBatch;
+    use outlast_vocab::record::Reclaimed;
+    use outlast_vocab::tool::PreparedCall;
+    use serde_json::json;
+
+    const CLAIM: ClaimRef = ClaimRef { asked: Seq(3), child: 0 };
+
+    fn effects(facts: Vec<Fact>) -> Vec<EffectView> {
+        let records = (3..).zip(facts).map(|(seq, fact)| Record {
+            seq: Seq(seq),
+            turn: None,
+            at: Millis(seq * 100),
+            hash: Hash::ZERO,
+            fact,
+        });
+        of_turn(&records.collect::<Vec<_>>())
+    }
+
+    fn batch() -> Fact {
+        let call = PreparedCall {
+            id: CallId::from_u128(1),
+            model_id: "c1".parse().unwrap(),
+            tool: "put".parse().unwrap(),
+            class: EffectClass::Idempotent,
+            arguments: json!({ "text": "a" }),
+            payload: None,
+            ruling: None,
+            labels: Labels::default(),
+        };
+        let command = Command::ToolBatch(ToolBatch { calls: vec![BatchCall::Run(call)] });
+        Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command })
+    }
+
+    #[test]
+    fn every_further_attempt_of_a_call_is_kept_with_its_time() {
+        let again = |attempt| Fact::Reclaimed(Reclaimed { claim: CLAIM, attempt });
+        let renewed = again(1);
+        let done = Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(json!("put a"))));
+        let answered = Fact::Answered(Answered { claim: CLAIM, outcome: done });
+        let [effect] = &effects(vec![batch(), renewed, again(2), again(3), answered])[..] else { panic!() };
+        let tried =
+            |seq, attempt| Incident { seq: Seq(seq), at: Millis(seq * 100), what: Befell::Again { attempt } };
+        assert_eq!(effect.incidents, [tried(5, 2), tried(6, 3)]);
+        assert_eq!((effect.attempts, effect.state), (3, EffectState::Done));
+    }
+
+    #[test]
+    fn what_held_an_effect_up_is_kept_with_it() {
+        let failure = Failure::new(outlast_vocab::Kind::JournalDiverged, "the tool is gone");
+        let stuck = Fact::Stuck { failure: failure.clone() };
+        let [effect] = &effects(vec![stuck.clone(), batch()])[..] else { panic!() };
+        let incident =
+            |seq| Incident { seq: Seq(seq), at: Millis(seq * 100), what: Befell::Stuck(failure.clone()) };
+        assert_eq!(effect.incidents, [incident(3)]);
+        let [effect] = &effects(vec![batch(), stuck])[..] else { panic!() };
+        assert_eq!(effect.incidents, [incident(4)]);
     }
 }

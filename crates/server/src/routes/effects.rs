@@ -8,11 +8,15 @@ use crate::routes::sessions::Waiting;
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
-use outlast_runtime::timeline::{self, CallView, EffectView};
+use outlast_runtime::shown::{self, Shown};
+use outlast_runtime::timeline::{self, Befell, CallView, EffectView, Incident};
 use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::ModelCall;
 use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Message, Part};
 use outlast_vocab::policy::Ruling;
 use outlast_vocab::record::Seq;
+use outlast_vocab::tool::Contract;
 use outlast_vocab::{CallId, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,7 +26,7 @@ use utoipa_axum::routes;
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(of_session))
+    OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(request)).routes(routes!(of_session))
 }
 
 /// One request to the world.
@@ -77,6 +81,43 @@ pub(crate) struct Effect {
     /// What it holds still for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<Waiting>,
+    /// What befell it on the way to its outcome, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    incidents: Vec<Befallen>,
+}
+
+/// Something that befell an effect on the way to its outcome.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Befallen {
+    /// The record of it.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// When it was written.
+    #[schema(value_type = u64)]
+    at: Millis,
+    /// `again`: it was begun once more. `paced`: a rate made it wait, let it go or refused it. `payment`: a payment of it came this
+    /// far. `stuck`: the turn could not go on here.
+    what: &'static str,
+    /// Which attempt began, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    /// What the record says beside that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    detail: Option<Value>,
+}
+
+impl From<Incident> for Befallen {
+    fn from(Incident { seq, at, what }: Incident) -> Self {
+        let name = what.name();
+        let (attempt, detail) = match what {
+            Befell::Again { attempt } => (Some(attempt), None),
+            Befell::Paced(paced) => (None, Some(serde_json::to_value(paced))),
+            Befell::Payment(payment) => (None, Some(serde_json::to_value(payment))),
+            Befell::Stuck(failure) => (None, Some(serde_json::to_value(failure))),
+        };
+        Self { seq, at, what: name, attempt, detail: detail.and_then(Result::ok) }
+    }
 }
 
 /// A call of a tool.
@@ -104,7 +145,7 @@ pub(crate) struct Call {
 impl Effect {
     fn new(turn: TurnId, effect: EffectView) -> Self {
         let EffectView { key, kind, seq, answered, from, until, state, .. } = effect;
-        let EffectView { attempts, request, outcome, call, spent, hooks, waits, .. } = effect;
+        let EffectView { attempts, request, outcome, call, spent, hooks, waits, incidents, .. } = effect;
         let (usage, cost) = spent.unzip();
         Self {
             turn,
@@ -123,6 +164,7 @@ impl Effect {
             cost: cost.flatten(),
             hooks: hooks.iter().map(ToString::to_string).collect(),
             waits: waits.iter().map(Waiting::from).collect(),
+            incidents: incidents.into_iter().map(Befallen::from).collect(),
         }
     }
 }
@@ -140,6 +182,60 @@ async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Pag
     let records = caller.runtime.store().turn_records(turn).await?;
     let effects = timeline::of_turn(&records).into_iter();
     Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
+}
+
+/// Which model call.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// Its path in the turn, as `key` of the effect says it.
+    key: String,
+}
+
+/// What a model was shown.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ModelRequest {
+    /// Which model.
+    model: String,
+    /// What it was told before the first message.
+    system: String,
+    /// What it was told of its tools; missing for turns from before that was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Contract>>,
+    /// Whether it might, had to or was not to ask for tools, how it was to generate, and what its answer had to fit.
+    #[schema(value_type = Object)]
+    call: ModelCall,
+    /// The messages, in order.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Message>,
+}
+
+impl From<Shown> for ModelRequest {
+    fn from(Shown { call, system, tools, mut messages }: Shown) -> Self {
+        for message in &mut messages {
+            if let Message::User { parts } | Message::Assistant { parts, .. } = message {
+                // What only its provider can read is for nobody else.
+                parts.retain(|part| !matches!(part, Part::Sealed { .. }));
+            }
+        }
+        Self { model: call.model.to_string(), system, tools, call, messages }
+    }
+}
+
+/// Everything that one model call was shown: its prompt, its tools, every message.
+///
+/// Put together again from the place that its record names, the package of the turn and what hooks changed. Older messages that
+/// no longer fitted into the model's window are as they were made shorter.
+#[utoipa::path(get, path = "/v1/turns/{turn}/effects/request", tag = "turns", params(("turn" = String, Path), Which),
+    responses((status = 200, body = ModelRequest), Problems), security(("key" = ["read"])))]
+async fn request(
+    caller: Caller<Reads>,
+    At(turn): At<TurnId>,
+    Asked(Which { key }): Asked<Which>,
+) -> Answer<Json<ModelRequest>> {
+    Ok(Json(shown::to_model(caller.runtime.store().as_ref(), turn, &key).await?.into()))
 }
 
 /// Which turns.

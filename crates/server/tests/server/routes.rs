@@ -91,6 +91,34 @@ async fn sessions_are_listed_searched_and_paged() {
 }
 
 #[tokio::test]
+async fn a_model_call_shows_its_prompt_its_tools_and_every_message() {
+    let stage = Stage::new().await;
+    stage.say("ann", "hello").await;
+    let receipt = stage.park("ann", "pay joe").await;
+    let approval = stage.get("/v1/approvals").await.ok()["items"][0]["id"].clone();
+    let path = format!("/v1/approvals/{}", approval.as_str().unwrap());
+    stage.post(&path, &json!({ "verdict": "approve" })).await.ok();
+    let turn = receipt["turn"].as_str().unwrap();
+    stage.get(&format!("/v1/turns/{turn}?wait=20")).await.ok();
+    let effects = stage.get(&format!("/v1/turns/{turn}/effects")).await.ok();
+    let last = effects["items"].as_array().unwrap().last().unwrap()["key"].as_str().unwrap().to_owned();
+    let path = format!("/v1/turns/{turn}/effects/request");
+    let request = stage.get(&format!("{path}?key={}", last.replace('/', "%2F"))).await.ok();
+    let messages = request["messages"].as_array().unwrap();
+    let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "tool"]);
+    assert_eq!(messages[4]["result"], json!({ "ok": "paid 5" }));
+    let package = stage.get(&format!("/v1/turns/{turn}/package")).await.ok();
+    assert_eq!((&request["model"], &request["system"]), (&package["model"], &package["system"]));
+    assert_eq!(request["tools"], package["contracts"]);
+    let first = stage.get(&format!("{path}?key=turn%2F1%2Fmodel%2F0")).await.ok();
+    assert_eq!(first["messages"].as_array().unwrap().len(), 3);
+    let none = stage.get(&format!("{path}?key=turn%2F1%2Fmodel%2F9")).await;
+    assert_eq!((none.status, none.code().as_str()), (404, "node.not_found"));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn messages_and_effects_of_a_session_are_read() {
     let stage = Stage::new().await;
     let receipt = stage.park("ann", "pay joe").await;

@@ -1,0 +1,81 @@
+//! What one model call was shown, whole: what it was told first, its tools, every message.
+//!
+//! A record names the place of the conversation and holds none of it (R2.5). This puts it together again from that place, from
+//! the package that the turn is pinned to, and from what hooks changed.
+use crate::{outfits, recall};
+use outlast_kernel::conversation::Conversation;
+use outlast_kernel::transcript::{self, Transcript};
+use outlast_ports::store::Store;
+use outlast_vocab::effect::{Command, ModelCall};
+use outlast_vocab::hook::{ContextSeen, Patch};
+use outlast_vocab::message::Message;
+use outlast_vocab::record::{Fact, Hooked, Performed, Record, Seq};
+use outlast_vocab::tool::Contract;
+use outlast_vocab::{Error, Kind, Limits, TurnId};
+
+/// What a model was shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The request as its record has it.
+    pub call: ModelCall,
+    /// What it was told before the first message.
+    pub system: String,
+    /// What it was told of its tools; nothing is known of those of databases from before that was stored.
+    pub tools: Option<Vec<Contract>>,
+    /// The messages, in order.
+    pub messages: Vec<Message>,
+}
+
+/// What the model call at this place of a turn was shown.
+pub async fn to_model(store: &dyn Store, turn: TurnId, key: &str) -> Result<Shown, Error> {
+    let records = store.turn_records(turn).await?;
+    let call = asked(&records, key).ok_or_else(|| {
+        Error::new(Kind::NodeNotFound, format!("turn {turn} has no model call that was answered at `{key}`"))
+    })?;
+    let pinned = outfits::of_turn(store, turn).await?;
+    let pinned = pinned.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("{turn} has no package")))?;
+    let until = call.at.map_or(Seq(0), |place| place.seq);
+    let before: Vec<Record> = records.iter().take_while(|record| record.seq <= until).cloned().collect();
+    let parent = records.iter().find_map(|record| match &record.fact {
+        Fact::Started(started) => started.parent,
+        _ => None,
+    });
+    let mut conversation = match parent {
+        Some(node) => recall::conversation(store, node, Limits::default().view_bytes * 4).await?.conversation,
+        None => Conversation::default(),
+    };
+    let Transcript { messages: own, compactions, .. } = transcript::of_turn(&before, until);
+    for compacted in compactions {
+        conversation.compact(compacted);
+    }
+    let mut messages = conversation.messages().as_ref().clone();
+    messages.extend(conversation.shown(&own).iter().cloned());
+    let mut seen = ContextSeen { system: pinned.package.system, messages };
+    for patch in patches(&records, key) {
+        match patch {
+            Patch::BeforeContext(patch) => patch.apply(&mut seen),
+            Patch::BeforeModel(patch) => seen.system = patch.system.clone().unwrap_or(seen.system),
+            _ => {}
+        }
+    }
+    Ok(Shown { call, system: seen.system, tools: pinned.contracts, messages: seen.messages })
+}
+
+fn asked(records: &[Record], key: &str) -> Option<ModelCall> {
+    records.iter().find_map(|record| match &record.fact {
+        Fact::Performed(Performed { key: at, command: Command::ModelCall(call), .. })
+            if at.as_str() == key =>
+        {
+            Some(call.clone())
+        }
+        _ => None,
+    })
+}
+
+/// What hooks changed of an effect, in order.
+fn patches<'r>(records: &'r [Record], key: &'r str) -> impl Iterator<Item = &'r Patch> {
+    records.iter().filter_map(move |record| match &record.fact {
+        Fact::Hooked(Hooked { key: at, patch, .. }) if at.as_str() == key => Some(patch),
+        _ => None,
+    })
+}
