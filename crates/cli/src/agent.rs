@@ -112,9 +112,11 @@ impl Agent {
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         let Self { who: first, play } = self;
+        // What was said of the model, the script and the overlay was said of the first agent.
+        let play =
+            if who.is_none() { play } else { Play { model: None, script: None, overlay: None, ..play } };
         let script = play.script.filter(|_| model.is_none());
-        let overlay = play.overlay.filter(|_| who.is_none());
-        Ok(Self { who: who.or(first), play: Play { model: model.or(play.model), script, overlay, ..play } })
+        Ok(Self { who: who.or(first), play: Play { model: model.or(play.model), script, ..play } })
     }
 
     /// The agents there are, in the configuration and in the database.

@@ -85,7 +85,8 @@ impl Serve {
         let limits = limits.within_files(raise_files());
         let server =
             server.door(|door| self.at_the_door(door, url.as_ref())).limits(limits).exposition(exposition);
-        Ok(server.rerunner(rerunner(self.agent.clone(), staff)))
+        let first = runtime.agents().iter().find(|agent| agent.first).map(|agent| agent.name.clone());
+        Ok(server.rerunner(rerunner(self.agent.clone(), first, staff)))
     }
 
     fn at_the_door(&self, door: Door, url: Option<&PublicUrl>) -> Door {
@@ -144,13 +145,15 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
 }
 
 /// Runs sessions again with the agents of the configuration. Nothing that is asked for names a file of this machine.
-fn rerunner(agent: Agent, staff: Arc<Staff>) -> Rerunner {
+fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>) -> Rerunner {
     Arc::new(move |again: Again| {
-        let (agent, staff) = (agent.clone(), staff.clone());
+        let (agent, first, staff) = (agent.clone(), first.clone(), staff.clone());
         Box::pin(async move {
             let Again { org, within, archive, from, agent: who, model, prompt, live, run_at_most_once } =
                 again;
             let model = model.map(|model| model.parse()).transpose()?;
+            // The first agent may be one of a file, which no name of the configuration leads to.
+            let who = who.filter(|who| first.as_ref() != Some(who));
             let builder = agent.otherwise(who, model)?.beside(&staff)?;
             let builder = prompt.iter().fold(builder, |builder, prompt| builder.system(prompt.as_str()));
             let rerun = Rerun::of(Cursor::new(archive)).of_org(org).within(within);
