@@ -225,7 +225,7 @@ describe("the console", { timeout: 600_000 }, () => {
       assert.ok(slowest < 500, `a frame took ${slowest} ms`);
       await page.keyboard.press("/");
       await page.keyboard.type("order-4711");
-      await page.locator(".foot").getByText(/^1 sessions/).waitFor();
+      await page.locator(".foot").getByText(/^1 session$/).waitFor();
       assert.deepEqual(wrong, []);
       await context.close();
     } finally {
@@ -297,41 +297,6 @@ describe("the console", { timeout: 600_000 }, () => {
       await context.close();
     } finally {
       await locked.close();
-    }
-  });
-
-  test("no page has anything that axe finds wrong, wide or narrow, light or dark", async () => {
-    const { session } = await outlast.say("two orders");
-    await outlast.say("letter", { session });
-    await outlast.say("refund please", { wait: 2 });
-    const waiting = await outlast.say("refund again", { wait: 2 });
-    const pages = ["/", `/sessions/${session}`, `/sessions/${waiting.session}`, "/approvals", "/costs", "/agents", "/access", "/server", `/compare?left=${session}&right=${waiting.session}`, "/nowhere/at/all"];
-    for (const options of [{ width: 1280, dark: false }, { width: 1280, dark: true }, { width: 390, dark: false }, { width: 390, dark: true }]) {
-      const { page, wrong, close } = await shown("/", options);
-      for (const path of pages) {
-        if (path.startsWith("/nowhere")) continue;
-        await page.goto(path);
-        await page.locator("main h1, main h2").first().waitFor();
-        await page.waitForLoadState("domcontentloaded");
-        await page.waitForTimeout(300);
-        assert.deepEqual(await findings(page), [], `${path} ${JSON.stringify(options)}`);
-        const across = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(across <= 0, `${path} is ${across} px too wide at ${options.width}`);
-      }
-      await page.goto(`/sessions/${session}`);
-      for (const tab of ["Timeline", "Tree", "Context", "Files"]) {
-        await page.getByRole("tab", { name: tab }).click();
-        await page.waitForTimeout(150);
-        assert.deepEqual(await findings(page), [], `${tab} ${JSON.stringify(options)}`);
-      }
-      await page.getByRole("tab", { name: "Timeline" }).click();
-      await page.locator("button.effect").first().click();
-      assert.deepEqual(await findings(page), [], `an effect ${JSON.stringify(options)}`);
-      await page.keyboard.press("?");
-      await page.getByRole("dialog").waitFor();
-      assert.deepEqual(await findings(page), [], `the keys ${JSON.stringify(options)}`);
-      assert.deepEqual(wrong, []);
-      await close();
     }
   });
 });

@@ -6,8 +6,8 @@ import { chromium, type Browser, type BrowserContext, type Page } from "playwrig
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-export function openBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: process.env["OUTLAST_CHROMIUM"] ?? "/usr/bin/chromium", args: FLAGS });
+export function openBrowser(...more: string[]): Promise<Browser> {
+  return chromium.launch({ executablePath: process.env["OUTLAST_CHROMIUM"] ?? "/usr/bin/chromium", args: [...FLAGS, ...more] });
 }
 
 /** A page whose errors, refused loads and strays are noted. */

@@ -59,6 +59,27 @@ export class Outlast {
     return (await response.json()) as T;
   }
 
+  /** Keeps a new version of an agent in the database. */
+  async keep(agent: string, body: unknown): Promise<void> {
+    const response = await fetch(`${this.address}/v1/configs/agent/${agent}`, { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    if (!response.ok) throw new Error(`${agent}: ${response.status} ${await response.text()}`);
+  }
+
+  /** Asks until it is so. */
+  async until<T>(path: string, is: (said: T) => boolean): Promise<T> {
+    for (let tries = 0; tries < 300; tries++) {
+      const said = await this.ask<T>(path);
+      if (is(said)) return said;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    throw new Error(`${path} did not become what it was to be`);
+  }
+
+  /** Lets what waits for a file go on. */
+  allow(name: string): void {
+    writeFileSync(join(this.folder, name), "");
+  }
+
   /** Sends an input and waits for the end of its turn, if it comes soon. */
   async say(text: string, more: { session?: string; agent?: string; wait?: number } = {}): Promise<{ session: string; turn: string }> {
     const { session, agent, wait = 20 } = more;

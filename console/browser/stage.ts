@@ -26,6 +26,17 @@ name = "letter"
 description = "Sends a letter."
 command = ["./letter.sh"]
 
+[[tools]]
+name = "weigh"
+description = "Weighs the flour. Takes its time."
+class = "idempotent"
+command = ["./weigh.sh"]
+
+[[tools]]
+name = "pay"
+description = "Pays a bill, at most once."
+command = ["./pay.sh"]
+
 [[rules]]
 name = "refunds-are-approved"
 tool = "refund"
@@ -83,6 +94,18 @@ call letter {"to": "ann", "text": "Dear Ann"}
 ---
 say The letter did not leave: {{result letter}}
 
+when weigh
+say I put it on the scale.
+call weigh {"what": "flour"}
+---
+say It weighs {{result weigh /kg}} kg.
+
+when the bill
+say I pay it.
+call pay {"bill": "b_7"}
+---
+say The bill: {{result pay}}
+
 when echo
 say {{input}}
 
@@ -102,6 +125,17 @@ const LETTER = `#!/bin/sh
 echo "the post office is closed" >&2
 exit 1
 `;
+// Both wait until they may end: a test says when.
+const WEIGH = `#!/bin/sh
+here=$(dirname "$0")
+while [ -d "$here" ] && [ ! -e "$here/weighed" ]; do sleep 0.05; done
+echo '{"kg": 5}'
+`;
+const PAY = `#!/bin/sh
+here=$(dirname "$0")
+while [ -d "$here" ] && [ ! -e "$here/paid" ]; do sleep 0.05; done
+echo '{"state": "paid"}'
+`;
 
 /** A bakery's clerk, not started yet. */
 export function bakery(...more: string[]): Outlast {
@@ -111,9 +145,11 @@ export function bakery(...more: string[]): Outlast {
     "find.sh": FIND,
     "refund.sh": REFUND,
     "letter.sh": LETTER,
+    "weigh.sh": WEIGH,
+    "pay.sh": PAY,
     "outlast.toml": `[agents.night]\n${SECOND}`,
   };
   const outlast = new Outlast(files, ["--agent", "clerk.toml", "--script", "bakery.script", ...more]);
-  for (const name of ["find.sh", "refund.sh", "letter.sh"]) chmodSync(join(outlast.folder, name), 0o755);
+  for (const name of ["find.sh", "refund.sh", "letter.sh", "weigh.sh", "pay.sh"]) chmodSync(join(outlast.folder, name), 0o755);
   return outlast;
 }

@@ -13,6 +13,19 @@ export class Problem extends Error {
   }
 }
 
+/** After so long a server that did not answer is asked again. */
+export const AGAIN_MS = 2_000;
+
+/** Whether it may help to ask again: the server is not there, or not well. */
+export function passes(error: Error): boolean {
+  return !(error instanceof Problem) || error.status >= 500;
+}
+
+/** A key that nobody else makes. Also where the page came over plain HTTP from another machine, which has no `randomUUID`. */
+export function unique(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 const KEY = "outlast-key";
 
 /** The key, kept for this tab and no longer. Servers on the same machine need none. */

@@ -14,6 +14,7 @@ import { SessionsPage } from "./pages/sessions.tsx";
 import { Help } from "./parts/help.tsx";
 import { Lock } from "./parts/lock.tsx";
 import { Empty } from "./parts/notice.tsx";
+import { Text } from "./parts/text.tsx";
 import { go, useRoute, type Route } from "./route.ts";
 import type { Page, Whoami } from "./shapes.ts";
 import { chooseTheme, theme, type Theme } from "./theme.ts";
@@ -26,6 +27,9 @@ const PLACES = [
   { page: "access", to: "/access", name: "Access", keys: "g x" },
   { page: "server", to: "/server", name: "Server", keys: "g v" },
 ] as const;
+
+/** Pages that a phone has no room for in its bar; they are under "More" there. */
+const RARE = new Set<string>(["access", "server"]);
 
 const NEXT: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
 
@@ -51,11 +55,10 @@ export function App() {
   return (
     <div class="shell" key={entered}>
       <a class="skip" href="#main">Skip to the page</a>
-      <Places route={route} />
+      <Places route={route} help={() => setHelp(true)} />
       <main id="main" tabIndex={-1}>
         <Shown route={route} />
       </main>
-      <button class="help-button" type="button" aria-label="Keys" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
       {help && <Help close={() => setHelp(false)} />}
     </div>
   );
@@ -74,17 +77,18 @@ function Shown({ route }: { route: Route }) {
     case "costs":
       return <CostsPage />;
     case "agents":
-      return <AgentsPage name={route.name} />;
+      return <AgentsPage name={route.name} turn={route.turn} />;
     case "access":
       return <AccessPage />;
     case "server":
       return <ServerPage />;
     case "nowhere":
-      return <Empty title="There is no such page">The address leads nowhere. <a href="/">All sessions</a></Empty>;
+      return <div class="page"><div class="bar"><h1>Nowhere</h1></div><Empty title="There is no such page">The address leads nowhere. <a href="/">All sessions</a></Empty></div>;
   }
 }
 
-function Places({ route }: { route: Route }) {
+function Places({ route, help }: { route: Route; help: () => void }) {
+  const [more, setMore] = useState(false);
   const who = useRead((stop) => get<Whoami>("/v1/whoami", {}, stop), []);
   const waiting = useWaiting();
   const at = route.page === "session" || route.page === "compare" ? "sessions" : route.page;
@@ -96,15 +100,18 @@ function Places({ route }: { route: Route }) {
       </a>
       <nav aria-label="Pages">
         {PLACES.map(({ page, to, name }) => (
-          <a href={to} aria-current={at === page ? "page" : undefined}>
+          <a href={to} class={RARE.has(page) ? "rare" : undefined} aria-current={at === page ? "page" : undefined}>
             {name}
             {page === "approvals" && waiting > 0 && <span class="count" title="questions that wait">{waiting}<span class="sr"> wait</span></span>}
           </a>
         ))}
       </nav>
-      <div class="who">
+      <button type="button" class="plain more" aria-expanded={more} aria-controls="who" onClick={() => setMore(!more)}>More</button>
+      <div class="who" id="who" data-open={more ? "" : undefined}>
+        {PLACES.filter(({ page }) => RARE.has(page)).map(({ to, name }) => <a href={to} onClick={() => setMore(false)}>{name}</a>)}
         <ThemeSwitch />
-        {who.value && <span title={`may: ${who.value.scopes}`}>{who.value.by}</span>}
+        <button type="button" class="plain" title="Keys (?)" onClick={() => (setMore(false), help())}>Keyboard</button>
+        {who.value && <span title={`may: ${who.value.scopes}`}><Text of={who.value.by} /></span>}
         {key.get() !== undefined && <button type="button" class="plain" onClick={() => (key.forget(), location.reload())}>Leave</button>}
       </div>
     </header>
@@ -126,10 +133,10 @@ function ThemeSwitch() {
     addEventListener("outlast-theme", changed);
     return () => removeEventListener("outlast-theme", changed);
   }, []);
-  const names: Record<Theme, string> = { system: "Auto", light: "Light", dark: "Dark" };
+  const names: Record<Theme, string> = { system: "auto", light: "light", dark: "dark" };
   return (
     <button type="button" class="plain" title="Light, dark, or as the system (t)" onClick={() => chooseTheme(NEXT[chosen])}>
-      <span class="sr">Colours: </span>{names[chosen]}
+      Colours: {names[chosen]}
     </button>
   );
 }

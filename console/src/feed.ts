@@ -26,7 +26,12 @@ export function hear(reader: Reader): () => void {
   reader.link(link);
   stop ??= listen("/v1/events", { type: TYPES }, undefined, {
     event: (frame) => each((reader) => wants(reader.types, frame.type) && reader.event(frame)),
-    link: (now) => each((reader) => reader.link((link = now))),
+    link: (now) => {
+      // A server that refuses, because it wants a key, is asked again by whoever listens next.
+      if (now === "refused") stop = undefined;
+      link = now;
+      each((reader) => reader.link(now));
+    },
     again: () => each((reader) => reader.again()),
   });
   return () => void readers.delete(reader);

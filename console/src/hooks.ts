@@ -1,8 +1,10 @@
 /** Small things that pages share: what was read, what time it is, what the tab is called. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { AGAIN_MS, passes } from "./api.ts";
 import { hear } from "./feed.ts";
 import type { Frame } from "./shapes.ts";
 import type { Link } from "./stream.ts";
+import { plain } from "./visible.ts";
 
 /** Something that is read from the server. What was read stays while it is read again. */
 export interface Read<T> {
@@ -11,17 +13,25 @@ export interface Read<T> {
   again: () => void;
 }
 
-/** Reads something, and again when one of `on` changes or somebody asks. */
+/** Reads something, and again when one of `on` changes, somebody asks, or the server was out of reach. */
 export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly unknown[]): Read<T> {
   const [read, setRead] = useState<{ value: T | undefined; error: Error | undefined; on: readonly unknown[] }>();
   const [times, setTimes] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
+    let timer: ReturnType<typeof setTimeout>;
     load(stop.signal).then(
       (value) => stop.signal.aborted || setRead({ value, error: undefined, on }),
-      (error: Error) => stop.signal.aborted || setRead((old) => ({ value: old?.value, error, on })),
+      (error: Error) => {
+        if (stop.signal.aborted) return;
+        setRead((old) => ({ value: old?.value, error, on }));
+        if (passes(error)) timer = setTimeout(() => setTimes((times) => times + 1), AGAIN_MS);
+      },
     );
-    return () => stop.abort();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
   }, [...on, times]);
   const again = useCallback(() => setTimes((times) => times + 1), []);
   return { value: read?.value, error: read?.error, again };
@@ -37,10 +47,23 @@ export function useNow(everyMs: number): number {
   return now;
 }
 
+const NARROW = matchMedia("(max-width: 899px)");
+
+/** Whether there is room for one column only. */
+export function useNarrow(): boolean {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", changed);
+    return () => NARROW.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
 /** What the tab is called while the caller is shown. */
 export function useTitle(title: string): void {
   useEffect(() => {
-    document.title = title ? `${title} · Outlast` : "Outlast";
+    document.title = title ? `${plain(title)} · Outlast` : "Outlast";
   }, [title]);
 }
 

@@ -46,6 +46,8 @@ function isTyping(target: EventTarget | null): boolean {
 export function hearKeys(): void {
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    // What is behind a dialog is not meant.
+    if (document.querySelector("dialog[open]")) return;
     if (event.key === "Escape" && isTyping(event.target)) {
       (event.target as HTMLElement).blur();
       return;

@@ -31,6 +31,26 @@ export function differ(before: string, after: string): Line[] {
   return [...found, ...all(a.slice(i), "gone"), ...all(b.slice(j), "new")];
 }
 
+/** The lines in two columns: what is the same stands beside itself, what is gone beside what is new in its place. */
+export function paired(lines: readonly Line[]): [Line | undefined, Line | undefined][] {
+  const rows: [Line | undefined, Line | undefined][] = [];
+  let [gone, fresh]: [Line[], Line[]] = [[], []];
+  const close = () => {
+    for (let at = 0; at < Math.max(gone.length, fresh.length); at++) rows.push([gone[at], fresh[at]]);
+    [gone, fresh] = [[], []];
+  };
+  for (const line of lines) {
+    if (line.is === "gone") gone.push(line);
+    else if (line.is === "new") fresh.push(line);
+    else {
+      close();
+      rows.push([line, line]);
+    }
+  }
+  close();
+  return rows;
+}
+
 function all(lines: readonly string[], is: Line["is"]): Line[] {
   return lines.map((text) => ({ is, text }));
 }

@@ -7,7 +7,7 @@ export type Route =
   | { page: "compare"; left: string; right: string }
   | { page: "approvals" }
   | { page: "costs" }
-  | { page: "agents"; name: string | undefined }
+  | { page: "agents"; name: string | undefined; turn: string | undefined }
   | { page: "access" }
   | { page: "server" }
   | { page: "nowhere" };
@@ -29,7 +29,7 @@ export function route(address: URL): Route {
     case "costs":
       return { page: "costs" };
     case "agents":
-      return { page: "agents", name: second };
+      return { page: "agents", name: second, turn: address.searchParams.get("turn") ?? undefined };
     case "access":
       return { page: "access" };
     case "server":

@@ -2,13 +2,15 @@
  * One session as a page shows it. Everything in it was read from the API; events only say that it is time to read again, and carry
  * the text that a model says right now (`drafts.ts`).
  */
-import { get, listen } from "./api.ts";
+import { AGAIN_MS, get, listen, passes } from "./api.ts";
 import { hear, open, type Drafts } from "./drafts.ts";
 import type { Effect, Frame, Live, Message, Page, Session, Turn, Why } from "./shapes.ts";
 import type { Link } from "./stream.ts";
 
-/** Turns whose effects are shown. */
+/** Turns whose effects are read at first, and with every wish for earlier ones. */
 const TURNS = 30;
+/** Turns whose effects are kept up to date at most; what is before them has ended. */
+const FOLLOWED = 200;
 /** How often a stream is opened anew at most, to fill a gap. */
 const GAP_MS = 2_000;
 
@@ -20,6 +22,8 @@ export interface Known {
   earlier: string | undefined;
   turns: readonly Turn[];
   effects: readonly Effect[];
+  /** How many turns there are before the first of these. */
+  turnsBefore: number;
   why: Why | undefined;
   drafts: Drafts;
   /** What tools and the runtime say right now, by the key of the effect. */
@@ -28,12 +32,13 @@ export interface Known {
   error: Error | undefined;
 }
 
-const NOTHING: Known = {
+export const NOTHING: Known = {
   session: undefined,
   messages: [],
   earlier: undefined,
   turns: [],
   effects: [],
+  turnsBefore: 0,
   why: undefined,
   drafts: new Map(),
   notes: new Map(),
@@ -52,6 +57,8 @@ export class SessionModel {
   #opened = 0;
   #busy = false;
   #dirty = false;
+  /** The first turn that was read at the beginning; what is before it is read on demand. */
+  #from: number | undefined;
 
   constructor(
     readonly id: string,
@@ -75,10 +82,30 @@ export class SessionModel {
     if (this.known.earlier === earlier) this.#set({ messages: [...page.items, ...this.known.messages], earlier: page.next });
   }
 
+  /** Reads the turns before the first one that is shown. */
+  async earlierTurns(): Promise<void> {
+    const { turnsBefore } = this.known;
+    if (turnsBefore === 0) return;
+    const from = Math.max(0, turnsBefore - TURNS);
+    const { turns, effects } = await this.#turns(from, turnsBefore - from);
+    if (this.known.turnsBefore === turnsBefore) this.#set({ turns: [...turns, ...this.known.turns], effects: [...effects, ...this.known.effects], turnsBefore: from });
+  }
+
+  /** The message before another; none if it is the first of all. Reads earlier pages where it takes that. */
+  async before(message: Message): Promise<Message | undefined> {
+    const place = () => this.known.messages.findIndex(({ session, seq }) => session === message.session && seq === message.seq);
+    while (place() === 0 && this.known.earlier) await this.earlier();
+    return this.known.messages[place() - 1];
+  }
+
   async #begin(): Promise<void> {
     await this.#read();
-    const { session } = this.known;
-    if (this.#closed || !session) return;
+    const { session, error } = this.known;
+    if (this.#closed) return;
+    if (!session) {
+      if (error && passes(error)) setTimeout(() => this.#closed || void this.#begin(), AGAIN_MS);
+      return;
+    }
     this.#heard = session.last;
     this.#listen();
   }
@@ -135,18 +162,26 @@ export class SessionModel {
 
   async #once(): Promise<void> {
     const session = await get<Session>(`/v1/sessions/${this.id}`);
-    const from = Math.max(0, session.turns - TURNS);
+    this.#from ??= Math.max(0, session.turns - TURNS);
+    const from = Math.max(this.#from, session.turns - FOLLOWED);
     const page = await this.#messages();
     // Behind the messages: see `open` in `drafts.ts`.
-    const [turns, effects, why] = await Promise.all([
-      get<Page<Turn>>(`/v1/sessions/${this.id}/turns`, { from, limit: TURNS }),
-      get<Page<Effect>>(`/v1/sessions/${this.id}/effects`, { from, limit: TURNS }),
-      get<Why>(`/v1/sessions/${this.id}/why`),
-    ]);
+    const [read, why] = await Promise.all([this.#turns(from, FOLLOWED), get<Why>(`/v1/sessions/${this.id}/why`)]);
     const messages = joined(this.known.messages, page.items);
     const earlier = messages === page.items ? page.next : this.known.earlier;
-    const drafts = open(this.known.drafts, messages, effects.items);
-    this.#set({ session, messages, earlier, turns: turns.items, effects: effects.items, why, drafts, error: undefined });
+    const before = new Set(this.known.turns.filter((turn) => turn.index < from).map((turn) => turn.id));
+    const turns = [...this.known.turns.filter((turn) => before.has(turn.id)), ...read.turns];
+    const effects = [...this.known.effects.filter((effect) => before.has(effect.turn)), ...read.effects];
+    const drafts = open(this.known.drafts, messages, effects);
+    this.#set({ session, messages, earlier, turns, effects, turnsBefore: turns[0]?.index ?? 0, why, drafts, error: undefined });
+  }
+
+  async #turns(from: number, limit: number): Promise<{ turns: Turn[]; effects: Effect[] }> {
+    const [turns, effects] = await Promise.all([
+      get<Page<Turn>>(`/v1/sessions/${this.id}/turns`, { from, limit }),
+      get<Page<Effect>>(`/v1/sessions/${this.id}/effects`, { from, limit }),
+    ]);
+    return { turns: turns.items, effects: effects.items };
   }
 
   #messages(cursor?: string): Promise<Page<Message>> {

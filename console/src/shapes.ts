@@ -149,6 +149,25 @@ export interface Effect {
   cost?: string;
   hooks?: string[];
   waits?: Waiting[];
+  incidents?: Incident[];
+}
+
+/** Something that befell an effect on the way to its outcome. */
+export interface Incident {
+  seq: number;
+  at: number;
+  what: "again" | "paced" | "payment" | "stuck";
+  attempt?: number;
+  detail?: Record<string, unknown>;
+}
+
+/** Everything that one model call was shown. */
+export interface Shown {
+  model: string;
+  system: string;
+  tools?: unknown[];
+  call: unknown;
+  messages: Record<string, unknown>[];
 }
 
 /** Why a session does not move. */
@@ -226,6 +245,8 @@ export interface Pending {
   who: string[];
   /** What the tool says it would do. */
   preview?: string;
+  /** Why a word is wanted. */
+  reason?: string;
   /** Who has approved it so far, and how many have to. */
   votes: string[];
   needed: number;
@@ -337,6 +358,24 @@ export interface Grant {
   rule: string;
   by: string[];
   at: number;
+}
+
+/** What was used. */
+export interface Amount {
+  tokens?: number;
+  money?: string;
+  calls?: number;
+  millis?: number;
+}
+
+/** A budget, and what counts against it. */
+export interface Purse {
+  name: string;
+  spent: Amount;
+  held: Amount;
+  lost: Amount;
+  /** What an operator set, in place of what an agent's file says. */
+  set?: Record<string, unknown>;
 }
 
 /** An API key, without its secret. */

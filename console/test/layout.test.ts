@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { branches } from "../src/branches.ts";
 import { duration } from "../src/format.ts";
-import { differ } from "../src/lines.ts";
+import { differ, paired } from "../src/lines.ts";
 import { quantile, samples } from "../src/prometheus.ts";
 import { scale } from "../src/scale.ts";
 import { joined } from "../src/session-model.ts";
@@ -54,4 +54,9 @@ test("a quantile is the bound of the bucket it falls into", () => {
 test("times are said in their two largest units, and no minute has sixty seconds", () => {
   const said = [0, 999, 1_000, 9_949, 59_999, 60_000, 3_599_999, 86_399_999, 90_000_000].map(duration);
   assert.deepEqual(said, ["0 ms", "999 ms", "1.0 s", "9.9 s", "59 s", "1 min 0 s", "59 min 59 s", "23 h 59 min", "1 d 1 h"]);
+});
+
+test("what is gone stands beside what is new in its place, and what is the same beside itself", () => {
+  const rows = paired(differ("a\nb\nc", "a\nx\ny\nc")).map(([left, right]) => [left?.text, right?.text]);
+  assert.deepEqual(rows, [["a", "a"], ["b", "x"], [undefined, "y"], ["c", "c"]]);
 });

@@ -1,12 +1,11 @@
 /** Who may do what, and who did: approvals for sessions, budgets, API keys, the audit. */
 import { useState } from "preact/hooks";
 import { get, remove } from "../api.ts";
-import { ago, moment } from "../format.ts";
+import { ago, count, duration, moment, money } from "../format.ts";
 import { useNow, useRead, useTitle } from "../hooks.ts";
-import { Json } from "../parts/json.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Text } from "../parts/text.tsx";
-import type { ApiKey, AuditLine, Grant, Page } from "../shapes.ts";
+import type { Amount, ApiKey, AuditLine, Grant, Page, Purse } from "../shapes.ts";
 
 const TABS = ["Grants", "Budgets", "Keys", "Audit"] as const;
 
@@ -51,7 +50,7 @@ function Grants() {
                 <td><a href={`/sessions/${grant.session}`}>{grant.session}</a></td>
                 <td><Text of={grant.by.join(", ")} /></td>
                 <td class="num"><time title={moment(grant.at)}>{ago(grant.at, now)}</time></td>
-                <td><button type="button" onClick={() => void revoke(grant.id)}>Take back<span class="sr"> the approval of {grant.tool}</span></button></td>
+                <td><button type="button" onClick={() => void revoke(grant.id)}>Take back<span class="sr"> the approval of <Text of={grant.tool} /></span></button></td>
               </tr>
             ))}
           </tbody>
@@ -62,14 +61,34 @@ function Grants() {
 }
 
 function Budgets() {
-  const read = useRead((stop) => get<Page<Record<string, unknown>>>("/v1/budgets", {}, stop), []);
+  const read = useRead((stop) => get<Page<Purse>>("/v1/budgets", {}, stop), []);
   return (
     <>
       <Wrong error={read.error} />
       {read.value?.items.length === 0 && <Empty title="No budget counts yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
-      {read.value?.items.map((purse, at) => <Json of={purse} label={`Budget ${at + 1}`} />)}
+      {(read.value?.items.length ?? 0) > 0 && (
+        <table>
+          <thead><tr><th scope="col">Of</th><th scope="col">Used</th><th scope="col">Reserved</th><th scope="col">Nobody knows</th><th scope="col">Set by an operator</th></tr></thead>
+          <tbody>
+            {read.value?.items.map((purse) => (
+              <tr>
+                <td><Text of={purse.name} /></td>
+                <td>{amount(purse.spent)}</td>
+                <td>{amount(purse.held)}</td>
+                <td>{amount(purse.lost)}</td>
+                <td>{purse.set ? Object.entries(purse.set).map(([name, value]) => <span class="chip">{name.replaceAll("_", " ")} {String(value)}</span>) : <span class="quiet">no</span>}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
     </>
   );
+}
+
+function amount({ tokens = 0, money: cost = "0", calls = 0, millis = 0 }: Amount): string {
+  const parts = [tokens > 0 && `${count(tokens)} tokens`, Number(cost) > 0 && money(cost), calls > 0 && `${count(calls)} ${calls === 1 ? "call" : "calls"}`, millis > 0 && duration(millis)];
+  return parts.filter(Boolean).join(" · ") || "–";
 }
 
 function Keys() {
@@ -91,7 +110,7 @@ function Keys() {
                 <td><Text of={key.scopes} /></td>
                 <td><code>{key.id}</code></td>
                 <td class="num"><time title={moment(key.created)}>{ago(key.created, now)}</time></td>
-                <td>{key.revoked !== undefined ? <span title={moment(key.revoked)}>revoked</span> : <button type="button" class="danger" onClick={() => void revoke(key.id)}>Revoke<span class="sr"> the key of {key.by}</span></button>}{key.expires !== undefined && <span class="quiet"> until {moment(key.expires)}</span>}</td>
+                <td>{key.revoked !== undefined ? <span title={moment(key.revoked)}>revoked</span> : <button type="button" class="danger" onClick={() => void revoke(key.id)}>Revoke<span class="sr"> the key of <Text of={key.by} /></span></button>}{key.expires !== undefined && <span class="quiet"> until {moment(key.expires)}</span>}</td>
               </tr>
             ))}
           </tbody>
@@ -110,11 +129,11 @@ function Audit() {
       {read.value?.items.length === 0 && <Empty title="Nobody did anything yet">Who stops turns, approves, settles, deletes or makes keys is written down here.</Empty>}
       {(read.value?.items.length ?? 0) > 0 && (
         <table>
-          <thead><tr><th scope="col" class="num">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">To</th><th scope="col">Detail</th></tr></thead>
+          <thead><tr><th scope="col">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">To</th><th scope="col">Detail</th></tr></thead>
           <tbody>
             {read.value?.items.map((line) => (
               <tr>
-                <td class="num"><time title={moment(line.at)}>{ago(line.at, now)}</time></td>
+                <td class="when"><time title={moment(line.at)}>{ago(line.at, now)}</time></td>
                 <td><Text of={line.by} /></td>
                 <td><code>{line.act}</code></td>
                 <td><Text of={line.subject} /></td>

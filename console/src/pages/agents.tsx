@@ -12,7 +12,7 @@ import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
 import type { Agent, Page, Stored } from "../shapes.ts";
 
-export function AgentsPage({ name }: { name: string | undefined }) {
+export function AgentsPage({ name, turn }: { name: string | undefined; turn: string | undefined }) {
   useTitle(name ?? "Agents");
   const read = useRead((stop) => get<Page<Agent>>("/v1/agents", {}, stop), []);
   const stored = useRead((stop) => get<Page<Stored>>("/v1/configs/agent", { limit: 500 }, stop), []);
@@ -48,7 +48,7 @@ export function AgentsPage({ name }: { name: string | undefined }) {
           ))}
         </nav>
         <div class="scrolls" tabIndex={0} role="region" aria-label="Agent">
-          {shown && agents.some((agent) => agent.name === shown) && <AgentDetail key={shown} name={shown} />}
+          {shown && agents.some((agent) => agent.name === shown) && <AgentDetail key={shown} name={shown} turn={turn} />}
           {shown && <Versions key={`versions of ${shown}`} name={shown} known={(stored.value?.items ?? []).some((config) => config.name === shown)} />}
         </div>
       </div>
@@ -56,7 +56,7 @@ export function AgentsPage({ name }: { name: string | undefined }) {
   );
 }
 
-function AgentDetail({ name }: { name: string }) {
+function AgentDetail({ name, turn }: { name: string; turn: string | undefined }) {
   const read = useRead((stop) => get<Agent>(`/v1/agents/${encodeURIComponent(name)}`, {}, stop), [name]);
   const agent = read.value;
   if (!agent) return <Wrong error={read.error} />;
@@ -70,8 +70,45 @@ function AgentDetail({ name }: { name: string }) {
       </dl>
       <h3>Package</h3>
       <Json of={agent.package} label="Package" />
+      <Then key={turn} agent={agent} turn={turn} />
     </section>
   );
+}
+
+/** What a turn ran under, beside what answers now. */
+function Then({ agent, turn }: { agent: Agent; turn: string | undefined }) {
+  const read = useRead((stop) => (turn ? get<Record<string, unknown>>(`/v1/turns/${turn}/package`, {}, stop) : Promise.resolve(undefined)), [turn]);
+  const [said, setSaid] = useState(turn ?? "");
+  const ask = (event: Event) => {
+    event.preventDefault();
+    if (said.trim()) go(`/agents/${encodeURIComponent(agent.name)}?turn=${encodeURIComponent(said.trim())}`);
+  };
+  const [before, after] = [pretty(sorted(bare(read.value))), pretty(sorted(bare(agent.package)))];
+  return (
+    <section>
+      <h3>Beside the package of a turn</h3>
+      <form class="acts beside" onSubmit={ask}>
+        <input class="grow" aria-label="Turn" placeholder="trn_…, or follow an agent's name in a timeline" spellcheck={false} value={said} onInput={(event) => setSaid(event.currentTarget.value)} />
+        <button type="submit">Compare</button>
+      </form>
+      <Wrong error={read.error} />
+      {read.value && before === after && <p class="quiet section" role="status">The turn ran under exactly what answers now.</p>}
+      {read.value && before !== after && <Difference before={before} after={after} label="From the package of the turn to that of now" />}
+    </section>
+  );
+}
+
+/** A package without what its tools said of themselves: that is part of those. */
+function bare(of: unknown): unknown {
+  const { contracts: _, ...more } = (of ?? {}) as Record<string, unknown>;
+  return more;
+}
+
+/** The same data with the members of every object in one order. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== "object" || value === null || (JSON as { isRawJSON?(value: unknown): boolean }).isRawJSON?.(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, member]) => [name, sorted(member)]));
 }
 
 function Versions({ name, known }: { name: string; known: boolean }) {

@@ -8,15 +8,19 @@ import { useKeys } from "../keys.ts";
 import { Difference } from "../parts/difference.tsx";
 import { Json } from "../parts/json.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
+import { Prose } from "../parts/prose.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
-import type { Counted, Page, Pending, Unknown } from "../shapes.ts";
+import type { Counted, Message, Page, Pending, Unknown } from "../shapes.ts";
 
 /** For so long after the list has changed nothing is decided: what is under the finger may be another question (S46). */
 const LOOK_MS = 500;
 
-/** What somebody is about to say to a question. */
-type Mood = "looks" | "denies" | "edits";
+/** What somebody is about to say, and to which question: the list may change meanwhile (S46). */
+interface Mood {
+  of: string;
+  is: "denies" | "edits";
+}
 
 export function ApprovalsPage() {
   useTitle("Approvals");
@@ -27,7 +31,7 @@ export function ApprovalsPage() {
   useFeed("turn.*,wait.resolved,effect.*", soon, soon);
   const items = read.value?.items ?? [];
   const [chosen, setChosen] = useState<string>();
-  const [mood, setMood] = useState<Mood>("looks");
+  const [mood, setMood] = useState<Mood>();
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
   // Chosen by its id, not by its place: the list changes while somebody reads it.
@@ -38,7 +42,11 @@ export function ApprovalsPage() {
   if (changed.current.order !== order) changed.current = { order, at: Date.now() };
   const move = (by: number) => {
     setChosen(items[Math.max(0, Math.min(items.length - 1, at + by))]?.id);
-    setMood("looks");
+    setMood(undefined);
+  };
+  const begin = (of: Pending, is: Mood["is"]) => {
+    setChosen(of.id);
+    setMood({ of: of.id, is });
   };
   const decide = async (of: Pending, word: { verdict: string; reason?: string; arguments?: unknown }) => {
     if (Date.now() - changed.current.at < LOOK_MS) {
@@ -49,7 +57,7 @@ export function ApprovalsPage() {
       const counted = await post<Counted>(`/v1/approvals/${of.id}`, word);
       setSaid(`${of.tool}: ${outcome(counted, word.verdict)}`);
       setError(undefined);
-      setMood("looks");
+      setMood(undefined);
       read.again();
     } catch (error) {
       setError(error as Error);
@@ -60,10 +68,10 @@ export function ApprovalsPage() {
     { keys: "k", what: "Question before", act: () => move(-1) },
     { keys: "a", what: "Approve exactly this", act: () => question && void decide(question, { verdict: "approve" }) },
     { keys: "s", what: "Approve for the rest of the session", act: () => question?.for_session && void decide(question, { verdict: "approve_for_session" }) },
-    { keys: "d", what: "Deny", act: () => question && setMood("denies") },
-    { keys: "e", what: "Change the arguments", act: () => question && setMood("edits") },
+    { keys: "d", what: "Deny", act: () => question && begin(question, "denies") },
+    { keys: "e", what: "Change the arguments", act: () => question && begin(question, "edits") },
     { keys: "o", what: "Open the session", act: () => question && go(`/sessions/${question.session}`) },
-    { keys: "Escape", what: "Back", act: () => setMood("looks") },
+    { keys: "Escape", what: "Back", act: () => setMood(undefined) },
   ]);
   return (
     <div class="page approvals">
@@ -74,23 +82,23 @@ export function ApprovalsPage() {
         <div class="scrolls" tabIndex={0} role="region" aria-label="Questions">
           {read.value && items.length === 0 && <Empty title="Nothing waits for a word">A call that a policy wants approved shows up here at once, with exactly what it will be passed.</Empty>}
           {items.map((item, index) => (
-            <article class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
+            <article key={item.id} class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
               <Asked item={item} now={now} />
-              {index === at && mood === "denies" && <Deny close={() => setMood("looks")} deny={(reason) => void decide(item, { verdict: "deny", reason })} />}
-              {index === at && mood === "edits" && <Edit item={item} close={() => setMood("looks")} edit={(passed) => void decide(item, { verdict: "edit", arguments: passed })} />}
-              {(index !== at || mood === "looks") && (
+              {mood?.of === item.id && mood.is === "denies" && <Deny close={() => setMood(undefined)} deny={(reason) => void decide(item, { verdict: "deny", reason })} />}
+              {mood?.of === item.id && mood.is === "edits" && <Edit item={item} close={() => setMood(undefined)} edit={(passed) => void decide(item, { verdict: "edit", arguments: passed })} />}
+              {mood?.of !== item.id && (
                 <div class="acts">
                   <button type="button" class="primary" onClick={() => void decide(item, { verdict: "approve" })}>Approve <kbd aria-hidden="true">a</kbd></button>
                   {item.for_session && <button type="button" onClick={() => void decide(item, { verdict: "approve_for_session" })}>Approve for the session <kbd aria-hidden="true">s</kbd></button>}
-                  <button type="button" onClick={() => (setChosen(item.id), setMood("denies"))}>Deny <kbd aria-hidden="true">d</kbd></button>
-                  <button type="button" onClick={() => (setChosen(item.id), setMood("edits"))}>Edit <kbd aria-hidden="true">e</kbd></button>
+                  <button type="button" onClick={() => begin(item, "denies")}>Deny <kbd aria-hidden="true">d</kbd></button>
+                  <button type="button" onClick={() => begin(item, "edits")}>Edit <kbd aria-hidden="true">e</kbd></button>
                   <a class="quiet" href={`/sessions/${item.session}`}>Session</a>
                 </div>
               )}
             </article>
           ))}
           {(unknown.value?.items.length ?? 0) > 0 && <h2 class="section">Nobody knows whether these happened</h2>}
-          {unknown.value?.items.map((call) => <Settle call={call} now={now} done={unknown.again} failed={setError} />)}
+          {unknown.value?.items.map((call) => <Settle key={call.call} call={call} now={now} done={unknown.again} failed={setError} />)}
         </div>
       </div>
     </div>
@@ -105,19 +113,28 @@ function Asked({ item, now }: { item: Pending; now: number }) {
         <span class="quiet">asked {ago(item.since, now) === "now" ? "just now" : `${ago(item.since, now)} ago`}</span>
         {item.expires !== undefined && <span class="chip warn" title={moment(item.expires)}>a no in {duration(item.expires - now)}</span>}
       </header>
+      {item.reason && <p class="plain-text"><span class="quiet">Why: </span><Text of={item.reason} /></p>}
+      <Said item={item} />
       {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
       <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
       {item.preview && <div class="preview"><p class="quiet">The tool says it would do this:</p><p class="plain-text"><Text of={item.preview} /></p></div>}
       {item.original !== undefined && <Difference before={pretty(item.original)} after={pretty(item.arguments)} label="What was changed since the model asked" />}
       <p class="quiet">
         {item.rule && <span>Rule <code><Text of={item.rule} /></code> wants a word. </span>}
-        {item.needed > 1 && <span>{item.votes.length} of {item.needed} said yes{item.votes.length > 0 ? `: ${item.votes.join(", ")}` : ""}. </span>}
-        {item.who.length > 0 ? `It takes ${item.needed > 1 ? item.needed : "one"} of: ${item.who.join(", ")}.` : "Anybody may give it."}
+        {item.needed > 1 && <span>{item.votes.length} of {item.needed} said yes{item.votes.length > 0 && <span>: <Text of={item.votes.join(", ")} /></span>}. </span>}
+        {item.who.length > 0 ? <span>It takes {item.needed > 1 ? item.needed : "one"} of: <Text of={item.who.join(", ")} />.</span> : "Anybody may give it."}
         {item.reminded > 0 && <span> {item.reminded} {item.reminded === 1 ? "reminder" : "reminders"} so far.</span>}
         <span> The turn cost {money(item.cost)} so far.</span>
       </p>
     </div>
   );
+}
+
+/** What the model said as it asked for the call, where that can be read. */
+function Said({ item }: { item: Pending }) {
+  const read = useRead((stop) => get<Page<Message>>(`/v1/sessions/${item.session}/messages`, {}, stop), [item.id]);
+  const reply = read.value?.items.findLast(({ turn, content }) => turn === item.turn && content.calls?.some(({ tool }) => tool === item.tool));
+  return reply?.text ? <div class="model-said"><p class="quiet">The model said:</p><Prose of={reply.text.slice(0, 600)} /></div> : null;
 }
 
 /** What a word brought about. */

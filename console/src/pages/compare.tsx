@@ -8,40 +8,63 @@ import { Prose } from "../parts/prose.tsx";
 import { State } from "../parts/state.tsx";
 import { Text } from "../parts/text.tsx";
 import { tokens } from "../parts/timeline.tsx";
-import type { Message, Page, Session, Spending } from "../shapes.ts";
+import type { Message, Node, Page, Session, Spending } from "../shapes.ts";
+
+/** Pages of messages that are read of one session at most. */
+const PAGES = 40;
 
 interface Side {
   session: Session;
+  /** The messages behind where both part, or as many as were read. */
   messages: Message[];
   spent: Spending | undefined;
 }
 
-async function side(id: string, stop: AbortSignal): Promise<Side> {
-  const [session, messages, spent] = await Promise.all([
-    get<Session>(`/v1/sessions/${id}`, {}, stop),
-    get<Page<Message>>(`/v1/sessions/${id}/messages`, {}, stop),
-    get<Page<Spending>>("/v1/cost", { by: "session", session: id }, stop),
-  ]);
-  return { session, messages: messages.items, spent: spent.items[0] };
+async function sides(left: string, right: string, stop: AbortSignal): Promise<[Side, Side]> {
+  const [a, b] = await Promise.all([get<Session>(`/v1/sessions/${left}`, {}, stop), get<Session>(`/v1/sessions/${right}`, {}, stop)]);
+  const forks = [a, b].flatMap(({ forked_from }) => (forked_from ? [forked_from] : []));
+  return Promise.all([side(a, forks, stop), side(b, forks, stop)]);
+}
+
+async function side(session: Session, forks: readonly Node[], stop: AbortSignal): Promise<Side> {
+  const [messages, spent] = await Promise.all([since(session.id, forks, stop), get<Page<Spending>>("/v1/cost", { by: "session", session: session.id }, stop)]);
+  return { session, messages, spent: spent.items[0] };
+}
+
+/** The messages of a session, back to the first page that has one of these places. */
+async function since(id: string, forks: readonly Node[], stop: AbortSignal): Promise<Message[]> {
+  let [messages, cursor]: [Message[], string | undefined] = [[], undefined];
+  for (let pages = 0; pages < PAGES; pages++) {
+    const page: Page<Message> = await get(`/v1/sessions/${id}/messages`, { cursor }, stop);
+    messages = [...page.items, ...messages];
+    cursor = page.next;
+    if (!cursor || page.items.some((message) => forks.some((fork) => isAt(message, fork)))) break;
+  }
+  return messages;
+}
+
+function isAt(message: Node, fork: Node): boolean {
+  return message.session === fork.session && message.seq === fork.seq;
 }
 
 export function ComparePage({ left, right }: { left: string; right: string }) {
   useTitle("Side by side");
-  const read = useRead((stop) => Promise.all([side(left, stop), side(right, stop)]), [left, right]);
+  const read = useRead((stop) => sides(left, right, stop), [left, right]);
   const soon = useSoon(read.again, 400);
   useFeed("turn.*,effect.*", (frame) => (frame.session === left || frame.session === right) && soon(), soon);
   if (!read.value) return <Wrong error={read.error} again={read.again} />;
   const [a, b] = read.value;
-  const same = common(a.messages, b.messages);
+  const [fromA, fromB] = part(a.messages, b.messages);
+  const same = Math.min(fromA, fromB);
   return (
     <div class="page compare">
-      <div class="bar"><h1>Side by side</h1><span class="quiet grow">{same > 0 && (same === 1 ? "the first message is the same" : `the first ${same} messages are the same`)}</span></div>
+      <div class="bar"><h1>Side by side</h1><span class="quiet grow">{same > 0 && (same === 1 ? "the message before is the same" : "what was said before is the same")}</span></div>
       <div class="scrolls" tabIndex={0} role="region" aria-label="Both sessions">
         <div class="sides">
           {[a, b].map((side, at) => (
             <section aria-label={at === 0 ? "Left" : "Right"}>
               <header><h2><a href={`/sessions/${side.session.id}`}><Text of={side.session.title.slice(0, 80) || "Session"} /></a></h2><State of={side.session.state} />{side.spent && <span class="quiet">{tokens(side.spent.usage)} {money(side.spent.cost)}</span>}</header>
-              {side.messages.slice(same).map((message) => (
+              {side.messages.slice(at === 0 ? fromA : fromB).map((message) => (
                 <article class={`said said-${message.role}`}>
                   <header><b>{message.role === "user" ? "You" : message.role === "tool" ? message.content.tool : "Agent"}</b></header>
                   {message.role === "assistant" ? <Prose of={message.text} /> : <p class="plain-text"><Text of={message.text} /></p>}
@@ -51,16 +74,21 @@ export function ComparePage({ left, right }: { left: string; right: string }) {
           ))}
         </div>
         <h2 class="section">What differs</h2>
-        <Difference before={lines(a.messages.slice(same))} after={lines(b.messages.slice(same))} label="What differs" />
+        <Difference before={lines(a.messages.slice(fromA))} after={lines(b.messages.slice(fromB))} label="What differs" />
       </div>
     </div>
   );
 }
 
-/** How many messages both begin with. */
-function common(a: readonly Message[], b: readonly Message[]): number {
-  const at = a.findIndex((message, index) => JSON.stringify(message.content) !== JSON.stringify(b[index]?.content));
-  return at < 0 ? Math.min(a.length, b.length) : at;
+/** Where two conversations part: the first message of each that the other does not have there. */
+function part(a: readonly Message[], b: readonly Message[]): [number, number] {
+  // Of a fork the messages before it are the same ones, wherever the pages that were read begin.
+  const places = new Map(b.map((message, at) => [`${message.session} ${message.seq}`, at]));
+  const last = a.findLastIndex((message) => places.has(`${message.session} ${message.seq}`));
+  const met = a[last];
+  let [i, j] = met ? [last + 1, (places.get(`${met.session} ${met.seq}`) ?? -1) + 1] : [0, 0];
+  while (i < a.length && j < b.length && JSON.stringify(a[i]?.content) === JSON.stringify(b[j]?.content)) [i, j] = [i + 1, j + 1];
+  return [i, j];
 }
 
 function lines(messages: readonly Message[]): string {

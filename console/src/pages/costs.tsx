@@ -26,7 +26,10 @@ export function CostsPage() {
   const days = read.value?.items ?? [];
   const rows = added(days).sort((a, b) => amount(b, what) - amount(a, what) || amount(b, "tokens") - amount(a, "tokens"));
   const most = Math.max(...rows.map((row) => amount(row, what)), 0);
-  const plot = useMemo(() => daily(days, rows.slice(0, SHOWN).map((row) => row.name), what), [read.value, what]);
+  const plot = useMemo(() => {
+    const { times, series } = daily(days, rows.slice(0, SHOWN).map((row) => row.name), what);
+    return { times, series: series.map(({ name, values }) => ({ name: by === "session" ? short(name) : named(name, by), values })) };
+  }, [read.value, what]);
   const total = days.reduce((sum, day) => sum + Number(day.cost), 0);
   const unpriced = days.reduce((sum, day) => sum + day.unpriced, 0);
   return (
@@ -48,7 +51,7 @@ export function CostsPage() {
               <tbody>
                 {rows.map((row) => (
                   <tr>
-                    <td>{by === "session" ? <a href={`/sessions/${row.name}`}>{short(row.name)}</a> : <Text of={by === "model" && row.name === "none" ? "tools with a price" : row.name} />}</td>
+                    <td>{by === "session" ? <a href={`/sessions/${row.name}`}>{short(row.name)}</a> : <Text of={named(row.name, by)} />}</td>
                     <td class="bar-cell"><span class="stack" aria-hidden="true"><i class="tok tok-input" style={{ width: `${most ? (amount(row, what) / most) * 100 : 0}%` }} /></span></td>
                     <td class="num wide-only">{count(row.replies)}</td>
                     <td class="num wide-only">{count((row.usage.input ?? 0) + (row.usage.cache_read ?? 0) + (row.usage.cache_write ?? 0))}</td>
@@ -69,6 +72,11 @@ function amount(row: Spending, what: What): number {
   if (what === "cost") return Number(row.cost);
   if (what === "replies") return row.replies;
   return Object.values(row.usage).reduce((sum: number, tokens) => sum + (typeof tokens === "number" ? tokens : 0), 0);
+}
+
+/** What a row is called: what tools cost has no model. */
+function named(name: string, by: string): string {
+  return by === "model" && name === "none" ? "tools with a price" : name;
 }
 
 const DAY = 86_400;

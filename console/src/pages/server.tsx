@@ -45,21 +45,21 @@ export function ServerPage() {
   const times = points.map((point) => point.at);
   return (
     <div class="page server">
-      <div class="bar"><h1>Server</h1>{health && <span class="grow quiet">{health.state} · an acknowledged write survives: {health.durability} · schema {health.schema}</span>}</div>
+      <div class="bar"><h1>Server</h1>{health && <span class="grow quiet">{health.state} · an acknowledged write {health.durability} · schema {health.schema}</span>}</div>
       <Wrong error={error} />
       <div class="scrolls" tabIndex={0} role="region" aria-label="Server">
         <dl class="gauges">
           <Gauge name="Leases held here" of={count(of("outlast_sessions_driven") ?? 0)} beside={`of ${count(of("outlast_sessions_driven_most") ?? 0)} at once`} />
           <Gauge name="Leases in all" of={count(of("outlast_sessions_running") ?? 0)} beside="over all workers" />
-          <Gauge name="Queue" of={count(of("outlast_sessions_ready") ?? 0)} beside="sessions wait for a worker" />
+          <Gauge name="Queue" of={count(of("outlast_sessions_ready") ?? 0)} beside="wait for a worker" />
           <Gauge name="Streams open" of={count(of("outlast_streams_open") ?? 0)} />
           <Gauge name="Database" of={size(of("outlast_store_bytes") ?? 0)} />
           {MEASURED.map(({ metric, name }) => <Measure name={name} metric={metric} points={points} />)}
         </dl>
         <h2>Leases and queue</h2>
-        <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={120} label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
+        <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={120} label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
         <h2>Writes that took longest, each two seconds</h2>
-        <Plot times={times} series={[{ name: "p99", values: slowest(points) }]} height={120} label="How long the slowest writes took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
+        <Plot times={times} series={[{ name: "p99", values: slowest(points) }]} height={120} label="How long the slowest writes took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
         <h2>Requests</h2>
         <Requests all={last} />
       </div>

@@ -1,5 +1,5 @@
 /** One session: the conversation as it goes on, and beside it what the turns asked of the world. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { post } from "../api.ts";
 import { ago, money } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
@@ -16,8 +16,9 @@ import { Text } from "../parts/text.tsx";
 import { Timeline } from "../parts/timeline.tsx";
 import { Tree } from "../parts/tree.tsx";
 import { go } from "../route.ts";
-import { SessionModel, type Known } from "../session-model.ts";
-import type { Effect, Session } from "../shapes.ts";
+import { NOTHING, SessionModel, type Known } from "../session-model.ts";
+import type { Effect, Node, Session } from "../shapes.ts";
+import { plain } from "../visible.ts";
 
 const TABS = ["Conversation", "Timeline", "Tree", "Context", "Files"] as const;
 type Tab = (typeof TABS)[number];
@@ -43,13 +44,15 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
     setShown(undefined);
   };
 
-  const fork = async (at?: number) => {
+  // A message that was inherited is forked in the session that it was said in.
+  const fork = async (at: Node | undefined) => {
     try {
-      go(`/sessions/${(await post<Session>(`/v1/sessions/${id}/fork`, at === undefined ? {} : { at })).id}`);
+      go(`/sessions/${(await post<Session>(`/v1/sessions/${at?.session ?? id}/fork`, at ? { at: at.seq } : {})).id}`);
     } catch (error) {
       setFailed(error as Error);
     }
   };
+  const end = session?.heads.find(({ name }) => name === head)?.at;
   const cancel = async () => {
     if (!session?.active) return;
     await post(`/v1/turns/${session.active}/cancel`, { reason: "stopped in the console" }).catch(setFailed);
@@ -60,13 +63,12 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
   };
   useKeys([
     { keys: "c", what: "Write a message", act: () => document.getElementById("composer")?.focus() },
-    { keys: "F", what: "Fork at the end", act: () => void fork() },
+    { keys: "F", what: "Fork at the end", act: () => void fork(end) },
     { keys: "x", what: "Stop the turn", act: () => void cancel() },
     ...TABS.map((name, at) => ({ keys: String(at + 1), what: name, act: () => choose(name) })),
     { keys: "Escape", what: "Back", act: () => (shown ? setShown(undefined) : go("/")) },
   ]);
   const detail = known.effects.find((effect) => `${effect.turn} ${effect.key}` === shown);
-  const cost = useMemo(() => known.effects.reduce((sum, effect) => sum + Number(effect.cost ?? 0), 0), [known.effects]);
   return (
     <div class="page session" data-tab={tab}>
       <div class="bar">
@@ -74,10 +76,10 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
         {session && <State of={session.state} />}
         {session?.key && <span class="chip" title="key"><Text of={session.key} /></span>}
         {session && session.heads.length > 1 && <HeadChoice session={session} head={head} />}
-        <span class="quiet grow">{session && `${session.turns} turns`}{cost > 0 && ` · ${money(String(cost))}`}{session && ` · ${ago(session.updated, now)}`}</span>
+        <span class="quiet grow">{session && `${session.turns} ${session.turns === 1 ? "turn" : "turns"}`}{Number(session?.cost ?? 0) > 0 && ` · ${money(session?.cost)}`}{session && ` · ${ago(session.updated, now)}`}</span>
         {known.link !== "open" && session && <span class="chip warn" role="status">{known.link === "refused" ? "not followed" : "reconnecting"}</span>}
         {session?.active && <button type="button" onClick={() => void cancel()}>Stop</button>}
-        <button type="button" onClick={() => void fork()}>Fork</button>
+        <button type="button" onClick={() => void fork(end)}>Fork</button>
       </div>
       <Wrong error={failed ?? known.error} />
       <div class="tabs" role="tablist" aria-label="Views">
@@ -86,14 +88,14 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
         ))}
       </div>
       <section class="conversation-side" id="panel-conversation" aria-label="Conversation">
-        <Conversation known={known} earlier={() => void model?.earlier()} fork={(at) => void fork(at)} show={show} />
+        <Conversation known={known} earlier={() => void model?.earlier()} before={async (message) => model?.before(message)} fork={(at) => void fork(at)} show={show} />
         {known.why && <Standing why={known.why} now={now} failed={setFailed} />}
         <Composer session={id} head={head} active={session?.active !== undefined} />
       </section>
       <div class="side" id="panel-side" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "Timeline" && detail && <EffectDetail effect={detail} close={() => setShown(undefined)} />}
-        {tab === "Timeline" && !detail && <Timeline known={known} now={now} show={show} />}
-        {tab === "Tree" && <Tree known={known} head={head} fork={(at) => void fork(at)} failed={setFailed} />}
+        {tab === "Timeline" && !detail && <Timeline known={known} now={now} show={show} earlier={() => void model?.earlierTurns()} />}
+        {tab === "Tree" && <Tree known={known} head={head} fork={(at) => void fork(at)} earlier={() => void model?.earlierTurns()} failed={setFailed} />}
         {tab === "Context" && <ContextLedger known={known} head={head} />}
         {tab === "Files" && <Files known={known} />}
       </div>
@@ -104,7 +106,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
 function HeadChoice({ session, head }: { session: Session; head: string }) {
   return (
     <select aria-label="Head" value={head} onChange={(event) => go(`/sessions/${session.id}?head=${encodeURIComponent(event.currentTarget.value)}`)}>
-      {session.heads.map(({ name }) => <option value={name}>{name}</option>)}
+      {session.heads.map(({ name }) => <option value={name}>{plain(name)}</option>)}
     </select>
   );
 }
@@ -129,7 +131,5 @@ function useSession(id: string, head: string): [SessionModel | undefined, Known]
       fresh.close();
     };
   }, [id, head]);
-  return [model, known ?? NOTHING_YET];
+  return [model, known ?? NOTHING];
 }
-
-const NOTHING_YET: Known = { session: undefined, messages: [], earlier: undefined, turns: [], effects: [], why: undefined, drafts: new Map(), notes: new Map(), link: "connecting", error: undefined };

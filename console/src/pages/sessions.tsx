@@ -1,8 +1,8 @@
 /** All sessions: searched, filtered, each with how it stands now and what it waits for. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, path, post } from "../api.ts";
+import { AGAIN_MS, get, passes, path, post, Problem } from "../api.ts";
 import { ago, moment, money, short } from "../format.ts";
-import { useFeed, useNow, useRead, useTitle } from "../hooks.ts";
+import { useFeed, useNarrow, useNow, useRead, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Rows } from "../parts/rows.tsx";
@@ -12,6 +12,8 @@ import { go } from "../route.ts";
 import type { Hit, Page, Session } from "../shapes.ts";
 
 const PAGE = 500;
+/** How often it is looked which sessions are still there. */
+const LOOK_MS = 10_000;
 const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["ready", "Ready"], ["idle", "Idle"]] as const;
 
 /** What is looked for; part of the address. */
@@ -28,6 +30,7 @@ function wished(): Wish {
 export function SessionsPage() {
   useTitle("Sessions");
   const now = useNow(15_000);
+  const narrow = useNarrow();
   const [wish, setWish] = useState(wished);
   const [selected, setSelected] = useState(-1);
   const field = useRef<HTMLInputElement>(null);
@@ -67,9 +70,9 @@ export function SessionsPage() {
       {list.items.length === 0 && list.whole ? (
         <Empty title={wish.search || wish.state ? "No session fits" : "No sessions yet"}>{wish.search || wish.state ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
       ) : (
-        <Rows items={list.items} height={40} label="Sessions" selected={selected} end={list.more} id={(session) => session.id} row={(session) => <Line session={session} now={now} />} />
+        <Rows items={list.items} height={narrow ? 62 : 40} label="Sessions" selected={selected} end={list.more} id={(session) => session.id} row={(session) => <Line session={session} now={now} />} />
       )}
-      <p class="foot" role="status">{list.items.length}{list.whole ? "" : "+"} sessions{list.link === "open" ? "" : " · the server is out of reach"}</p>
+      <p class="foot" role="status">{list.items.length}{list.whole ? "" : "+"} {list.items.length === 1 && list.whole ? "session" : "sessions"}{list.link === "open" ? "" : " · the server is out of reach"}</p>
     </div>
   );
 }
@@ -105,12 +108,33 @@ function Line({ session, now }: { session: Session; now: number }) {
   );
 }
 
+/** What became of a session that cannot be read: it is not there any more, or nobody knows. */
+function gone(error: Error): "gone" | undefined {
+  return error instanceof Problem && error.status === 404 ? "gone" : undefined;
+}
+
+/** The list after some of its sessions, and others, were read anew. */
+function refreshed(old: readonly Session[], fresh: ReadonlyMap<string, Session | "gone" | undefined>, wish: Wish): readonly Session[] {
+  const kept = old.flatMap((session) => {
+    const now = fresh.get(session.id) ?? session;
+    return now === "gone" || (wish.state && now.state !== wish.state) ? [] : [now];
+  });
+  const known = new Set(old.map((session) => session.id));
+  const added = [...fresh.values()].filter((session) => session !== undefined && session !== "gone" && !known.has(session.id) && fits(session, wish)) as Session[];
+  return [...added.sort((a, b) => b.created - a.created), ...kept];
+}
+
+function fits({ state, title, key }: Session, wish: Wish): boolean {
+  const words = wish.search.toLowerCase();
+  return (!wish.state || state === wish.state) && (!words || title.toLowerCase().includes(words) || (key ?? "").toLowerCase().includes(words));
+}
+
 /** The sessions that fit, page by page, and kept up to date. */
 function useSessions(wish: Wish) {
   const [items, setItems] = useState<readonly Session[]>([]);
   const [error, setError] = useState<Error>();
   const [whole, setWhole] = useState(false);
-  const reading = useRef({ next: undefined as string | undefined, whole: false, busy: false, wish });
+  const reading = useRef({ next: undefined as string | undefined, whole: false, busy: true, wish });
   const changed = useRef(new Set<string>());
 
   const more = useCallback(async () => {
@@ -118,12 +142,17 @@ function useSessions(wish: Wish) {
     if (at.busy || at.whole) return;
     at.busy = true;
     try {
-      const query = { search: at.wish.search, state: at.wish.state, limit: PAGE, cursor: at.next };
-      const page = await get<Page<Session>>("/v1/sessions", query);
-      if (reading.current !== at) return;
-      at.next = page.next;
+      const query = { search: at.wish.search, state: at.wish.state, limit: PAGE };
+      let page: Page<Session>;
+      do {
+        page = await get<Page<Session>>("/v1/sessions", { ...query, cursor: at.next });
+        if (reading.current !== at) return;
+        at.next = page.next;
+        // The server looks at so many sessions for one page; where none of them fits, the page is empty and not the last.
+      } while (page.items.length === 0 && page.next !== undefined);
       at.whole = page.next === undefined;
-      setItems((old) => [...old, ...page.items]);
+      const { items } = page;
+      setItems((old) => [...old, ...items]);
       setWhole(at.whole);
       setError(undefined);
     } catch (error) {
@@ -133,38 +162,53 @@ function useSessions(wish: Wish) {
     }
   }, []);
 
-  useEffect(() => {
+  const begin = useCallback((wish: Wish) => {
     reading.current = { next: undefined, whole: false, busy: false, wish };
-    const timer = setTimeout(() => {
-      setItems([]);
-      setWhole(false);
-      void more();
-    }, 120);
+    setItems([]);
+    setWhole(false);
+    void more();
+  }, []);
+  useEffect(() => {
+    // Busy until somebody has stopped typing: who looks at the end of the old list must not begin the new one.
+    reading.current = { next: undefined, whole: false, busy: true, wish };
+    const timer = setTimeout(() => begin(wish), 120);
     return () => clearTimeout(timer);
   }, [wish.search, wish.state]);
+  useEffect(() => {
+    if (!error || !passes(error)) return;
+    const timer = setTimeout(() => void more(), AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [error]);
 
   const refresh = useCallback(async () => {
     const ids = [...changed.current].slice(0, 50);
     for (const id of ids) changed.current.delete(id);
-    const { search, state } = reading.current.wish;
-    const read = await Promise.all(ids.map((id) => get<Session>(`/v1/sessions/${id}`).catch(() => undefined)));
-    setItems((old) => {
-      const fresh = new Map(read.flatMap((session) => (session ? [[session.id, session]] : [])));
-      const kept = old.map((session) => fresh.get(session.id) ?? session);
-      const known = new Set(old.map((session) => session.id));
-      const added = [...fresh.values()].filter((session) => !known.has(session.id) && !search && (!state || session.state === state));
-      return [...added.sort((a, b) => b.created - a.created), ...kept];
-    });
+    const { wish } = reading.current;
+    const read = await Promise.all(ids.map((id) => get<Session>(`/v1/sessions/${id}`).catch(gone)));
+    if (reading.current.wish !== wish) return;
+    const fresh = new Map(ids.map((id, at) => [id, read[at]]));
+    setItems((old) => refreshed(old, fresh, wish));
   }, []);
   useEffect(() => {
     const timer = setInterval(() => changed.current.size > 0 && void refresh(), 700);
     return () => clearInterval(timer);
   }, []);
+  // No event says that a session was deleted.
+  const look = useCallback(async () => {
+    const [{ wish }, asked] = [reading.current, Date.now()];
+    const page = await get<Page<Session>>("/v1/sessions", { search: wish.search, state: wish.state, limit: PAGE }).catch(() => undefined);
+    const oldest = page?.items.at(-1)?.created;
+    if (!page || reading.current.wish !== wish || (page.next !== undefined && oldest === undefined)) return;
+    const there = new Set(page.items.map((session) => session.id));
+    setItems((old) => old.filter(({ id, created }) => there.has(id) || created > asked || (page.next !== undefined && created <= (oldest ?? 0))));
+  }, []);
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || void look(), LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
   const link = useFeed("session.*,turn.*,wait.resolved", (frame) => changed.current.add(frame.session), () => {
     // What happened meanwhile is in the list, not in the stream.
-    reading.current = { ...reading.current, next: undefined, whole: false, busy: false };
-    setItems([]);
-    void more();
+    begin(reading.current.wish);
   });
   return { items, error, whole, more: () => void more(), link };
 }

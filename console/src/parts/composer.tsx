@@ -1,8 +1,9 @@
 /** Where a message is written. What was sent is durable when the field is empty again. */
 import { useRef, useState } from "preact/hooks";
-import { post } from "../api.ts";
+import { post, unique } from "../api.ts";
 import { size } from "../format.ts";
 import type { Receipt } from "../shapes.ts";
+import { plain } from "../visible.ts";
 import { Wrong } from "./notice.tsx";
 import { Text } from "./text.tsx";
 
@@ -22,7 +23,7 @@ export function Composer({ session, head, active }: { session: string; head: str
   const send = async () => {
     if (busy || (!said.trim() && files.length === 0)) return;
     setBusy(true);
-    once.current ??= crypto.randomUUID();
+    once.current ??= unique();
     const input = { text: said, head, delivery: active && joins ? "join" : "next" };
     try {
       await post<Receipt>(`/v1/sessions/${session}/turns`, files.length ? form(input, files) : input, once.current);
@@ -45,7 +46,7 @@ export function Composer({ session, head, active }: { session: string; head: str
       <Wrong error={error} />
       {files.length > 0 && (
         <ul class="picked">
-          {files.map((file, at) => <li><Text of={file.name} /> <small>{size(file.size)}</small> <button type="button" class="plain" aria-label={`Leave ${file.name} away`} onClick={() => setFiles(files.filter((_, other) => other !== at))}>×</button></li>)}
+          {files.map((file, at) => <li><Text of={file.name} /> <small>{size(file.size)}</small> <button type="button" class="plain" aria-label={`Leave ${plain(file.name)} away`} onClick={() => setFiles(files.filter((_, other) => other !== at))}>×</button></li>)}
         </ul>
       )}
       <div class="composer-line">

@@ -5,7 +5,7 @@ import type { Draft } from "../drafts.ts";
 import { clock, moment } from "../format.ts";
 import { useKeys } from "../keys.ts";
 import type { Known } from "../session-model.ts";
-import type { Effect, Message, Part, ToolUse, Turn } from "../shapes.ts";
+import type { Effect, Message, Node, Part, ToolUse, Turn } from "../shapes.ts";
 import { pretty } from "../exact.ts";
 import { Picture } from "./files.tsx";
 import { Prose } from "./prose.tsx";
@@ -15,20 +15,24 @@ import { Text } from "./text.tsx";
 interface Props {
   known: Known;
   earlier: () => void;
-  fork: (at: number) => void;
+  before: (message: Message) => Promise<Message | undefined>;
+  fork: (at: Node) => void;
   show: (effect: Effect) => void;
 }
 
 /** How near to its end a conversation is followed. */
 const NEAR = 80;
 
-export function Conversation({ known, earlier, fork, show }: Props) {
+export function Conversation({ known, earlier, before, fork, show }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
-  const [selected, setSelected] = useState(-1);
+  // By what they are and not by their place: earlier messages may come before them.
+  const [chosen, setChosen] = useState<string>();
+  const [asksAgain, setAsksAgain] = useState<string>();
   const { messages, drafts } = known;
   const results = new Map(messages.filter((message) => message.role === "tool").map((message) => [`${message.turn} ${message.content.call}`, message]));
   const said = messages.filter((message) => message.role !== "tool");
+  const selected = said.findIndex((message) => idOf(message) === chosen);
   const turns = new Set(messages.map((message) => message.turn));
   const open = [...drafts.values()].filter((draft) => turns.has(draft.turn));
   const ends = new Map(known.turns.map((turn) => [turn.id, turn]));
@@ -43,26 +47,26 @@ export function Conversation({ known, earlier, fork, show }: Props) {
     if (element.scrollTop < NEAR && known.earlier) earlier();
   };
   useEffect(() => {
-    if (selected >= 0) box.current?.querySelector("[data-selected]")?.scrollIntoView({ block: "nearest" });
-  }, [selected]);
-  const [asksAgain, setAsksAgain] = useState(-1);
+    if (chosen) box.current?.querySelector("[data-selected]")?.scrollIntoView({ block: "nearest" });
+  }, [chosen]);
   const move = (by: number) => {
     follows.current = false;
-    setSelected((at) => Math.max(0, Math.min(said.length - 1, (at < 0 ? said.length : at) + by)));
+    const next = said[Math.max(0, Math.min(said.length - 1, (selected < 0 ? said.length : selected) + by))];
+    setChosen(next && idOf(next));
   };
   useKeys([
     { keys: "j", what: "Next message", act: () => move(1) },
     { keys: "k", what: "Message before", act: () => move(-1) },
-    { keys: "f", what: "Fork behind the message", act: () => said[selected] && fork(said[selected].seq) },
-    { keys: "r", what: "Ask again from the message on", act: () => said[selected]?.role === "user" && setAsksAgain(selected) },
+    { keys: "f", what: "Fork behind the message", act: () => said[selected] && fork(said[selected]) },
+    { keys: "r", what: "Ask again from the message on", act: () => said[selected]?.role === "user" && setAsksAgain(chosen) },
   ]);
   return (
     <div class="conversation" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
       {known.earlier && <button type="button" class="earlier" onClick={earlier}>Earlier messages</button>}
       {known.session && said.length === 0 && <p class="quiet hint">Nothing was said yet. Write below to begin.</p>}
       {said.map((message, at) => (
-        <Said key={`${message.session} ${message.seq}`} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(at)}>
-          {at === asksAgain && known.session && <Rerun session={known.session.id} message={message} before={before(messages, message)} close={() => setAsksAgain(-1)} />}
+        <Said key={idOf(message)} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(idOf(message))}>
+          {idOf(message) === asksAgain && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
         </Said>
       ))}
       {open.map((draft) => <Saying key={`${draft.turn} ${draft.key}`} draft={draft} />)}
@@ -70,9 +74,8 @@ export function Conversation({ known, earlier, fork, show }: Props) {
   );
 }
 
-/** The message before another. */
-function before(messages: readonly Message[], message: Message): Message | undefined {
-  return messages[messages.indexOf(message) - 1];
+function idOf({ session, seq }: Node): string {
+  return `${session} ${seq}`;
 }
 
 /** Whether a message is the last of its turn. */
@@ -85,7 +88,7 @@ interface SaidProps {
   known: Known;
   results: ReadonlyMap<string, Message>;
   selected: boolean;
-  fork: (at: number) => void;
+  fork: (at: Node) => void;
   show: (effect: Effect) => void;
   end: Turn | undefined;
   again: () => void;
@@ -102,7 +105,7 @@ function Said({ message, known, results, selected, fork, show, end, again, child
         <span class="quiet">#{message.seq}{own ? "" : " of the session it was forked from"}</span>
         <span class="act">
           {message.role === "user" && <button type="button" class="plain" onClick={again}>Ask again</button>}
-          {own && <button type="button" class="plain" onClick={() => fork(message.seq)}>Fork from here</button>}
+          <button type="button" class="plain" onClick={() => fork(message)}>Fork from here</button>
         </span>
       </header>
       {(message.content.parts ?? []).map((part) => <Piece part={part} role={message.role} session={message.session} />)}
@@ -135,7 +138,7 @@ function CallLine({ call, message, result, known, show }: { call: ToolUse; messa
     <button type="button" class={`call call-${state}`} disabled={!effect} onClick={() => effect && show(effect)} title="Show the call">
       <span class="call-name"><Text of={call.tool} /></span>
       <span class="call-passed"><Text of={passed.slice(0, 400)} /></span>
-      <span class="call-result">{state === "open" || state === "waits" ? (state === "waits" ? "waits" : (note ?? "runs")) : <Text of={`→ ${(result?.text ?? state).slice(0, 200)}`} />}</span>
+      <span class="call-result">{state === "open" || state === "waits" ? (state === "waits" ? "waits" : <Text of={note ?? "runs"} />) : <Text of={`→ ${(result?.text ?? state).slice(0, 200)}`} />}</span>
     </button>
   );
 }

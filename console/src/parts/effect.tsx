@@ -1,8 +1,13 @@
 /** One effect: exactly what was asked, what came of it, who decided, and how often it was tried. */
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { get } from "../api.ts";
 import { duration, moment, money } from "../format.ts";
-import type { Effect, Ruling } from "../shapes.ts";
+import { useRead } from "../hooks.ts";
+import type { Effect, Incident, Ruling, Shown } from "../shapes.ts";
+import { plain } from "../visible.ts";
 import { Json } from "./json.tsx";
+import { Wrong } from "./notice.tsx";
 import { waitName, State } from "./state.tsx";
 import { Text } from "./text.tsx";
 import { nameOf, tokens } from "./timeline.tsx";
@@ -10,7 +15,7 @@ import { nameOf, tokens } from "./timeline.tsx";
 export function EffectDetail({ effect, close }: { effect: Effect; close: () => void }) {
   const { call } = effect;
   return (
-    <div class="detail" tabIndex={0} role="region" aria-label={nameOf(effect)}>
+    <div class="detail" tabIndex={0} role="region" aria-label={plain(nameOf(effect))}>
       <header>
         <button type="button" class="plain" onClick={close}>← Timeline</button>
         <h2><Text of={nameOf(effect)} /></h2>
@@ -29,10 +34,12 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
         {call?.labels && call.labels.length > 0 && <Fact name="Untrusted sources">{call.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)}</Fact>}
         {call?.ruling && <Fact name="Policy"><RulingLine ruling={call.ruling} /></Fact>}
         {effect.hooks && effect.hooks.length > 0 && <Fact name="Changed by hooks">{effect.hooks.join(", ")}</Fact>}
+        {effect.incidents && effect.incidents.length > 0 && <Fact name="On the way"><ol class="incidents">{effect.incidents.map((incident) => <li><IncidentLine incident={incident} from={effect.from} /></li>)}</ol></Fact>}
         {effect.waits && effect.waits.length > 0 && <Fact name="Waits for">{effect.waits.map(waitName).join(", ")}</Fact>}
       </dl>
       <h3>Request</h3>
       <Json of={effect.request} label="Request" />
+      {effect.kind === "model_call" && effect.answered !== undefined && <WasShown key={`${effect.turn} ${effect.key}`} effect={effect} />}
       {effect.outcome !== undefined && (
         <div>
           <h3>Outcome</h3>
@@ -45,6 +52,40 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
 
 function Fact({ name, children }: { name: string; children: ComponentChildren }) {
   return <div><dt>{name}</dt><dd>{children}</dd></div>;
+}
+
+/** What befell an effect, and when. */
+function IncidentLine({ incident: { what, attempt, at, seq, detail }, from }: { incident: Incident; from: number }) {
+  const words = { again: `attempt ${attempt} began`, paced: "a rate spoke", payment: "a payment", stuck: "the turn was stuck here" }[what];
+  return (
+    <>
+      <span title={moment(at)}>{words} <span class="quiet">after {duration(at - from)} · record {seq}</span></span>
+      {detail && <Json of={detail} label={words} />}
+    </>
+  );
+}
+
+/** Everything that the model was shown. Read when it is wanted: it may be the whole conversation. */
+function WasShown({ effect }: { effect: Effect }) {
+  const [wanted, setWanted] = useState(false);
+  const read = useRead((stop) => (wanted ? get<Shown>(`/v1/turns/${effect.turn}/effects/request`, { key: effect.key }, stop) : Promise.resolve(undefined)), [wanted]);
+  const { value } = read;
+  if (!wanted) return <p class="section"><button type="button" onClick={() => setWanted(true)}>Show what the model was shown</button></p>;
+  return (
+    <section aria-label="What the model was shown" class="was-shown">
+      <Wrong error={read.error} />
+      {value && (
+        <>
+          <h3>Prompt</h3>
+          <Json of={value.system || "(none)"} label="Prompt" />
+          <h3>{value.tools ? `${value.tools.length} tools` : "Tools"}</h3>
+          {value.tools ? <Json of={value.tools} label="Tools" /> : <p class="quiet">What they were told of was not kept yet when this turn began.</p>}
+          <h3>{value.messages.length} {value.messages.length === 1 ? "message" : "messages"}</h3>
+          <Json of={value.messages} label="Messages" />
+        </>
+      )}
+    </section>
+  );
 }
 
 function RulingLine({ ruling }: { ruling: Ruling }) {

@@ -7,6 +7,7 @@ import type { Attachment, Page } from "../shapes.ts";
 import { Empty, Wrong } from "./notice.tsx";
 import { Text } from "./text.tsx";
 import { useRead } from "../hooks.ts";
+import { plain } from "../visible.ts";
 
 const SHOWN = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
@@ -57,7 +58,7 @@ export function Picture({ attachment, session }: { attachment: Attachment; sessi
   };
   return (
     <figure class="picture">
-      {address && <img src={address} alt={name} />}
+      {address && <img src={address} alt={plain(name)} />}
       <figcaption><button type="button" class="plain" onClick={() => void save()}>Save <Text of={name} /></button></figcaption>
     </figure>
   );

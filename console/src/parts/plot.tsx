@@ -1,6 +1,8 @@
 /** A plot over time. Drawn by uPlot; the same numbers stand beside it as a table, for those who cannot see it. */
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { plain } from "../visible.ts";
+import { Text } from "./text.tsx";
 
 export interface Series {
   name: string;
@@ -23,6 +25,12 @@ interface Props {
 }
 
 const COLOURS = 6;
+/** Rows of the table: of more times than these only the last ones are said. */
+const ROWS = 30;
+
+function rows(times: readonly number[]): number[] {
+  return [...times.keys()].slice(-ROWS);
+}
 
 /** A colour of the style sheet as a canvas takes it: the one of the two that is shown now. */
 function colour(element: HTMLElement, name: string): string {
@@ -79,7 +87,14 @@ export function Plot({ times, series, label, height, unit, steps, when, recent }
   return (
     <figure class="plot">
       <div ref={box} role="img" aria-label={label} />
-      {series.length > 1 && <figcaption>{series.map(({ name }, at) => <span><i class={`plot-${at % COLOURS}`} aria-hidden="true" />{name}</span>)}</figcaption>}
+      {series.length > 1 && <figcaption>{series.map(({ name }, at) => <span><i class={`plot-${at % COLOURS}`} aria-hidden="true" /><Text of={name} /></span>)}</figcaption>}
+      <div class="sr">
+        <table>
+          <caption>{label}</caption>
+          <thead><tr><th scope="col">When</th>{series.map(({ name }) => <th scope="col">{plain(name)}</th>)}</tr></thead>
+          <tbody>{rows(times).map((at) => <tr><th scope="row">{when(times[at] ?? 0)}</th>{series.map(({ values }) => <td>{unit(values[at] ?? 0)}</td>)}</tr>)}</tbody>
+        </table>
+      </div>
     </figure>
   );
 }

@@ -5,29 +5,35 @@ import { get, path, post } from "../api.ts";
 import { money } from "../format.ts";
 import { useRead } from "../hooks.ts";
 import { go } from "../route.ts";
-import type { Agent, Compared, Course, Message, Node, Page, Receipt, Session } from "../shapes.ts";
-import { Difference } from "./difference.tsx";
+import type { Agent, Compared, Course, Message, Node, Page, Receipt, Session, WholeTurn } from "../shapes.ts";
+import { plain } from "../visible.ts";
+import { SideBySide } from "./difference.tsx";
 import { Wrong } from "./notice.tsx";
 import { Text } from "./text.tsx";
 
 interface Props {
   session: string;
   message: Message;
-  /** The message before; none if it is the first. */
-  before: Node | undefined;
+  /** Finds the message before; there is none if it is the first. */
+  before: () => Promise<Node | undefined>;
   close: () => void;
 }
 
 export function Rerun({ session, message, before, close }: Props) {
   const agents = useRead((stop) => get<Page<Agent>>("/v1/agents", {}, stop), []);
-  const [agent, setAgent] = useState("");
+  const turn = useRead((stop) => get<WholeTurn>(`/v1/turns/${message.turn}`, {}, stop), [message.turn]);
+  const [chosen, setChosen] = useState<string>();
+  // Without a name the server takes its first agent, which need not be the one that answered.
+  const agent = chosen ?? turn.value?.agent ?? "";
+  const names = agents.value?.items.map(({ name }) => name) ?? [];
   const [text, setText] = useState(message.text);
   const [error, setError] = useState<Error>();
   const run = async (event: Event) => {
     event.preventDefault();
     try {
-      const fork = before ? await post<Session>(`/v1/sessions/${before.session}/fork`, { at: before.seq }) : await post<Session>("/v1/sessions", {});
-      await post<Receipt>(`/v1/sessions/${fork.id}/turns`, { text, ...(agent ? { agent } : {}) });
+      const at = await before();
+      const fork = at ? await post<Session>(`/v1/sessions/${at.session}/fork`, { at: at.seq }) : await post<Session>("/v1/sessions", {});
+      await post<Receipt>(`/v1/sessions/${fork.id}/turns`, { text, agent });
       go(path("/compare", { left: session, right: fork.id }));
     } catch (error) {
       setError(error as Error);
@@ -37,13 +43,13 @@ export function Rerun({ session, message, before, close }: Props) {
     <form class="rerun" onSubmit={(event) => void run(event)}>
       <label for={`rerun-${message.seq}`}>Ask again from here, in a branch of its own</label>
       <textarea id={`rerun-${message.seq}`} rows={Math.min(6, text.split("\n").length + 1)} value={text} onInput={(event) => setText(event.currentTarget.value)} />
-      <Wrong error={error ?? agents.error} />
+      <Wrong error={error ?? agents.error ?? turn.error} />
       <div class="acts">
-        <select aria-label="Agent" value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
-          <option value="">the same agent</option>
-          {agents.value?.items.map(({ name, model }) => <option value={name}>{name} · {model}</option>)}
+        <select aria-label="Agent" value={agent} onChange={(event) => setChosen(event.currentTarget.value)}>
+          {agent !== "" && !names.includes(agent) && <option value={agent}>{plain(agent)} · not here any more</option>}
+          {agents.value?.items.map(({ name, model }) => <option value={name}>{plain(name)} · {plain(model)}{name === turn.value?.agent ? " · answered then" : ""}</option>)}
         </select>
-        <button type="submit" class="primary">Run and compare</button>
+        <button type="submit" class="primary" disabled={agent === ""}>Run and compare</button>
         <button type="button" onClick={close}>Back</button>
       </div>
       <Otherwise session={session} turn={message.turn} agent={agent} />
@@ -61,7 +67,7 @@ function Otherwise({ session, turn, agent }: { session: string; turn: string; ag
   const run = async () => {
     setRuns(true);
     try {
-      const wish = { from: turn, ...(agent ? { agent } : {}), ...(model ? { model } : {}), ...(prompt ? { prompt } : {}) };
+      const wish = { from: turn, agent, ...(model ? { model } : {}), ...(prompt ? { prompt } : {}) };
       setCompared(await post<Compared>(`/v1/sessions/${session}/rerun`, wish));
       setError(undefined);
     } catch (error) {
@@ -75,7 +81,7 @@ function Otherwise({ session, turn, agent }: { session: string; turn: string; ag
       <legend>Or run the turns from here on again, without leaving a trace</legend>
       <div class="acts">
         <input class="grow" aria-label="Model" placeholder="another model, like openai/gpt-5" value={model} onInput={(event) => setModel(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && (event.preventDefault(), void run())} />
-        <button type="button" disabled={runs} onClick={() => void run()}>{runs ? "Runs…" : "Try and compare"}</button>
+        <button type="button" disabled={runs || agent === ""} onClick={() => void run()}>{runs ? "Runs…" : "Try and compare"}</button>
       </div>
       <textarea aria-label="Prompt" placeholder="another prompt, in place of the agent's" rows={2} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
       <Wrong error={error} />
@@ -90,8 +96,8 @@ function Courses({ of }: { of: Compared }) {
       <p class="quiet" role="status">{of.changed} of {of.turns.length} {of.turns.length === 1 ? "turn differs" : "turns differ"} · {of.reused} calls from the recording, {of.ran} made{of.not_made.length > 0 ? `, ${of.not_made.length} not made` : ""} · {money(of.recorded_cost)} then, {money(of.rerun_cost)} now</p>
       {of.turns.map(({ index, input, recorded, rerun }) => (
         <article>
-          <h3>Turn {index}: <Text of={input.slice(0, 120)} /></h3>
-          <Difference before={course(recorded)} after={course(rerun)} label={`Turn ${index}, then and now`} />
+          <h2>Turn {index + 1}: <Text of={input.slice(0, 120)} /></h2>
+          <SideBySide before={course(recorded)} after={course(rerun)} names={[`Then · ${money(recorded.cost)}`, `Now · ${money(rerun.cost)}`]} label={`Turn ${index + 1}, then and now`} />
         </article>
       ))}
     </div>

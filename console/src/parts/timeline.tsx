@@ -14,9 +14,10 @@ interface Props {
   known: Known;
   now: number;
   show: (effect: Effect) => void;
+  earlier: () => void;
 }
 
-export function Timeline({ known, now, show }: Props) {
+export function Timeline({ known, now, show, earlier }: Props) {
   const [selected, setSelected] = useState(-1);
   const turns = useMemo(() => [...known.turns].reverse().filter((turn) => turn.end?.how !== "joined"), [known.turns]);
   const byTurn = useMemo(() => Map.groupBy(known.effects, (effect) => effect.turn), [known.effects]);
@@ -33,6 +34,7 @@ export function Timeline({ known, now, show }: Props) {
       {turns.map((turn) => (
         <TurnLine key={turn.id} turn={turn} effects={byTurn.get(turn.id) ?? []} known={known} now={now} selected={all[selected]} show={show} />
       ))}
+      {known.turnsBefore > 0 && <button type="button" class="earlier" onClick={earlier}>Earlier turns <span class="quiet">{known.turnsBefore} more</span></button>}
     </div>
   );
 }
@@ -86,9 +88,10 @@ function EffectLine({ effect, line, now, note, selected, show }: { effect: Effec
       <span class="track" aria-hidden="true">
         {line.folds.map((fold) => <i class="fold" style={{ left: `${fold.at * 100}%`, width: `${fold.width * 100}%` }} />)}
         <i class="span" style={{ left: `${left * 100}%`, width: `${Math.max(0.4, (right - left) * 100)}%` }} />
+        {effect.incidents?.map((incident) => <i class={`tick tick-${incident.what}`} style={{ left: `${line.place(incident.at) * 100}%` }} />)}
       </span>
       <span class="num">{effect.state === "open" || effect.state === "waits" ? effect.state === "open" ? "runs" : "waits" : duration(until - effect.from)}</span>
-      <span class="effect-more">{facts(effect, note).map((fact) => <span>{fact}</span>)}</span>
+      <span class="effect-more">{facts(effect, note).map((fact) => <span><Text of={fact} /></span>)}</span>
     </button>
   );
 }
@@ -127,6 +130,10 @@ function facts(effect: Effect, note: string | undefined): string[] {
   if (effect.cost) found.push(money(effect.cost));
   // Of model calls the number counts on over leases; it says nothing about retries.
   if (effect.attempts > 1 && effect.kind !== "model_call" && effect.kind !== "direct_call") found.push(`attempt ${effect.attempts}`);
+  const befell = new Set(effect.incidents?.map((incident) => incident.what));
+  if (befell.has("paced")) found.push("held by a rate");
+  if (befell.has("payment")) found.push("pays");
+  if (befell.has("stuck")) found.push("was stuck");
   if (effect.call?.ruling) found.push(`rule ${effect.call.ruling.rule}`);
   if (effect.call?.labels?.length) found.push("untrusted");
   if (effect.state === "failed" || effect.state === "refused" || effect.state === "unknown") found.push(effect.state);
@@ -151,12 +158,13 @@ function TurnCost({ turn }: { turn: Turn }) {
   }, [turn.id, turn.state]);
   if (!whole) return null;
   const { durability } = whole;
-  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? [] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms} ms on disk`])];
+  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms} ms on disk`])];
+  const counted = durability.commits === undefined ? "Commits and time on disk are counted by the process that drives a turn; this one was driven, or finished, by another." : "What the durability of the turn cost";
   return (
     <span class="turn-cost">
-      {whole.agent && <span>{whole.agent}</span>}
+      {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${turn.id}`} title="The package that the turn ran under"><Text of={whole.agent} /></a>}
       {Number(whole.cost) > 0 && <span>{money(whole.cost)}</span>}
-      <span title="What the durability of the turn cost">{kept.join(" · ")}</span>
+      <span title={counted}>{kept.join(" · ")}</span>
     </span>
   );
 }
