@@ -1,0 +1,50 @@
+//! What a model was shown can be put together again from the journal.
+use crate::common::*;
+use crate::hooks::{all, hooked};
+use outlast_ports::memory::Memory;
+use outlast_runtime::Config;
+use outlast_runtime::{shown, timeline};
+use outlast_vocab::Kind;
+use outlast_vocab::effect::EffectKind;
+use std::sync::Arc;
+
+/// What each call was told first and shown, as the model saw it and as it is put together again.
+async fn both(lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> [Vec<(String, Vec<String>)>; 2] {
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let store = life.runtime.store();
+    let mut again = Vec::new();
+    for text in ["go", "on"] {
+        let turn = life.send(text).await;
+        life.end(turn).await;
+        for effect in timeline::of_turn(&store.turn_records(turn).await.unwrap()) {
+            if effect.kind == EffectKind::ModelCall {
+                let shown = shown::to_model(store.as_ref(), turn, effect.key.as_str()).await.unwrap();
+                let texts = shown.messages.iter().map(|message| message.text().into_owned()).collect();
+                again.push((shown.system, texts));
+            }
+        }
+        let missing = shown::to_model(store.as_ref(), turn, "turn/9/model/9").await.unwrap_err();
+        assert_eq!(missing.kind(), Kind::NodeNotFound);
+    }
+    let told = life.script.asked.lock().unwrap().iter().map(|(system, _)| system.clone()).collect::<Vec<_>>();
+    let seen = told.into_iter().zip(life.script.shown.lock().unwrap().clone()).collect();
+    [seen, again]
+}
+
+fn lines() -> Vec<Line> {
+    vec![call("put", "a"), Line::Say("done"), call("flaky", "b"), Line::Say("again")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_model_was_shown_is_put_together_again_call_by_call() {
+    let [seen, again] = both(lines(), |_| {}).await;
+    assert_eq!(seen.len(), 4);
+    assert_eq!(again, seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hooks_added_to_it_is_part_of_it() {
+    let [seen, again] = both(lines(), hooked(all())).await;
+    assert_eq!(seen[0].0, "Test.\n\nBe short.");
+    assert_eq!(again, seen);
+}
