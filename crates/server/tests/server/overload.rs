@@ -131,7 +131,8 @@ async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
     let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
     let parked = stage.park("ann", "later").await;
-    let send = || stage.post("/v1/turns", &json!({ "session_key": "ann", "text": "hello" }));
+    let input = json!({ "session_key": "ann", "text": "hello" });
+    let send = || stage.post("/v1/turns", &input);
     assert_eq!([send().await.status, send().await.status], [202, 202]);
     let refused = send().await;
     assert_eq!((refused.status, refused.code().as_str()), (429, "queue.full"));
