@@ -168,7 +168,7 @@ fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
     ];
     let refused = [
         ("accept", Kind::InputKeyReused),
-        ("accept", Kind::LimitExceeded),
+        ("accept", Kind::QueueFull),
         ("accept", Kind::NodeNotFound),
         ("accept", Kind::SessionNotFound),
         ("accept", Kind::AttachmentSwept),

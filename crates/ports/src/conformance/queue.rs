@@ -183,7 +183,7 @@ pub(super) async fn what_left_the_queue_makes_room_in_it(s: &Scene<'_>) -> Rule 
     let begun = s.accept(accept()).await?.turn;
     assert_eq!(next(s.end(&work.lease).await?).lease.turn, begun);
     s.accept(accept()).await?;
-    refused(s.accept(accept()).await, Kind::LimitExceeded);
+    refused(s.accept(accept()).await, Kind::QueueFull);
     Ok(())
 }
 
