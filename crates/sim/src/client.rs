@@ -223,13 +223,13 @@ impl Client {
         let input = |text: &str, delivery, head: &str, output| {
             let text = if no == 0 { format!("{}: {text}", self.scenario.name) } else { text.to_owned() };
             let target = Target::Key { key: self.key.clone(), fresh: self.session };
-            Request::Say(Input {
+            Request::Say(Box::new(Input {
                 key: Some(format!("act {no}")),
                 delivery,
                 head: head.to_owned(),
                 output,
                 ..Input::text(target, text)
-            })
+            }))
         };
         let turn_of = |other: usize| match &self.acts[other] {
             State::Acked { ack, .. } => ack.turn,
@@ -265,7 +265,7 @@ impl Client {
 
 /// One request of a client.
 enum Request {
-    Say(Input),
+    Say(Box<Input>),
     Resolve(CompletionKey, Resolution),
     Approve(SessionId, bool),
     Cancel(TurnId),
@@ -283,7 +283,7 @@ impl Request {
         let now = runtime.now();
         match self {
             Self::Say(input) => {
-                let accepted = runtime.submit(input).await?;
+                let accepted = runtime.submit(*input).await?;
                 return Ok(Ack { turn: Some(accepted.turn), place: Some(accepted.place), fork: None });
             }
             Self::Resolve(key, resolution) => {
