@@ -202,7 +202,7 @@ fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
         (r#"{"agent": "/etc/passwd"}"#, "input.invalid"),
         (r#"{"agent": "nobody"}"#, "agent.not_found"),
         (r#"{"from": "9"}"#, "turn.not_found"),
-        (r#"{"model": "rehearsal/none"}"#, "model.unknown"),
+        (r#"{"model": "nobody/none"}"#, "model.unknown"),
     ] {
         assert_eq!(server.post(&path, wish)["code"], code, "{wish}");
     }

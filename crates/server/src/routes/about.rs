@@ -2,7 +2,7 @@
 use crate::caller::{Caller, Operates, Reads};
 use crate::extract::{At, Word};
 use crate::metrics::Gauges;
-use crate::problem::{Answer, Problems};
+use crate::problem::{Answer, Problem, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
@@ -45,7 +45,8 @@ async fn live() -> Json<Health> {
 
 /// Whether the server takes requests: its database answers, and it does not shut down.
 #[utoipa::path(get, path = "/health/ready", tag = "about",
-    responses((status = 200, body = Health), (status = 503, description = "It does not.", body = Health), Problems))]
+    responses((status = 200, body = Health), Problems, (status = 503, description = "It does not.",
+        content((Health = "application/json"), (Problem = "application/problem+json")))))]
 async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>)> {
     if *shared.stopping.borrow() {
         let stopping = Health { state: "stopping", durability: None, schema: None };

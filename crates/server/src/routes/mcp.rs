@@ -2,11 +2,12 @@
 //! may do there is decided by what they do: looking takes `read`, calling an agent `run`, approving `approve`.
 use crate::caller::{Caller, Reads};
 use crate::extract::whole;
-use crate::problem::{Answer, Problems};
+use crate::problem::{Answer, Problem, Problems};
 use crate::shared::Shared;
 use crate::strict;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use outlast_mcp_server::Guest;
@@ -25,10 +26,13 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
     responses((status = 200, description = "What the protocol answers.",
         content((Object = "application/json"), (Object = "text/event-stream"))),
-        (status = 202, description = "The message was taken."),
-        (status = 404, description = "There is no such session or method."),
-        (status = 406, description = "The client does not accept what the protocol answers."),
-        (status = 415, description = "The message is no JSON."), Problems),
+        (status = 202, description = "The message was taken."), Problems,
+        (status = 400, description = "The message is not one of the protocol.",
+            content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
+        (status = 404, description = "There is no such session or method.",
+            content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
+        (status = 406, description = "The client does not accept what the protocol answers.", body = String, content_type = "text/plain"),
+        (status = 415, description = "The message is no JSON.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
 async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     let (parts, body) = request.into_parts();
@@ -45,8 +49,12 @@ async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Reque
 #[utoipa::path(get, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
     responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))),
-        (status = 404, description = "There is no such session."),
-        (status = 406, description = "The client does not accept a stream of events."), Problems),
+        Problems,
+        (status = 400, description = "No session is named, or not well.",
+            content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
+        (status = 404, description = "There is no such session.",
+            content((Problem = "application/problem+json"), (String = "text/plain"))),
+        (status = 406, description = "The client does not accept a stream of events.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
 async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     counted(caller, &shared, request).await
@@ -56,7 +64,11 @@ async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Re
 #[utoipa::path(delete, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
     responses((status = 202, description = "The session is over."), (status = 204, description = "The session is over."),
-        (status = 404, description = "There is no such session."), Problems),
+        Problems,
+        (status = 400, description = "No session is named, or not well.",
+            content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
+        (status = 404, description = "There is no such session.",
+            content((Problem = "application/problem+json"), (String = "text/plain")))),
     security(("key" = ["read"])))]
 async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     answered(caller, &shared, request).await
@@ -75,6 +87,11 @@ async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> An
 }
 
 async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
-    let response = shared.mcp.answer(Guest(caller.runtime), request).await?;
+    let mut response = shared.mcp.answer(Guest(caller.runtime), request).await?;
+    // The protocol's own errors are words without a media type.
+    if response.status().is_client_error() {
+        let words = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().entry(header::CONTENT_TYPE).or_insert(words);
+    }
     Ok(response.map(Body::new))
 }

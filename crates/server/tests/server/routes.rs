@@ -12,6 +12,18 @@ fn the_openapi_document_in_the_repository_is_the_one_of_the_code() {
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
 }
 
+#[test]
+fn every_status_of_a_route_is_told_by_its_number() {
+    let document = serde_json::to_value(outlast_server::document()).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for status in operation["responses"].as_object().unwrap().keys() {
+                assert!(status.parse::<u16>().is_ok(), "{method} {path}: {status}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_input_is_durable_with_its_receipt_and_its_turn_can_be_looked_at() {
     let stage = Stage::new().await;
