@@ -113,7 +113,7 @@ async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
         )
     };
     let asked = async |who: &str| {
-        let cedar = Dir::with(&[("p.cedar", &board(who))]).load(None, None).unwrap();
+        let cedar = Dir::with(&[("p.cedar", board(who).as_str())]).load(None, None).unwrap();
         judge(&cedar, Point::Tool, json!({ "euros": 500 }), &Labels::default()).await.unwrap()
     };
     let both = asked("bob, cfo").await;
