@@ -80,7 +80,7 @@ fn reserve(
     let counted = counted(rows, session, turn, metering, now)?;
     let low = match fit(&counted, hold, now) {
         Ok(low) => low,
-        Err((_, short)) => return Ok(Held::No(short)),
+        Err(short) => return Ok(Held::No(short.1)),
     };
     let mut purses = Vec::with_capacity(counted.len());
     for Counted { mut row, .. } in counted {
@@ -93,7 +93,11 @@ fn reserve(
 }
 
 /// Which of these budgets would have little left beside the effect; or the first that has not enough left for it.
-fn fit<'c>(counted: &'c [Counted], hold: &Hold, now: Millis) -> Result<Vec<Short>, (&'c Counted, Short)> {
+fn fit<'c>(
+    counted: &'c [Counted],
+    hold: &Hold,
+    now: Millis,
+) -> Result<Vec<Short>, Box<(&'c Counted, Short)>> {
     let mut low = Vec::new();
     for one in counted {
         let Counted { purse, budget, row } = one;
@@ -102,13 +106,13 @@ fn fit<'c>(counted: &'c [Counted], hold: &Hold, now: Millis) -> Result<Vec<Short
         let short = |lacks, pauses| Short { purse: purse.clone(), lacks, pauses, until };
         let lacks = |measure: Measure| budget.lacks(used, hold.most, measure);
         if budget.money.is_some() && hold.price == Price::Unknown {
-            return Err((one, short(Lacks::Price, false)));
+            return Err(Box::new((one, short(Lacks::Price, false))));
         }
         match budget.fit(used, hold.most) {
             Fit::Fits => {}
             Fit::Low(measure) => low.push(short(lacks(measure), false)),
-            Fit::Pauses(measure) => return Err((one, short(lacks(measure), true))),
-            Fit::Over(measure) => return Err((one, short(lacks(measure), false))),
+            Fit::Pauses(measure) => return Err(Box::new((one, short(lacks(measure), true)))),
+            Fit::Over(measure) => return Err(Box::new((one, short(lacks(measure), false)))),
         }
     }
     Ok(low)
@@ -175,7 +179,8 @@ pub(super) fn must_wait(
     let counted = counted(rows, session, turn, metering, now)?;
     let mut wishes = Vec::with_capacity(metering.wishes.len());
     for Wish { wait, hold } in &metering.wishes {
-        let Err((by, short)) = fit(&counted, hold, now) else { return Ok(false) };
+        let Err(found) = fit(&counted, hold, now) else { return Ok(false) };
+        let (by, short) = *found;
         let most = match short.lacks {
             Lacks::Room { measure, want, most, .. } if short.pauses => {
                 Amount::at_most(measure, most.saturating_sub(want))

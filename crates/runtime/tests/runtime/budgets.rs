@@ -635,7 +635,7 @@ enum Says {
 }
 
 /// Sixty-four sessions share a budget. Workers die again and again; what the model really used never goes over it.
-async fn never_overspends(storm: Storm) {
+async fn never_overspends(storm: &Storm) {
     const MOST: u64 = 1_000_000;
     const REPLY: u32 = 4_000;
     for seed in 0..storm.seeds {
@@ -697,23 +697,23 @@ async fn never_overspends(storm: Storm) {
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_under_one_budget_never_overspend_whoever_dies() {
-    never_overspends(Storm { greedy: Greedy::default(), by: Says::Agent, workers: 1, seeds: 8 }).await;
+    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 1, seeds: 8 }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_what_an_operator_set() {
-    never_overspends(Storm { greedy: Greedy::default(), by: Says::Operator, workers: 1, seeds: 4 }).await;
+    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Operator, workers: 1, seeds: 4 }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_where_no_usage_is_reported() {
     let greedy = Greedy { reports: false, ..Greedy::default() };
-    never_overspends(Storm { greedy, by: Says::Agent, workers: 1, seeds: 4 }).await;
+    never_overspends(&Storm { greedy, by: Says::Agent, workers: 1, seeds: 4 }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_with_two_workers_at_once() {
-    never_overspends(Storm { greedy: Greedy::default(), by: Says::Agent, workers: 2, seeds: 4 }).await;
+    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 2, seeds: 4 }).await;
 }
 
 /// A turn with a model, a tool and a model dies at every write: what is booked is never less than what was used.
