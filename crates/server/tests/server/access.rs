@@ -83,6 +83,7 @@ impl Ids {
         assert!(!path.contains('{'), "say what stands for the names in {path}");
         let query = match path.rsplit('/').next() {
             Some("diff") => "?from=1&to=2",
+            Some("request") => "?key=turn/0/model/0",
             Some("search") => "?q=hello",
             // Without a place, events are told from now on, and there would be none.
             Some("events") => "?after=0",
