@@ -54,7 +54,7 @@ impl Sinks {
 
     async fn list(&self, data: &Data) -> Result<(), Error> {
         let rows = match data.operators_desk()? {
-            Desk::File(store) => self.rows(store.sinks().await?)?,
+            Desk::File(store) => self.rows(&store.sinks().await?)?,
             Desk::Server(client) => client.sinks().await?.iter().map(there).collect(),
         };
         if rows.is_empty() {
@@ -66,7 +66,7 @@ impl Sinks {
     }
 
     /// The sinks that the database knows, and those that are written down and not known yet.
-    fn rows(&self, known: Vec<SinkView>) -> Result<Vec<Vec<String>>, Error> {
+    fn rows(&self, known: &[SinkView]) -> Result<Vec<Vec<String>>, Error> {
         let written = self.configuration.sinks()?;
         let traces = self.configuration.telemetry()?.and_then(|settings| settings.place());
         let new = written.iter().filter(|sink| known.iter().all(|known| known.name != sink.name()));

@@ -86,13 +86,15 @@ fn the_first_agent_is_denied_asked_approved_and_stopped_by_its_budget_as_the_gui
 }
 
 /// Variables that files of the guide name.
-const VARIABLES: [(&str, &str); 6] = [
+const VARIABLES: [(&str, &str); 8] = [
     ("OPENAI_API_KEY", "sk-x"),
     ("CRM_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("CHAT_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("CHAT_URL", "https://chat.example.com/in"),
     ("COLLECTOR_KEY", "x"),
     ("NOTES_KEY", "x"),
+    ("SEARCH_TOKEN", "x"),
+    ("SLACK_TOKEN", "x"),
 ];
 
 /// What does not depend on what this program was built with, or is not ours.
@@ -129,7 +131,14 @@ fn every_file_that_the_guide_shows_has_no_mistakes() {
             }
             let place = furnished(&block);
             let output = place.output(&["config", "check", "shown.toml"]);
-            assert!(output.status.success(), "{}: {}in\n{block}", page.display(), place.show(&output));
+            let shown = place.show(&output);
+            // A person accepts what an MCP server offers, and its program need not be here: it was read so far.
+            let is_read = output.status.success()
+                || block.starts_with("[mcp")
+                    && ["outlast mcp accept", "a program that can be run"]
+                        .iter()
+                        .any(|so| shown.contains(so));
+            assert!(is_read, "{}: {shown}in\n{block}", page.display());
             looked += 1;
         }
     }
