@@ -147,6 +147,7 @@ pub fn question_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
 
 /// Who may approve too after a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Escalation {
     /// After which time.
     pub after: Duration,

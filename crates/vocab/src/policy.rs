@@ -55,6 +55,7 @@ impl Policy {
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// What it is called in records and messages.
     pub id: RuleId,
@@ -114,6 +115,7 @@ fn is_any_tool(pattern: &str) -> bool {
 
 /// Something that must be true of one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Test {
     /// JSON pointer to the fact, like `/to/0`.
     pub path: String,
@@ -141,7 +143,7 @@ pub enum Comparison {
 
 /// What a policy decides. What of it is possible where is said by [`Point::decisions`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decision {
     /// It runs.
     Allow,
@@ -175,6 +177,7 @@ pub enum Decision {
 
 /// What is replaced wherever it stands in a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Redaction {
     /// A regular expression, matched in linear time.
     pub pattern: String,
@@ -184,6 +187,7 @@ pub struct Redaction {
 
 /// Who is asked, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ask {
     /// Who may approve; nobody named is everybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -16,6 +16,7 @@ const APART: Duration = Duration::from_hours(1);
 
 /// How often calls may go out. All calls in an organisation that fall under a rate of one name share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rate {
     /// What it is called in records and messages.
     pub name: RateName,

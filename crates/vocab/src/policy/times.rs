@@ -8,6 +8,7 @@ const DAY: u16 = 24 * 60;
 
 /// Some hours of some days in one time zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Times {
     /// The time zone, like `Europe/Berlin`.
     pub zone: String,
