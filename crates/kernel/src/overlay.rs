@@ -1,9 +1,10 @@
 //! Folds layers of configuration into one: harness chain, agent, session, turn (R10.1).
 //!
 //! Pure, and the same layers give the same fold. Who reads layers, and who makes tools of their definitions, is elsewhere.
+use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::{Capability, Defined, Layer, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
-use outlast_vocab::policy::{Decision, Rule};
+use outlast_vocab::policy::{Decision, Point, Rule};
 use outlast_vocab::rate::Rate;
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,6 +249,17 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         let detail = format!(
             "the rule `{}` lets calls run that untrusted text may have asked for; only an agent may say that",
             rule.id
+        );
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
+    // What somebody is asked about is not refused by a strict guard any more.
+    let softens = |rule: &&Rule| {
+        rule.at == Point::Tool && rule.untrusted != Some(false) && matches!(rule.then, Decision::Ask(_))
+    };
+    if let Some(rule) = rules.iter().find(softens).filter(|_| package.guard == Guard::Strict) {
+        let detail = format!(
+            "the rule `{}` asks about calls that the strict guard of the agent `{}` refuses; give it `untrusted = false`",
+            rule.id, package.agent
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }

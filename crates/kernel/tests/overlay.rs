@@ -112,6 +112,56 @@ fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
 }
 
 #[test]
+fn no_session_and_no_turn_has_somebody_asked_about_what_a_strict_guard_refuses() {
+    let asks = |more: Value| {
+        let mut rule = json!({"id": "mine", "tool": "pay", "then": {"ask": {}}});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        overlay(json!({ "rules": [rule] }))
+    };
+    let package = |guard| Package { guard, ..Package::new("shop", "a/one".parse().unwrap(), "") };
+    for more in [json!({}), json!({"untrusted": true})] {
+        assert_eq!(
+            said(&over(&package(Guard::Strict), asks(more.clone())).unwrap_err()),
+            (
+                Kind::ConfigInvalid,
+                "the rule `mine` asks about calls that the strict guard of the agent `shop` refuses; give it \
+                 `untrusted = false`"
+            )
+        );
+        assert!(over(&package(Guard::Guarded), asks(more)).is_ok());
+    }
+    assert!(over(&package(Guard::Strict), asks(json!({"untrusted": false}))).is_ok());
+    assert!(over(&package(Guard::Strict), asks(json!({"at": "payment"}))).is_ok());
+}
+
+#[test]
+fn what_a_rule_does_not_know_is_refused() {
+    for (rule, unknown) in [
+        (json!({"id": "x", "then": "allow", "test": []}), "test"),
+        (
+            json!({"id": "x", "then": "allow", "tests": [{"path": "/a", "is": {"over": 1}, "not": true}]}),
+            "not",
+        ),
+        (json!({"id": "x", "then": {"deny": {"reason": "no", "why": "no"}}}), "why"),
+        (json!({"id": "x", "then": {"ask": {"whom": ["ann"]}}}), "whom"),
+        (
+            json!({"id": "x", "then": {"ask": {"escalate": {"after": {"secs": 1, "nanos": 0}, "to": ["bob"], "cc": []}}}}),
+            "cc",
+        ),
+        (
+            json!({"id": "x", "at": "output", "then": {"modify": {"redact": [{"pattern": "a", "with": "b", "all": true}]}}}),
+            "all",
+        ),
+        (json!({"id": "x", "then": "allow", "times": {"zone": "UTC", "days": ["mon"], "day": "tue"}}), "day"),
+    ] {
+        let error = Overlay::from_json(json!({ "rules": [rule] })).unwrap_err();
+        assert!(error.to_string().contains(&format!("unknown field `{unknown}`")), "{error}");
+    }
+    let rate = json!({"name": "r", "tool": "*", "calls": 5, "per": "minute", "cals": 1});
+    assert!(Overlay::from_json(json!({ "rates": [rate] })).is_err());
+}
+
+#[test]
 fn a_chain_is_folded_from_its_root_and_capabilities_come_before_who_switches_them_on() {
     let registry = registry(
         &[("root", json!({"system": "root"})), ("leaf", json!({"parent": "root", "capabilities": ["sums"]}))],
@@ -219,9 +269,20 @@ prop_compose! {
         tools in vec(("[a-d]", 0..3), 0..4),
         documents in proptest::collection::btree_map("[a-d]", "[x-z]", 0..3),
         network in proptest::option::of(btree_set("[a-d]", 0..4)),
+        guard in prop::sample::select(vec!["open", "guarded", "strict"]),
+        mcp in proptest::collection::btree_map("[a-d]", 0..3, 0..3),
+        hooks in vec(("[ab]", prop::sample::select(vec!["before_tool", "after_tool"]), 0..3), 0..3),
+        names in vec(any::<u64>(), 0..3),
         settings in proptest::collection::btree_map("set_[a-d]", 0..3, 0..3),
     ) -> Overlay {
-        let mut value = json!({"system": system, "documents": documents});
+        let mcp: BTreeMap<String, Value> = mcp.into_iter().map(|(name, is)| (name, json!({"is": is}))).collect();
+        // A name that stands twice is another test's business.
+        let rules: Vec<Value> = names.iter().map(|name| json!({"id": format!("r{name}"), "then": "allow"})).collect();
+        let rate = |name: &u64| json!({"name": format!("r{name}"), "tool": "*", "calls": 5, "per": "minute"});
+        let rates: Vec<Value> = names.iter().map(rate).collect();
+        let mut value = json!({
+            "system": system, "documents": documents, "guard": guard, "mcp": mcp, "rules": rules, "rates": rates
+        });
         let members = value.as_object_mut().unwrap();
         if let Some(model) = model { members.insert("model".into(), json!(model)); }
         if let Some(calls) = calls { members.insert("model_calls".into(), json!(calls)); }
@@ -230,6 +291,10 @@ prop_compose! {
         let mut overlay = overlay(value);
         for (name, is) in tools {
             overlay = join(overlay, self::overlay(json!({"tools": [{"name": name, "is": is}]})));
+        }
+        for (name, point, is) in hooks {
+            let hook = json!({"name": name, "point": point, "is": is});
+            overlay = join(overlay, self::overlay(json!({"hooks": [hook]})));
         }
         for name in capabilities {
             overlay = join(overlay, Overlay { capabilities: vec![name], ..Overlay::default() });
@@ -273,6 +338,30 @@ proptest! {
         }
         if layers.iter().any(|layer| layer.network == Reach::only(Vec::<String>::new())) {
             prop_assert!(["a", "b", "c", "d"].iter().all(|host| !reaches(&folded.network, host)));
+        }
+    }
+
+    #[test]
+    fn a_guard_and_what_may_be_reached_are_never_loosened_by_a_layer_a_session_or_a_turn(
+        layers in vec(any_overlay(), 1..4), said in vec(any_overlay(), 1..4)
+    ) {
+        let folded = fold(layers.iter().map(|layer| Placed::new("x", layer.clone()))).unwrap();
+        prop_assert_eq!(Some(folded.guard), layers.iter().map(|layer| layer.guard).max());
+        let mut package = Package {
+            guard: folded.guard,
+            network: folded.network,
+            ..Package::new("shop", "a/one".parse().unwrap(), "")
+        };
+        for overlay in said {
+            // What a session or a turn cannot say is refused, which is tested elsewhere.
+            let said = Overlay { guard: overlay.guard, network: overlay.network, ..Overlay::default() };
+            let now = over(&package, said.clone()).unwrap();
+            prop_assert_eq!(now.guard, package.guard.max(said.guard));
+            for host in ["a", "b", "c", "d"] {
+                let both = reaches(&package.network, host) && reaches(&said.network, host);
+                prop_assert_eq!(reaches(&now.network, host), both);
+            }
+            package = now;
         }
     }
 
