@@ -159,12 +159,11 @@ impl Outfits {
         store: &dyn Store,
         world: &World,
     ) -> Result<Arc<Outfit>, Error> {
-        let here = self.known().named.values().find(|outfit| outfit.fingerprint == fingerprint).cloned();
-        if let Some(outfit) = here.or_else(|| self.made(fingerprint)) {
+        if let Some(outfit) = self.here(fingerprint) {
             return Ok(outfit);
         }
         let pinned = read(store, fingerprint).await?;
-        let own = self.own(&pinned.package.agent);
+        let own = self.own(&pinned.package.agent)?;
         let outfit = Outfit::pinned(pinned, world, own).map(Arc::new).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
@@ -182,10 +181,22 @@ impl Outfits {
         })
     }
 
-    /// The tools and hooks of an agent; those of the first one if it is not here.
-    fn own(&self, agent: &str) -> Own {
+    /// The tools and hooks of an agent. Another agent may have tools of the same names, which are not the same tools.
+    fn own(&self, agent: &str) -> Result<Own, Error> {
+        self.named(agent).map(|outfit| outfit.own()).map_err(|error| {
+            let detail = format!("the turn began under another configuration: {}", error.detail());
+            Error::new(Kind::PackageUnavailable, detail).because(error)
+        })
+    }
+
+    /// What has this fingerprint in this process.
+    pub(crate) fn here(&self, fingerprint: Hash) -> Option<Arc<Outfit>> {
         let known = self.known();
-        known.named.get(agent).unwrap_or(&known.named[&self.first]).own()
+        let named = known.named.values().find(|outfit| outfit.fingerprint == fingerprint);
+        // What was made for an input is kept under what the input says, what was read under the name it was read by.
+        let is_made =
+            |(key, outfit): &&(Hash, Arc<Outfit>)| [*key, outfit.fingerprint].contains(&fingerprint);
+        named.or_else(|| known.made.iter().find(is_made).map(|(_, outfit)| outfit)).cloned()
     }
 
     fn made(&self, key: Hash) -> Option<Arc<Outfit>> {

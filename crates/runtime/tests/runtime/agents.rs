@@ -1,7 +1,9 @@
 //! Several agents in one runtime, what sessions and turns say over them, and that a turn keeps what it began with (R10.1,
 //! R10.2).
 use crate::common::*;
+use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
+use outlast_ports::policy::{Judgement, PolicyEngine};
 use outlast_ports::service::{Agent as AgentFacts, Services};
 use outlast_ports::store::{Accept, Inbox, MAIN, Taker, Target, Turns};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
@@ -9,10 +11,12 @@ use outlast_runtime::{Agent, Config, Input};
 use outlast_vocab::message::Part;
 use outlast_vocab::overlay::{Overlay, Reach};
 use outlast_vocab::package::Package;
+use outlast_vocab::policy::Facts;
 use outlast_vocab::record::{Delivery, End, Fact};
 use outlast_vocab::{Error, Hash, Kind, Millis, TurnId, WorkerId, limits};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A tool `look` that says whose it is, how it is described, and what its agent lets be reached and opened.
 struct Owned(&'static str, String);
@@ -106,13 +110,35 @@ async fn two_agents_of_one_name_are_refused_at_start_up() {
     );
 }
 
+/// Decides nothing, and counts how often the version of a policy is wanted: once whenever a package is made.
+#[derive(Default)]
+struct Folds(AtomicUsize);
+
+impl PolicyEngine for Folds {
+    fn version(&self) -> Hash {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Hash::ZERO
+    }
+
+    fn judge<'a>(&'a self, _: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once() {
     let lines = vec![call("look", "a.md"), Line::Say("1"), Line::Say("2"), Line::Say("3")];
     let mut clerk = agent("clerk", "Sell.", "Looks.");
     clerk.package.network = Reach::only(["a", "b"]);
     clerk.package.documents.insert("a.md".to_owned(), "first".to_owned());
-    let life = life(lines, vec![clerk]).await;
+    let folds = Arc::new(Folds::default());
+    let counting = folds.clone();
+    let change = |config: &mut Config| {
+        config.agents = vec![clerk];
+        config.policy_engine = Some(counting);
+    };
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let at_start = folds.0.load(Ordering::SeqCst);
     let over = || Input {
         overlays: vec![
             overlay(json!({"system": "Be brief.", "network": ["b", "c"]})),
@@ -123,6 +149,7 @@ async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once
     let said = r#"clerk opens second, reaches [{"a", "b"}, {"b", "c"}]"#;
     assert_eq!(answered(&life, over()).await, said);
     answered(&life, over()).await;
+    assert_eq!(folds.0.load(Ordering::SeqCst), at_start + 1, "the fold is made once");
     answered(&life, to("clerk", "plain")).await;
     let packages = packages(&life).await;
     let [(first, over), (second, _), (_, plain)] = packages.as_slice() else { panic!("three turns") };
@@ -163,6 +190,39 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
     let second = live(Arc::new(memory), lines(), witness, 2).await;
     assert_eq!(second.end(after).await, End::Answered { text: "end".into() });
     assert_eq!(second.script.told.lock().unwrap()["stepped"], "Works in steps, and says so.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_one() {
+    let lines = || vec![call("stepped", "x"), call("pay", "eve"), Line::Say("done")];
+    let clerk = |witness: &Arc<Witness>| {
+        let tools = toolbox(witness.clone(), true).unwrap();
+        let package = Package { agent: "clerk".to_owned(), ..package(&tools) };
+        Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
+    };
+    let (memory, witness): (Memory, Arc<Witness>) = (Memory::new(), Arc::default());
+    let agents = beside(vec![clerk(&witness)]);
+    let first = live_with(Arc::new(memory.clone()), lines(), witness, 1, agents).await.unwrap();
+    let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    // The first agent has tools of the same names.
+    let second = live(Arc::new(memory.clone()), lines(), witness, 2).await;
+    second.until("turn.stuck").await;
+    let stuck = second.facts().await.into_iter().rev().find_map(|fact| match fact {
+        Fact::Stuck { failure, .. } => Some(failure.to_string()),
+        _ => None,
+    });
+    assert_eq!(
+        stuck.unwrap(),
+        "package.unavailable: the turn began under another configuration: no agent is called `clerk` here; there are: tester"
+    );
+    let witness = second.die(&memory).await;
+    assert_eq!(witness.count("pay"), 0);
+    let agents = beside(vec![clerk(&witness)]);
+    let third = live_with(Arc::new(memory), lines(), witness, 3, agents).await.unwrap();
+    assert_eq!(third.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(third.witness.count("pay"), 1);
 }
 
 #[tokio::test(start_paused = true)]

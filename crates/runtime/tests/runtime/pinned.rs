@@ -109,7 +109,9 @@ async fn a_turn_whose_package_is_not_here_begins_under_no_other_one() {
     let begun = |facts: Vec<Fact>| facts.into_iter().filter(|fact| matches!(fact, Fact::Started(_))).count();
     assert_eq!(begun(first.facts().await), 0);
     first.die(&memory).await;
-    let second = live(Arc::new(memory), vec![Line::Say("done")], Arc::default(), 2).await;
+    let clerk = |config: &mut outlast_runtime::Config| config.package.agent = "clerk".to_owned();
+    let lines = vec![Line::Say("done")];
+    let second = live_with(Arc::new(memory), lines, Arc::default(), 2, clerk).await.unwrap();
     second.runtime.retry(turn).await.unwrap();
     assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
     assert_eq!(begun(second.facts().await), 1);
