@@ -1,5 +1,8 @@
 //! Finds the rule that decides, and what stands if two decide. Pure: the same rules and the same facts give the same decision.
-use outlast_vocab::policy::{Change, Circumstances, Comparison, Decision, Facts, Policy, Rule, Ruling, Test};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::policy::{
+    Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test,
+};
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,6 +11,20 @@ use std::mem::discriminant;
 /// The first rule that fits, if one does.
 pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
     policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| fits(rule, facts))
+}
+
+/// Whether no call of a tool ever runs: a rule forbids all of them, and those before it that are for some let none of them run.
+pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
+    let is_for = |rule: &&Rule| {
+        let agent = rule.agent.as_ref().is_none_or(|pattern| like(pattern, agent));
+        rule.at == Point::Tool && agent && like(&rule.tool, tool.as_str())
+    };
+    let mut denies =
+        policy.rules.iter().filter(is_for).take_while(|rule| matches!(rule.then, Decision::Deny { .. }));
+    denies.any(|rule| {
+        let Rule { tests, untrusted, org, cost_over, times, .. } = rule;
+        tests.is_empty() && untrusted.is_none() && org.is_none() && cost_over.is_none() && times.is_none()
+    })
 }
 
 fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
@@ -179,8 +196,7 @@ mod tests {
     use outlast_vocab::approval::{Escalation, Given};
     use outlast_vocab::id::OrgId;
     use outlast_vocab::label::{Labels, Source};
-    use outlast_vocab::message::ToolName;
-    use outlast_vocab::policy::{Ask, Day, LocalTime, Point, Times};
+    use outlast_vocab::policy::{Ask, Day, LocalTime, Times};
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;

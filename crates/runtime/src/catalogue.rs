@@ -189,8 +189,8 @@ impl Catalogue {
         limits: &Limits,
     ) -> Result<Checked, Refusal> {
         let AskedFor { ask, labels, around, cancel, .. } = asked;
-        let visible = outfit.contracts.as_slice();
-        let Some(contract) = visible.iter().find(|contract| contract.name == ask.tool) else {
+        let visible = outfit.shown.as_slice();
+        let Some(contract) = outfit.contracts.iter().find(|contract| contract.name == ask.tool) else {
             return Err(unknown(&ask.tool, visible).into());
         };
         let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;

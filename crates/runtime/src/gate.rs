@@ -15,8 +15,9 @@ use outlast_ports::policy::{Judgement, PolicyEngine};
 use outlast_vocab::message::RuleId;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{
-    Circumstances, Day, Decision, Facts, LocalTime, Point, Policy, Redaction, Rule, Ruling,
+    Ask, Circumstances, Day, Decision, Facts, LocalTime, Point, Policy, Redaction, Rule, Ruling,
 };
+use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, canon};
 use regex::{NoExpand, Regex, RegexBuilder};
 use std::collections::BTreeMap;
@@ -29,6 +30,9 @@ const GUARD: &str = "guard";
 
 /// What stands in records for an engine that failed.
 const ENGINE: &str = "engine";
+
+/// What stands in records for a tool that wants to be asked about, where nobody else decides.
+const TOOL: &str = "tool.approval";
 
 /// Bytes that a compiled pattern may take.
 const PATTERN_BYTES: usize = 1 << 20;
@@ -120,9 +124,11 @@ impl Gate {
 
 /// Refuses a rule that is called as something else is in records.
 fn check_names(package: &Package) -> Result<(), Error> {
-    for (name, what) in
-        [(GUARD, "decides of untrusted text"), (ENGINE, "stands for a policy engine that failed")]
-    {
+    for (name, what) in [
+        (GUARD, "decides of untrusted text"),
+        (ENGINE, "stands for a policy engine that failed"),
+        (TOOL, "stands for a tool that wants to be asked about"),
+    ] {
         if package.policy.rules.iter().any(|rule| rule.id.as_str() == name) {
             let detail = format!(
                 "a rule of the agent `{}` is called `{name}`, which is what {what}; give it another name",
@@ -175,6 +181,14 @@ pub(crate) fn redacted(text: &str, redact: &[Redaction]) -> Result<String, Error
 }
 
 impl Outfit {
+    /// Whether it is kept where what the model has read comes from: somebody may decide by it.
+    pub(crate) fn keeps_labels(&self) -> bool {
+        let Package { guard, policy, .. } = &self.package;
+        !guard.is_open()
+            || self.gate.engine.is_some()
+            || policy.rules.iter().any(|rule| rule.untrusted.is_some())
+    }
+
     /// Whether anybody decides at this point.
     pub(crate) fn decides_at(&self, at: Point) -> bool {
         self.gate.engine.is_some() || self.package.policy.speaks_at(at)
@@ -196,7 +210,16 @@ impl Outfit {
             }
             None => rule.map(|Rule { id, then, .. }| Ruling::new(id.clone(), self.policy, then.clone())),
         };
-        stricter(rules, self.gate.ask(facts, self.policy).await)
+        stricter(rules, self.gate.ask(facts, self.policy).await).or_else(|| self.wants_approval(facts))
+    }
+
+    /// The question about a call of a tool that wants one, where nobody else decides.
+    fn wants_approval(&self, facts: &Facts<'_>) -> Option<Ruling> {
+        let Facts { at: Point::Tool, tool: Some(tool), .. } = facts else { return None };
+        let wants = |contract: &Contract| contract.name == **tool && contract.approval;
+        self.contracts.iter().any(wants).then_some(())?;
+        let (rule, decision) = (RuleId::try_from(TOOL.to_owned()).ok()?, Decision::Ask(Ask::default()));
+        Some(Ruling::new(rule, self.policy, decision))
     }
 
     /// Waits for a tool that looks at a call before it is claimed: not for ever, no longer than the turn goes on, and a panic

@@ -8,6 +8,7 @@ use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
+use outlast_kernel::policy::forbids;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
 use outlast_ports::model::{ModelInfo, ModelProvider, told_most};
@@ -142,7 +143,9 @@ pub struct Outfit {
     pub hooks: Arc<Hooks>,
     /// The contracts of its tools, in its order.
     pub contracts: Vec<Contract>,
-    /// The fingerprint of those.
+    /// Those of them that the model is shown: no tool that a rule forbids altogether (R6.12).
+    pub(crate) shown: Vec<Contract>,
+    /// The fingerprint of all.
     pub tools: Hash,
     /// The version of its policy.
     pub policy: Hash,
@@ -226,6 +229,8 @@ impl Outfit {
 
     fn of(package: Package, contracts: Vec<Contract>, own: Own, gate: Gate) -> Self {
         let tools = canon::fingerprint(&contracts);
+        let may_run = |contract: &&Contract| !forbids(&package.policy, &package.agent, &contract.name);
+        let shown = contracts.iter().filter(may_run).cloned().collect();
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
         let blobs = pinned.to_blobs();
         let (fingerprint, policy) = (Hash::of(&blobs[0]), gate.version(&package.policy));
@@ -237,6 +242,7 @@ impl Outfit {
             catalogue,
             hooks,
             contracts,
+            shown,
             tools,
             policy,
             gate,
@@ -258,7 +264,7 @@ impl Outfit {
 
     /// Bytes that the model is told besides the conversation.
     pub(crate) fn told_bytes(&self) -> usize {
-        told_most(&self.package.system, &self.contracts)
+        told_most(&self.package.system, &self.shown)
     }
 
     /// Tokens that one reply may have, where what turns use is counted.

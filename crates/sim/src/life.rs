@@ -73,7 +73,7 @@ impl Origin {
     pub(crate) fn agent(&self) -> Result<Package, Error> {
         let mut agent = Package {
             model_calls: self.limits.model_calls,
-            policy: Policy { rules: vec![tools::guard()?] },
+            policy: Policy { rules: vec![tools::guard()?, tools::trusts_bank()?] },
             ..Package::new("sim", model::NAME.parse()?, "Play.")
         };
         for special in &self.special {

@@ -226,6 +226,11 @@ pub(crate) fn guard() -> Result<Rule, Error> {
     Ok(Rule { tool: "guarded".to_owned(), ..Rule::new("asks".parse()?, then) })
 }
 
+/// The rule that nobody is asked before tools of the bank run, which want that.
+pub(crate) fn trusts_bank() -> Result<Rule, Error> {
+    Ok(Rule { tool: "bank.*".to_owned(), ..Rule::new("bank".parse()?, Decision::Allow) })
+}
+
 /// An at-most-once tool that can tell whether a call happened.
 struct Book(Surroundings);
 

@@ -28,8 +28,16 @@ fn accept(place: &Place) {
     assert!(output.status.success(), "{}", place.show(&output));
 }
 
-/// A place whose agent has the plain server in this mood.
+/// Lets the tools of servers run without a question.
+const ALLOWED: &str = "[[rules]]\nname = \"servers\"\ntool = \"*.*\"\nthen = \"allow\"\n";
+
+/// A place whose agent has the plain server in this mood, and asks nobody.
 fn plain(mood: &str, settings: &str) -> Place {
+    asking(mood, &format!("{settings}{ALLOWED}"))
+}
+
+/// A place whose agent has the plain server in this mood.
+fn asking(mood: &str, settings: &str) -> Place {
     let place = Place::new();
     std::fs::copy(server("plain.py"), place.path().join("plain.py")).unwrap();
     let agent =
@@ -328,6 +336,25 @@ fn a_server_is_believed_only_if_the_operator_says_so_s5() {
 }
 
 #[test]
+fn a_tool_of_a_server_runs_only_when_somebody_says_so_s5() {
+    for (settings, said) in [
+        ("", "waits for an approval"),
+        ("[mcp.plain.classes]\necho = \"idempotent\"\n", "waits for an approval"),
+        ("[mcp.plain.classes]\necho = \"pure\"\n", "plain.echo → hi"),
+        (ALLOWED, "plain.echo → hi"),
+    ] {
+        let place = asking("good", settings);
+        accept(&place);
+        place.set_script("call plain.echo {\"text\": \"hi\"}\n---\nsay done");
+        let output = place.output(&["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
+        let told = place.show(&output);
+        assert!(told.contains(said), "{settings}\n{told}");
+        let asked = said == "waits for an approval";
+        assert_eq!(told.contains("plain.echo →"), !asked, "{settings}\n{told}");
+    }
+}
+
+#[test]
 fn a_question_of_a_server_parks_the_turn_and_is_asked() {
     let place = plain("good", "");
     accept(&place);
@@ -396,7 +423,7 @@ fn the_reference_server_is_spoken_to() {
     let place = Place::new();
     place.write(
         "agent.toml",
-        &format!("name = \"a\"\n[mcp.every]\ncommand = [\"{}\"]\n", everything.display()),
+        &format!("name = \"a\"\n[mcp.every]\ncommand = [\"{}\"]\n{ALLOWED}", everything.display()),
     );
     let accepted = place.output(&["mcp", "accept", "every"]);
     assert!(accepted.status.success(), "{}", place.show(&accepted));
@@ -419,7 +446,7 @@ fn a_server_of_the_python_sdk_is_spoken_to() {
     let python = need("mcp-python/bin/python");
     let place = Place::new();
     let agent = format!(
-        "name = \"a\"\n[mcp.bakery]\ncommand = [\"{}\", \"{}\"]\n",
+        "name = \"a\"\n[mcp.bakery]\ncommand = [\"{}\", \"{}\"]\n{ALLOWED}",
         python.display(),
         server("sdk.py")
     );
@@ -472,7 +499,9 @@ fn a_server_over_http_is_spoken_to_if_it_may_be_reached() {
     }
     let place = Place::new();
     let agent = |private| {
-        format!("name = \"a\"\n[mcp.bakery]\nurl = \"http://127.0.0.1:{port}/mcp\"\nprivate = {private}\n")
+        format!(
+            "name = \"a\"\n[mcp.bakery]\nurl = \"http://127.0.0.1:{port}/mcp\"\nprivate = {private}\n{ALLOWED}"
+        )
     };
     place.write("agent.toml", &agent(false));
     let refused = place.show(&place.output(&["mcp", "accept", "bakery"])).replace(&port.to_string(), "PORT");

@@ -22,7 +22,9 @@ fn run(place: &Place, settings: &str, commands: &[String]) -> Vec<Value> {
         writeln!(script, "say {{{{result {index}}}}}").unwrap();
     }
     place.set_script(&script);
-    place.write("agent.toml", &format!("name = \"walled\"\nfiles = \"work\"\n[shell]\n{settings}\n"));
+    let allowed = "[[rules]]\nname = \"walls\"\ntool = \"shell\"\nthen = \"allow\"\n";
+    let agent = format!("name = \"walled\"\nfiles = \"work\"\n[shell]\n{settings}\n{allowed}");
+    place.write("agent.toml", &agent);
     let mut outlast = place.command(&["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
     let output = outlast.env("OUTLAST_TEST_SECRET", CANARY).output().unwrap();
     assert!(output.status.success(), "{}", place.show(&output));
@@ -71,6 +73,26 @@ fn a_command_works_in_the_directory_for_files() {
     assert_eq!((results[4]["exit_code"].as_i64(), &results[4]["cut"]), (Some(0), &Value::Bool(true)));
     assert_eq!((&results[5]["exit_code"], &results[5]["signal"]), (&Value::Null, &Value::from(9)));
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
+}
+
+#[test]
+fn a_command_runs_only_when_somebody_says_so_unless_a_rule_does() {
+    let place = Place::new();
+    place.set_script("call shell {\"command\": \"echo x > ran\"}\n---\nsay done");
+    place.write("agent.toml", "name = \"walled\"\nfiles = \"work\"\n[shell]\n");
+    let words = ["run", "go", "--agent", "agent.toml", "--script", "script.txt"];
+    let waits = place.output(&words);
+    assert!(place.show(&waits).contains("waits for an approval"), "{}", place.show(&waits));
+    let questions = place.output(&["approvals", "list", "--json"]);
+    let question: Value = serde_json::from_slice(&questions.stdout).unwrap();
+    assert_eq!(question["rule"], "tool.approval", "{question}");
+    assert!(!place.path().join("work/ran").exists());
+    let id = question["id"].as_str().unwrap();
+    let approved = place.output(&["approvals", "approve", id, "--by", "ann"]);
+    assert!(approved.status.success(), "{}", place.show(&approved));
+    let done = place.output(&["work", "--agent", "agent.toml", "--script", "script.txt"]);
+    assert!(done.status.success(), "{}", place.show(&done));
+    assert!(place.path().join("work/ran").exists());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use outlast::runtime::system::SystemClock;
 use outlast::serde_json::{self, Value, json};
 use outlast::service::Services;
 use outlast::tool::{ToolProvider, Toolbox};
+use outlast::vocab::policy::{Decision, Policy, Rule};
 use std::sync::Arc;
 
 /// Where the weather is measured.
@@ -227,6 +228,7 @@ async fn the_function_is_passed_what_it_asked_for() {
         .tool(weather)
         .tool(add)
         .tool(r#move)
+        .policy(Policy { rules: vec![Rule::new("all".parse().unwrap(), Decision::Allow)] })
         .start()
         .await
         .unwrap();

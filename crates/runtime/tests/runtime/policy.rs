@@ -77,6 +77,53 @@ pub(crate) async fn claimed(life: &Life) -> Vec<PreparedCall> {
     batches.flatten().filter_map(run).collect()
 }
 
+/// Wants somebody to be asked before it runs.
+struct Asking(Arc<Witness>);
+
+impl Tool for Asking {
+    type Args = Note;
+    type Needs = ();
+
+    fn about(&self) -> About {
+        About::new("pay", "Pays, if somebody says so.").approval()
+    }
+
+    async fn run(&self, (): (), call: Call, args: Note) -> Result<Ran, Error> {
+        Pay(self.0.clone()).run((), call, args).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else_decides() {
+    let other = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("another")]) };
+    for (rules, asks) in [
+        (vec![], true),
+        (vec![rule("small", "pay", Decision::Allow)], false),
+        (vec![Rule { tests: vec![other], ..rule("small", "pay", Decision::Allow) }], true),
+    ] {
+        let witness: Arc<Witness> = Arc::default();
+        let asking = witness.clone();
+        let life = live_with(Arc::new(Memory::new()), paid(), witness, 1, |config| {
+            let mut tools = Toolbox::new(Services::default());
+            tools.add(Asking(asking)).unwrap();
+            config.package = package(&tools);
+            config.package.policy = Policy { rules };
+            config.tools = vec![Arc::new(tools)];
+        })
+        .await
+        .unwrap();
+        let turn = life.send("go").await;
+        if asks {
+            let question = question(&life).await;
+            let ruling = question.call.ruling.as_ref().unwrap();
+            assert_eq!((ruling.rule.as_str(), life.witness.count("pay")), ("tool.approval", 0));
+            assert!(say(&life, &question, "ann", Verdict::Approve).await.unwrap());
+        }
+        assert_eq!(life.end(turn).await, done());
+        assert_eq!(life.witness.count("pay"), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
     let deny = Decision::Deny { reason: "money is tight".to_owned() };
