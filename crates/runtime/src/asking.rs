@@ -50,6 +50,9 @@ pub(crate) struct Asking<'a> {
 pub(crate) enum Audience {
     /// Everybody who watches the session.
     Watchers,
+    /// Everybody who watches the session, once somebody has decided about the whole answer. What it said so far is not kept
+    /// either: what is taken out of it must not reach the disk.
+    WatchersLater,
     /// Nobody: it is asked for a tool.
     Nobody,
 }
@@ -136,7 +139,7 @@ impl Asking<'_> {
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
                 self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
             }
-            let streamed = heard.bytes > 0;
+            let streamed = heard.bytes > 0 && self.audience != Audience::WatchersLater;
             if streamed {
                 speaker.forget();
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
@@ -286,7 +289,7 @@ impl Asking<'_> {
 
     fn tell(&self, what: impl FnOnce() -> LiveKind) {
         let Caller { session, turn } = self.caller;
-        if self.audience == Audience::Watchers {
+        if self.audience != Audience::Nobody {
             self.world.hub.tell(session, || Live { turn, what: what() });
         }
     }

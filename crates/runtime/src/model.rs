@@ -13,6 +13,7 @@ use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{EffectKind, Generation, ModelCall};
 use outlast_vocab::event::LiveKind;
+use outlast_vocab::policy::Point;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Failure};
@@ -114,7 +115,8 @@ async fn show<H: Host>(
         now.to_mut().extend_from_slice(&shaped.added);
     }
     let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
-    let said = if info.goes_on { host.said(ask.key()).await? } else { None };
+    let judged = turn.outfit.decides_at(Point::Output);
+    let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
     // Where it stands is known once what was noted is written.
     let metered = host.is_metered();
     let effect = |at| {
@@ -129,7 +131,7 @@ async fn show<H: Host>(
         system: &shaped.system,
         history: &history,
         turn: &now,
-        tools: &turn.outfit.contracts,
+        tools: &turn.outfit.shown,
         session: turn.caller.session,
         files: &files,
         ..ModelRequest::bare(&draft)
@@ -150,7 +152,7 @@ async fn show<H: Host>(
         tried: host.history().backoffs(ask.key()),
         in_line: host.history().times_in_line(ask.key()),
         tier: host.tier(),
-        audience: Audience::Watchers,
+        audience: if judged { Audience::WatchersLater } else { Audience::Watchers },
         most,
     };
     let request = ModelRequest { call: &effect, ..request };

@@ -3,6 +3,7 @@ use crate::asking::{Asked, Asking, Audience};
 use crate::drive::Turn;
 use crate::host::Host;
 use crate::meter::{bounded, most_of, price_of, short_of};
+use crate::ruling::at_summary;
 use outlast_kernel::conversation::{Need, Plan};
 use outlast_kernel::step::CallModel;
 use outlast_ports::budget::Hold;
@@ -39,7 +40,7 @@ impl Room<'_> {
         host: &mut H,
     ) -> Result<bool, Error> {
         let tools: usize =
-            turn.outfit.contracts.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
+            turn.outfit.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
         let besides = turn.outfit.package.system.len() + tools;
         let need = Need { window: self.window, besides, at_once };
         let conversation = host.conversation();
@@ -48,7 +49,7 @@ impl Room<'_> {
         let Plan { through, here, to_summarise } = plan;
         let shorter = match to_summarise {
             None => Shorter::Results,
-            Some(messages) => match self.summarise(turn, &key, &messages, host).await? {
+            Some(messages) => match self.summarise(turn, (ask, &key), &messages, host).await? {
                 Ok(Reply { parts, usage, cost, .. }) => {
                     Shorter::Summary { text: text_of(&parts).into_owned(), usage, cost }
                 }
@@ -67,7 +68,7 @@ impl Room<'_> {
     async fn summarise<H: Host>(
         &self,
         turn: &Turn<'_>,
-        key: &ReplayKey,
+        (ask, key): (&CallModel, &ReplayKey),
         messages: &[Message],
         host: &mut H,
     ) -> Result<Result<Reply, Error>, Error> {
@@ -82,6 +83,10 @@ impl Room<'_> {
             choice: ToolChoice::None,
             options,
             output: None,
+        };
+        let effect = match at_summary(turn, ask, (key, &effect), host).await {
+            Ok(options) => ModelCall { options, ..effect },
+            Err(refusal) => return Ok(Err(refusal)),
         };
         let request = ModelRequest {
             system: SUMMARISE,

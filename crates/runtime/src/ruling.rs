@@ -108,30 +108,85 @@ pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) ->
 }
 
 /// Judges the answer that a reply gives, and gives the reply as it is recorded. What is decided is recorded with it; whether the
-/// answer completes the turn is found out from there ([`at_output`]).
+/// answer completes the turn is found out from there ([`at_output`]). Those who watch hear it now, unless it is held back.
 pub(crate) async fn of_reply<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
     outcome: ModelOutcome,
     host: &mut H,
 ) -> Result<ModelOutcome, Error> {
-    let reply = match outcome {
-        ModelOutcome::Reply(reply) if turn.outfit.decides_at(Point::Output) && is_answer(&reply) => reply,
+    let mut reply = match outcome {
+        ModelOutcome::Reply(reply) if turn.outfit.decides_at(Point::Output) => reply,
         outcome => return Ok(outcome),
     };
-    let text = text_of(&reply.parts).into_owned();
-    let labels = turn.labels_after(ask.messages());
-    let mut about = About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
-    let ruling = decided(turn, &mut about, host).await?;
-    let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) else {
-        return Ok(ModelOutcome::Reply(reply));
-    };
-    Ok(ModelOutcome::Reply(reworded(turn, ask.key(), reply, with_text(&text, set, redact)?)))
+    if is_answer(&reply) {
+        let text = text_of(&reply.parts).into_owned();
+        let labels = turn.labels_after(ask.messages());
+        let mut about =
+            About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
+        let ruling = decided(turn, &mut about, host).await?;
+        if let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) {
+            reply.parts = without_thoughts(reply.parts, set.contains_key(TEXT), redact)?;
+            reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact)?);
+        }
+        let holds_back =
+            |ruling: &Ruling| !matches!(ruling.decision, Decision::Allow | Decision::Modify { .. });
+        if ruling.as_ref().is_some_and(holds_back) {
+            return Ok(ModelOutcome::Reply(reply));
+        }
+    }
+    let text = text_of(&reply.parts);
+    if !text.is_empty() {
+        let speaker = turn.world.hub.speaker(turn.caller.session, turn.caller.turn);
+        speaker.say(ask.key(), reply.attempt, 0, &text);
+    }
+    Ok(ModelOutcome::Reply(reply))
+}
+
+/// The parts without thoughts that say what is taken out of the answer. A thought is signed, so it is left out whole. Where the
+/// answer is another one, what led to the old one goes too.
+fn without_thoughts(parts: Vec<Part>, is_other: bool, redact: &[Redaction]) -> Result<Vec<Part>, Error> {
+    let mut left = Vec::new();
+    for part in parts {
+        let stays = match &part {
+            Part::Reasoning { text, .. } => !is_other && redacted(text, redact)? == *text,
+            _ => true,
+        };
+        left.extend(stays.then_some(part));
+    }
+    Ok(left)
 }
 
 /// An answer as a rule changed it.
 fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
     redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact)
+}
+
+/// Whether the model may be asked for a summary, and how. Nobody waits for it: what would hold it up refuses it.
+pub(crate) async fn at_summary<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    (key, call): (&ReplayKey, &ModelCall),
+    host: &mut H,
+) -> Result<Generation, Error> {
+    let options = call.options.clone();
+    if !turn.outfit.decides_at(Point::Model) {
+        return Ok(options);
+    }
+    let (facts, labels) = (model_facts(call, ask.number()), turn.labels_after(ask.messages()));
+    let mut about = About { at: Point::Model, key: key.clone(), facts, labels };
+    let Some(ruling) = decided(turn, &mut about, host).await? else { return Ok(options) };
+    if let Some(refusal) = ruling.refusal() {
+        return Err(refusal);
+    }
+    if let Decision::Ask(_) | Decision::Defer { .. } = ruling.decision {
+        let detail = format!("the rule `{}` holds the summary up, which no turn waits for", ruling.rule);
+        return Err(Error::new(Kind::PolicyDenied, detail));
+    }
+    Ok(match ruling.change() {
+        Some((set, _)) => with_options(options, set),
+        None => options,
+    })
 }
 
 /// Whether an answer completes its turn, as was decided when it was given.

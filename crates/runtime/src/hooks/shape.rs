@@ -14,6 +14,7 @@ use outlast_vocab::hook::{
     ResultSeen,
 };
 use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse, text_of};
+use outlast_vocab::policy::Point;
 use outlast_vocab::record::{Fact, Hooked};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
@@ -116,12 +117,15 @@ pub(crate) async fn after_model<H: Host>(
     }
 }
 
-/// The reply with another text. Those who heard the old one hear that it is void, and the new one.
+/// The reply with another text. Those who heard the old one hear that it is void, and the new one. Where answers are judged,
+/// nobody has heard it.
 pub(crate) fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
     let heard = reply.attempt;
-    let attempt = heard.saturating_add(1);
-    turn.tell(|| LiveKind::Retracted { key: key.clone(), attempt: heard });
-    turn.tell(|| LiveKind::Text { key: key.clone(), attempt, offset: 0, text: text.clone() });
+    let attempt = if turn.outfit.decides_at(Point::Output) { heard } else { heard.saturating_add(1) };
+    if attempt != heard {
+        turn.tell(|| LiveKind::Retracted { key: key.clone(), attempt: heard });
+        turn.tell(|| LiveKind::Text { key: key.clone(), attempt, offset: 0, text: text.clone() });
+    }
     let at = reply.parts.iter().position(|part| part.as_text().is_some()).unwrap_or(reply.parts.len());
     let (before, behind) = reply.parts.split_at(at);
     let unspoken = behind.iter().filter(|part| part.as_text().is_none());

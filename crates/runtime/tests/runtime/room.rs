@@ -8,7 +8,9 @@ use outlast_ports::store::{Fork, ForkTo, Store, Target};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::effect::StopReason;
+use outlast_vocab::label::Guard;
 use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::policy::{Decision, Point, Policy, Rule};
 use outlast_vocab::record::{Compacted, End, Fact, Shorter};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Millis, SessionId};
@@ -176,6 +178,45 @@ async fn a_model_that_takes_less_than_it_says_is_shown_less() {
     // One message that is too long by itself cannot be helped.
     let End::Failed { failure } = say(&life, 9, &"x".repeat(5_000)).await else { panic!("it must fail") };
     assert_eq!(failure.code, Kind::ModelContextExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
+    let tokens = |then| Rule { at: Point::Model, ..Rule::new("short".parse().unwrap(), then) };
+    let set =
+        Decision::Modify { set: [("/options/tokens_most".to_owned(), json!(64))].into(), redact: vec![] };
+    let shown: Shown = Arc::default();
+    let small = small(&shown, WINDOW);
+    let change = |config: &mut Config| {
+        small(config);
+        config.package.policy = Policy { rules: vec![tokens(set)] };
+        config.package.guard = Guard::Strict;
+    };
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    say(&life, 0, "look x").await;
+    for number in 1..7 {
+        say(&life, number, &format!("long {number}")).await;
+    }
+    let made: Vec<String> = compactions(&life).await.into_iter().map(|made| made.key.to_string()).collect();
+    let summaries =
+        compactions(&life).await.into_iter().filter(|made| matches!(made.shorter, Shorter::Summary { .. }));
+    let ruled: Vec<String> = life
+        .facts()
+        .await
+        .into_iter()
+        .filter_map(|fact| match fact {
+            Fact::Ruled(ruled) if ruled.key.as_str().contains("compact") => Some(ruled.key.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ruled, summaries.map(|made| made.key.to_string()).collect::<Vec<_>>(), "{made:?}");
+    assert!(!ruled.is_empty(), "{made:?}");
+    // What was summarised was read: its labels stay.
+    let labels = life.facts().await.into_iter().rev().find_map(|fact| match fact {
+        Fact::Started(started) => started.labels,
+        _ => None,
+    });
+    assert_eq!(labels.unwrap().to_string(), "tool:often");
 }
 
 #[tokio::test(start_paused = true)]
