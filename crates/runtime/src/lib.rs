@@ -62,4 +62,4 @@ pub mod worker;
 
 pub use outfit::{Outfit, World};
 pub use outfits::Agent;
-pub use worker::{Config, Input, Load, Runtime};
+pub use worker::{Config, Input, Load, Running, Runtime};

@@ -61,7 +61,7 @@ mod listen;
 mod look;
 mod measure;
 
-pub use look::Load;
+pub use look::{Load, Running};
 
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
@@ -209,6 +209,10 @@ struct Driving {
     turn: TurnId,
     fence: Fence,
     canceller: Arc<Canceller>,
+    org: OrgId,
+    since: Millis,
+    /// The agent that answers, once that is known.
+    agent: Option<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -672,7 +676,9 @@ impl Inner {
         let (canceller, wish) = cancel();
         let canceller = Arc::new(canceller);
         self.world.hub.begins(lease.turn, *org);
-        let driving = Driving { turn: lease.turn, fence: lease.fence, canceller: canceller.clone() };
+        let Lease { turn, fence, .. } = *lease;
+        let since = self.world.clock.now();
+        let driving = Driving { turn, fence, canceller: canceller.clone(), org: *org, since, agent: None };
         lock(&self.driving).insert(lease.session, driving);
         Wish { canceller, wish }
     }
@@ -681,6 +687,15 @@ impl Inner {
     /// it anew before the first drive has noticed.
     fn drives(&self, lease: &Lease) -> bool {
         lock(&self.driving).get(&lease.session).is_some_and(|driving| driving.fence == lease.fence)
+    }
+
+    /// Notes which agent answers under this lease.
+    fn is_answered_by(&self, lease: &Lease, agent: &str) {
+        if let Some(driving) = lock(&self.driving).get_mut(&lease.session)
+            && driving.fence == lease.fence
+        {
+            driving.agent = Some(agent.to_owned());
+        }
     }
 
     /// Notes that a session is not driven under this lease any more.

@@ -1,12 +1,12 @@
 //! What people look at beside sessions: everything that happens, why something does not, agents, how busy a worker is.
-use super::{Runtime, lock};
+use super::{Driving, Runtime, lock};
 use crate::durability::Durability;
 use crate::feed::Feed;
 use crate::outfits::AgentView;
 use crate::why::{self, Why};
 use outlast_ports::store::{FeedCursor, Target};
 use outlast_vocab::record::Record;
-use outlast_vocab::{Error, SessionId, TurnId};
+use outlast_vocab::{Error, Millis, SessionId, TurnId};
 
 /// How busy a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,19 @@ pub struct Load {
     pub driven: usize,
     /// Sessions that it could drive at the same time.
     pub most: usize,
+}
+
+/// A turn that a worker drives now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The agent that answers, once that is known.
+    pub agent: Option<String>,
+    /// Since when this worker drives it: it may have begun before, there or elsewhere.
+    pub since: Millis,
 }
 
 impl Runtime {
@@ -50,6 +63,18 @@ impl Runtime {
     /// The agents that answer here, by name.
     pub fn agents(&self) -> Vec<AgentView> {
         self.inner.outfits.views()
+    }
+
+    /// The turns that this worker drives now, by their sessions, as far as they are shown. One that holds still is not among
+    /// them, nor one that another worker drives.
+    pub fn running(&self) -> Vec<Running> {
+        let driving = lock(&self.inner.driving);
+        let shown = driving.iter().filter(|(_, driving)| self.access.reach.covers(driving.org));
+        let running = |(session, driving): (&SessionId, &Driving)| {
+            let Driving { turn, since, agent, .. } = driving;
+            Running { session: *session, turn: *turn, agent: agent.clone(), since: *since }
+        };
+        shown.map(running).collect()
     }
 
     /// How busy this worker is.

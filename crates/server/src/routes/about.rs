@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use outlast_vocab::{Error, Kind, OrgId};
+use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId, TurnId};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -21,6 +21,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(ready))
         .routes(routes!(metrics))
         .routes(routes!(whoami))
+        .routes(routes!(running))
         .routes(routes!(page))
 }
 
@@ -93,6 +94,34 @@ async fn whoami(caller: Caller<Reads>) -> Answer<Json<Whoami>> {
     let org = caller.runtime.store().org(access.reach.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
     Ok(Json(Whoami { org: org.id, name: org.name.to_string(), by, scopes }))
+}
+
+/// A turn that the server drives now.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Running {
+    /// Its session.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// The turn.
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// The agent that answers, once that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    /// Since when this process drives it, in milliseconds since 1970.
+    #[schema(value_type = u64)]
+    since: Millis,
+}
+
+/// The turns that this process drives now. One that waits for something is not among them, nor one that another process drives.
+#[utoipa::path(get, path = "/v1/running", tag = "about", responses((status = 200, body = Vec<Running>), Problems),
+    security(("key" = ["read"])))]
+async fn running(caller: Caller<Reads>) -> Answer<Json<Vec<Running>>> {
+    let shown = |turn: outlast_runtime::Running| {
+        let outlast_runtime::Running { session, turn, agent, since } = turn;
+        Running { session, turn, agent, since }
+    };
+    Ok(Json(caller.runtime.running().into_iter().map(shown).collect()))
 }
 
 /// The page of an error: what happened, why, what to do.

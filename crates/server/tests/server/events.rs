@@ -73,6 +73,24 @@ async fn text_is_streamed_as_it_is_said_and_is_the_text_of_the_record() {
 }
 
 #[tokio::test]
+async fn a_server_tells_which_turns_it_drives_now() {
+    let stage = Stage::new().await;
+    assert_eq!(stage.get("/v1/running").await.ok(), json!([]));
+    let session = stage.post("/v1/sessions", &json!({})).await.ok()["id"].as_str().unwrap().to_owned();
+    let stream = stage.request("GET", &format!("/v1/sessions/{session}/events")).stream().await;
+    let path = format!("/v1/sessions/{session}/turns");
+    let receipt = stage.post(&path, &json!({ "text": "for ever" })).await.ok();
+    let (_, stream) = stream.until(|event| event.name == "live").await;
+    let mut running = stage.get("/v1/running").await.ok();
+    assert!(running[0].as_object_mut().unwrap().remove("since").unwrap().is_u64());
+    assert_eq!(running, json!([{ "session": session, "turn": receipt["turn"], "agent": "assistant" }]));
+    let cancel = format!("/v1/turns/{}/cancel", receipt["turn"].as_str().unwrap());
+    stage.post(&cancel, &json!({ "reason": "seen" })).await.ok();
+    stream.until(ended).await;
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn events_are_filtered_by_turn_type_and_agent() {
     let stage = Stage::new().await;
     let one = stage.say("ann", "one").await;

@@ -22,6 +22,7 @@ const SCRIPT: &str = "\
     when later\ncall later {}\n---\nsay {{result later}}
     when hang\ncall hang {}\n---\nsay {{result hang}}
     when slowly\nsay one two three four five six seven eight nine ten
+    when for ever\nsay one two\ndelay 60s\nsay three
     any\nsay Reply to {{input}}.";
 
 /// Pays somebody.
