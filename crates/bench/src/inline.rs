@@ -4,6 +4,7 @@ use crate::rig::{self, PLAIN, TOOL, Tools};
 use outlast::runtime::cancel::cancel;
 use outlast::runtime::catalogue::{Caller, Catalogue};
 use outlast::runtime::drive::{Turn, TurnInput, drive};
+use outlast::runtime::hooks::Heard;
 use outlast::runtime::inline::Inline;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
@@ -61,6 +62,7 @@ impl Bench {
         let labels = Labels::default();
         let turn = Turn {
             labels: &labels,
+            heard: Heard::default(),
             org: None,
             world: &self.world,
             outfit: &self.outfit,

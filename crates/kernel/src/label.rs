@@ -1,11 +1,22 @@
 //! Which labels something carries, and whether a call with labels may run (R11.4). Pure: from messages, records and contracts.
+use crate::replay::History;
 use outlast_vocab::effect::{Command, Outcome};
+use outlast_vocab::hook::HookUse;
 use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::message::{Message, Part, ToolName};
 use outlast_vocab::policy::{Ask, Decision};
-use outlast_vocab::record::{Asked, Fact, Performed, Record};
+use outlast_vocab::record::{Asked, Fact, Hooked, Performed, Record};
 use outlast_vocab::tool::{Contract, EffectClass};
 use serde_json::Value;
+
+/// What a turn ran with, as far as that says who is trusted. Whoever is not in it is not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Its tools.
+    pub tools: &'a [Contract],
+    /// Its hooks.
+    pub hooks: &'a [HookUse],
+}
 
 /// The labels of what a model says after it has read these messages, besides those of earlier turns.
 pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
@@ -17,9 +28,10 @@ pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
     messages.iter().filter_map(source).collect()
 }
 
-/// The labels of what follows a turn: those that it inherited, and those of what it read. A turn that kept no labels may have
-/// read anything.
-pub fn of_turn(records: &[Record], tools: &[Contract]) -> Labels {
+/// The labels of what follows a turn: those that it inherited, and those of what it read, which what it ran with itself says. A
+/// turn that kept no labels may have read anything.
+pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
+    let Known { tools, hooks } = known;
     let mut labels = Labels::default();
     for record in records {
         match &record.fact {
@@ -36,11 +48,26 @@ pub fn of_turn(records: &[Record], tools: &[Contract]) -> Labels {
             }
             Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
                 labels.extend(joined.inputs.iter().filter_map(|input| of_parts(&input.parts)));
+                labels.extend(joined.told.iter().filter_map(|told| of_hook(&told.by, hooks)));
+            }
+            Fact::Hooked(Hooked { hook, patch, .. }) if patch.tells() => {
+                labels.extend(of_hook(hook.as_str(), hooks));
             }
             _ => {}
         }
     }
     labels
+}
+
+/// The labels of what hooks have told the model in a turn so far.
+pub fn of_hooks(history: &History, hooks: &[HookUse]) -> Labels {
+    history.told_by().filter_map(|hook| of_hook(hook, hooks)).collect()
+}
+
+fn of_hook(hook: &str, hooks: &[HookUse]) -> Option<Source> {
+    let mut uses = hooks.iter().filter(|usage| usage.name.as_str() == hook).peekable();
+    let trusted = uses.peek().is_some() && uses.all(|usage| usage.trusted);
+    (!trusted).then(|| hook.parse().map_or(Source::Before, Source::Hook))
 }
 
 fn of_parts(parts: &[Part]) -> Option<Source> {

@@ -357,6 +357,16 @@ impl History {
         self.hooked.iter().find(recorded).map(|hooked| &hooked.patch)
     }
 
+    /// The hooks that have told the model something.
+    pub fn told_by(&self) -> impl Iterator<Item = &str> {
+        let changes = self.hooked.iter().filter(|hooked| hooked.patch.tells());
+        let joined = self.performed.values().filter_map(|(_, outcome)| match outcome {
+            Outcome::Checkpoint(joined) => Some(joined.told.iter().map(|told| told.by.as_str())),
+            _ => None,
+        });
+        changes.map(|hooked| hooked.hook.as_str()).chain(joined.flatten())
+    }
+
     /// How an aborted turn ends when nothing more is taken back.
     pub fn end_aborted(&self, index: u32, reason: String) -> End {
         let all = self.take_back(index).len();

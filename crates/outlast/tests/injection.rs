@@ -1,6 +1,7 @@
 //! An agent whose model does whatever it reads, against every source of untrusted text and every tool that matters (R11.4, G28).
 //!
 //! What is counted is what tools really did, never what the model was told.
+use expect_test::expect;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::label::Guard;
@@ -9,6 +10,7 @@ use outlast::vocab::record::{End, Fact, Seq};
 use outlast::vocab::tool::EffectClass;
 use outlast::{Builder, Outlast, prelude::*};
 use serde_json::json;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -216,40 +218,48 @@ async fn a_file_that_somebody_attaches_is_not_trusted() {
     assert_eq!(witness.did(), Vec::<String>::new());
 }
 
-/// How many questions each source leads to; nothing runs before somebody says yes.
+/// How many questions each source leads to; nothing runs before somebody says yes, and nobody does.
 #[tokio::test]
 async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_comes_from() {
     let witness = Witness::default();
     let outlast = agent(Guard::Guarded, &witness).start().await.unwrap();
-    let mut questions = 0;
-    for (which, payload) in
-        payloads().iter().enumerate().filter(|(_, payload)| !payload.contains("call page"))
-    {
-        let session = outlast.session(which.to_string());
-        let turn = session.send(format!("call page {{\"which\": {which}}}")).await.unwrap();
-        let wanted = payload.matches("eve").count();
-        let pending = loop {
-            let inbox = outlast.runtime().approvals().pending(100, outlast.runtime().now()).await.unwrap();
-            let ours: Vec<_> = inbox.into_iter().filter(|question| question.turn == turn.id()).collect();
-            if ours.len() == wanted {
-                break ours;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        };
-        assert!(pending.iter().all(|question| question.call.labels.to_string() == "tool:page"));
-        assert!(
-            pending.iter().all(|question| question.call.ruling.as_ref().unwrap().rule.as_str() == "guard")
-        );
-        questions += pending.len();
-        for question in pending {
-            let verdict = Verdict::Deny { reason: "no".to_owned() };
-            let approval = Approval::new("ann", verdict);
-            outlast.runtime().approve(question.id, approval).await.unwrap();
+    let mut table = String::new();
+    for source in SOURCES {
+        let (mut wanted, mut questions) = (0, 0);
+        for (which, payload) in payloads().iter().enumerate() {
+            wanted += payload.matches("eve").count();
+            let session = outlast.session(format!("{source} {which}"));
+            let turn = session.send(format!("call {source} {{\"which\": {which}}}")).await.unwrap();
+            let mut outcome = std::pin::pin!(turn.outcome());
+            let end = loop {
+                tokio::select! {
+                    biased;
+                    end = &mut outcome => break end.unwrap(),
+                    () = tokio::time::sleep(Duration::from_millis(2)) => {}
+                }
+                let inbox = outlast.runtime().approvals().pending(100, outlast.runtime().now()).await.unwrap();
+                for question in inbox.into_iter().filter(|question| question.turn == turn.id()) {
+                    let ruling = question.call.ruling.as_ref().unwrap();
+                    assert_eq!(ruling.rule.as_str(), "guard");
+                    assert!(question.call.labels.to_string().contains("tool:"));
+                    questions += 1;
+                    let approval = Approval::new("ann", Verdict::Deny { reason: "no".to_owned() });
+                    outlast.runtime().approve(question.id, approval).await.unwrap();
+                }
+            };
+            assert!(matches!(end, End::Answered { .. }), "{source} {which}: {end:?}");
         }
-        turn.answer().await.unwrap();
+        let runs = witness.did().len();
+        writeln!(table, "{source}: {wanted} calls wanted, {questions} questions, {runs} runs").unwrap();
     }
-    // Four payloads with one call each, eight with four.
-    assert_eq!((questions, witness.did()), (4 + 8 * 4, Vec::<String>::new()));
+    // What is trusted cannot read a page, and what forwards one by itself cannot wait for an answer: nobody is asked there.
+    expect![[r#"
+        page: 40 calls wanted, 41 questions, 0 runs
+        reader: 40 calls wanted, 41 questions, 0 runs
+        liar: 40 calls wanted, 0 questions, 0 runs
+        forwards: 40 calls wanted, 0 questions, 0 runs
+    "#]]
+    .assert_eq(&table);
 }
 
 #[tokio::test]

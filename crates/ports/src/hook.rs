@@ -241,6 +241,13 @@ impl HookAt {
         self
     }
 
+    /// Says that nobody outside has a say in what it tells the model: it carries no label then (R11.4).
+    #[must_use]
+    pub fn trusted(mut self) -> Self {
+        self.usage.trusted = true;
+        self
+    }
+
     /// Says what becomes of an effect whose hook fails.
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {

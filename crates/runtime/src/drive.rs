@@ -1,7 +1,7 @@
 //! Drives a turn to its end. The only place that advances a `Step`.
 use crate::cancel::Cancel;
 use crate::catalogue::Caller;
-use crate::hooks::at_checkpoint;
+use crate::hooks::{Heard, at_checkpoint};
 use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
@@ -36,6 +36,8 @@ pub struct Turn<'a> {
     pub org: Option<OrgId>,
     /// The untrusted sources of what was said before it; nothing where no labels are kept.
     pub labels: &'a Labels,
+    /// What hooks tell the model while it is driven.
+    pub heard: Heard,
     /// The wish that it stops.
     pub cancel: Cancel,
     /// Whether the worker shuts down; the turn is handed back at the next model call then (R4.4).
@@ -57,11 +59,12 @@ impl Turn<'_> {
 
     /// The labels of what the model asks for after it has read these messages of this turn (R11.4).
     pub(crate) fn labels_after(&self, read: &[Message]) -> Labels {
-        if self.outfit.package.guard.is_open() || read.is_empty() {
+        if !self.outfit.keeps_labels() || read.is_empty() {
             return Labels::default();
         }
         let mut labels = of_messages(read, &self.outfit.contracts);
         labels.extend(self.labels.clone());
+        labels.extend(self.heard.labels());
         labels
     }
 

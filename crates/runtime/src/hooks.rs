@@ -20,13 +20,14 @@ use outlast_ports::hook::{AfterEnd, Hook, HookAt, OnError, Point};
 use outlast_ports::plugin::state_name;
 use outlast_ports::store::Store;
 use outlast_vocab::hook::{EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, OnFailure, PluginFacts};
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{HookName, json_size};
 use outlast_vocab::package::Package;
 use outlast_vocab::record::{End, Fact, Hooked};
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey, limits};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The hooks of this process, found by name and point.
 #[derive(Default)]
@@ -77,6 +78,21 @@ impl Hooks {
     }
 }
 
+/// What hooks have told the model while a turn is driven, as far as they are not trusted (R11.4).
+#[derive(Clone, Debug, Default)]
+pub struct Heard(Arc<Mutex<Labels>>);
+
+impl Heard {
+    /// Where it comes from.
+    pub(crate) fn labels(&self) -> Labels {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, hook: &HookName) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(Source::Hook(hook.clone()));
+    }
+}
+
 /// The hooks of one effect.
 #[derive(Clone, Copy)]
 pub(crate) struct Hooking<'a> {
@@ -89,6 +105,8 @@ pub(crate) struct Hooking<'a> {
     pub(crate) key: &'a ReplayKey,
     /// Where plug-ins keep their state.
     pub(crate) store: Option<&'a Arc<dyn Store>>,
+    /// Where it is kept that the model was told something.
+    pub(crate) heard: &'a Heard,
 }
 
 /// What hooks made of an effect.
@@ -119,7 +137,8 @@ impl<'a> Hooking<'a> {
         store: Option<&'a Arc<dyn Store>>,
         key: &'a ReplayKey,
     ) -> Self {
-        Self { world: turn.world, outfit: turn.outfit, caller: turn.caller, history, key, store }
+        let Turn { world, outfit, caller, heard, .. } = turn;
+        Self { world, outfit, caller: *caller, history, key, store, heard }
     }
 
     /// Whether the agent has hooks at this point.
@@ -156,6 +175,10 @@ impl<'a> Hooking<'a> {
                     Err(error) => return Err(Failed { hook: usage.name.clone(), error }),
                 },
             };
+            // What no record of its own keeps is a message to the model.
+            if !usage.trusted && P::kept(patch.clone()).is_none_or(|patch| patch.tells()) {
+                self.heard.add(&usage.name);
+            }
             P::apply(&mut seen, &patch);
             let is_final = P::is_final(&patch);
             patches.push((usage.name.clone(), patch));

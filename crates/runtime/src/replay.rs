@@ -11,6 +11,7 @@ use crate::attachments::Attachments;
 use crate::cancel::cancel;
 use crate::catalogue::{Caller, Catalogue};
 use crate::drive::{Turn, TurnInput, drive};
+use crate::hooks::Heard;
 use crate::outfit::{Outfit, World};
 use crate::outfits::read;
 use crate::system::{SystemClock, SystemEntropy};
@@ -167,6 +168,7 @@ impl Replaying<'_> {
             index: view.index,
             lease: 1,
             labels: &labels,
+            heard: Heard::default(),
             cancel: wish,
             stopping: stopping.subscribe(),
         };

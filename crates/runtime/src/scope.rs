@@ -12,6 +12,7 @@ mod paying;
 mod permit;
 
 use crate::cancel::Cancel;
+use crate::hooks::Heard;
 use crate::host::Tier;
 use crate::inline::not_durable;
 use crate::meter::{short_of, wait_for};
@@ -87,6 +88,8 @@ pub(crate) struct Scope {
     pub(crate) trusted: bool,
     /// The untrusted sources that may have asked for the call.
     pub(crate) labels: Labels,
+    /// What hooks have told the model while the turn is driven.
+    pub(crate) heard: Heard,
     /// The tool.
     pub(crate) tool: Option<ToolName>,
     /// Whose session it is.

@@ -666,6 +666,7 @@ fn start<'a, H: Host>(
         tool: call.map(|call| call.tool.clone()),
         org: turn.org,
         spending: host.spending(),
+        heard: turn.heard.clone(),
         child: index,
         key: slot.key.clone(),
         begins: slot.begins,

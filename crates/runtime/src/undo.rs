@@ -24,7 +24,8 @@ pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H)
     }
     // The wish to stop has been heard; what takes things back is not stopped by it.
     let (_, never) = cancel();
-    let turn = &Turn { cancel: never, stopping: turn.stopping.clone(), ..*turn };
+    let (heard, stopping) = (turn.heard.clone(), turn.stopping.clone());
+    let turn = &Turn { cancel: never, stopping, heard, ..*turn };
     let mut step = step::take_back(turn.index, host.history().take_back(turn.index), reason);
     loop {
         step = match step {

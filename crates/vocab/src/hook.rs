@@ -109,6 +109,9 @@ pub struct HookUse {
     /// The plug-in it is of, whose own it is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginName>,
+    /// Whether nobody outside has a say in what it tells the model (R11.4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted: bool,
 }
 
 impl HookUse {
@@ -116,7 +119,7 @@ impl HookUse {
     pub fn new(name: HookName, point: HookPoint) -> Self {
         let observes = !point.may_patch();
         let on_failure = if observes { OnFailure::Ignore } else { OnFailure::Fail };
-        Self { name, point, deadline: None, observes, on_failure, plugin: None }
+        Self { name, point, deadline: None, observes, on_failure, plugin: None, trusted: false }
     }
 
     /// Refuses what contradicts itself.
@@ -388,6 +391,15 @@ impl Patch {
             Self::AfterModel(_) => HookPoint::AfterModel,
             Self::BeforeTool(_) => HookPoint::BeforeTool,
             Self::AfterTool(_) => HookPoint::AfterTool,
+        }
+    }
+
+    /// Whether the model reads something of it. Other arguments and options are not read.
+    pub const fn tells(&self) -> bool {
+        match self {
+            Self::BeforeModel(patch) => patch.system.is_some(),
+            Self::BeforeTool(patch) => matches!(patch, CallPatch::Refuse(_)),
+            Self::BeforeContext(_) | Self::AfterModel(_) | Self::AfterTool(_) => true,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A model that has read untrusted text may do what the text says. So everything it asks for afterwards carries the labels of
 //! all it had read by then, whatever the words are: labels follow the conversation and never the spelling of a value.
-use crate::message::ToolName;
+use crate::message::{HookName, ToolName};
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// Nothing: labels are not kept.
+    /// Nothing. Labels are kept only where a rule or an engine may ask for them.
     #[default]
     Open,
     /// Somebody is asked before such a call runs.
@@ -35,6 +35,8 @@ impl Guard {
 pub enum Source {
     /// The results of a tool.
     Tool(ToolName),
+    /// What a hook told the model.
+    Hook(HookName),
     /// A file that somebody attached.
     Attachment,
     /// Nobody knows: it was read before labels were kept.
@@ -45,6 +47,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tool(tool) => write!(f, "tool:{tool}"),
+            Self::Hook(hook) => write!(f, "hook:{hook}"),
             Self::Attachment => f.write_str("attachment"),
             Self::Before => f.write_str("before"),
         }
@@ -58,9 +61,10 @@ impl FromStr for Source {
         match text {
             "attachment" => Ok(Self::Attachment),
             "before" => Ok(Self::Before),
-            _ => match text.strip_prefix("tool:") {
-                Some(tool) => tool.parse().map(Self::Tool),
-                None => Err(Error::new(Kind::InputInvalid, format!("`{text}` is no source of text"))),
+            _ => match text.split_once(':') {
+                Some(("tool", tool)) => tool.parse().map(Self::Tool),
+                Some(("hook", hook)) => hook.parse().map(Self::Hook),
+                _ => Err(Error::new(Kind::InputInvalid, format!("`{text}` is no source of text"))),
             },
         }
     }
@@ -141,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_source_reads_as_it_is_written() {
-        for source in [Source::Tool("fetch".parse().unwrap()), Source::Attachment, Source::Before] {
+        let (tool, hook) = (Source::Tool("fetch".parse().unwrap()), Source::Hook("notes".parse().unwrap()));
+        for source in [tool, hook, Source::Attachment, Source::Before] {
             assert_eq!(source.to_string().parse::<Source>().unwrap(), source);
         }
         assert!("web".parse::<Source>().is_err());

@@ -31,6 +31,9 @@ pub(crate) struct HookTable {
     /// What happens when it fails.
     #[schemars(with = "Option<String>", extend("enum" = [OnFailure::Fail, OnFailure::Ignore]))]
     on_failure: Option<OnFailure>,
+    /// Whether nobody outside has a say in what it tells the model.
+    #[serde(default)]
+    trusted: bool,
     /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
@@ -51,6 +54,7 @@ impl HookTable {
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
             observes: self.observe.unwrap_or(usual.observes),
             on_failure: self.on_failure.unwrap_or(usual.on_failure),
+            trusted: self.trusted,
             ..usual
         };
         usage.check().map_err(|error| error.detail().to_owned())?;

@@ -17,6 +17,7 @@ mod guide;
 mod hooks;
 mod import;
 mod inbox;
+mod injection;
 mod json;
 mod layers;
 mod log;

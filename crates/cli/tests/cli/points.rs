@@ -2,6 +2,7 @@
 use crate::approvals::refused;
 use crate::place::Place;
 use expect_test::expect;
+use outlast_playback::{Playback, Script};
 
 #[test]
 fn a_turn_waits_in_the_inbox_and_what_a_rule_takes_out_of_its_answer_is_nowhere() {
@@ -165,5 +166,68 @@ fn cedar_policies_decide_beside_the_rules() {
         let all =
             format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
         assert!(all.contains(told), "{policies}: {all}");
+    }
+}
+
+/// What a script makes of an agent with this file whose rule `r` forbids something at a point.
+fn forbidden(place: &Place, agent: &str, rule: &str, script: &str) -> String {
+    place.set_script(script);
+    let allowed = "[[rules]]\nname = \"calls\"\nthen = \"allow\"\n";
+    let rule = format!("[[rules]]\nname = \"r\"\nthen = \"deny\"\nreason = \"no\"\n{rule}\n");
+    place.write("agent.toml", &format!("name = \"a\"\n{agent}\n{allowed}{rule}"));
+    let output = place.output(&["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_page_that_a_rule_forbids_is_not_asked_for_also_where_a_redirect_leads_to_it() {
+    let pages = Playback::by(|_, heard| match heard.path.as_str() {
+        "/moved" => Script::answer(302, &[("location", "/secret")], ""),
+        _ => Script::answer(200, &[("content-type", "text/plain")], "what it says"),
+    });
+    let place = Place::new();
+    let url = pages.url().trim_end_matches('/').to_owned();
+    let agent = format!("[fetch]\nprivate = [\"{}\"]", url.trim_start_matches("http://"));
+    let rule = "at = \"egress\"\nwhere = [{ path = \"/path\", is = \"/secret\" }]";
+    for (path, said) in [
+        ("/open", "what it says"),
+        ("/secret", "the rule `r` forbids it: no"),
+        ("/moved", "the rule `r` forbids it: no"),
+    ] {
+        let script = format!("call fetch {{\"url\": \"{url}{path}\"}}\n---\nsay {{{{result 0}}}}");
+        let told = forbidden(&place, &agent, rule, &script);
+        assert!(told.contains(said), "{path}: {told}");
+    }
+    let asked: Vec<String> = pages.heard().into_iter().map(|heard| heard.path).collect();
+    assert_eq!(asked, ["/open", "/moved"]);
+}
+
+#[test]
+fn a_command_that_a_rule_forbids_is_not_run() {
+    let place = Place::new();
+    let script = "call shell {\"command\": \"echo x > ran\"}\n---\nsay {{result 0}}";
+    let agent = "files = \"work\"\n[shell]";
+    let told =
+        forbidden(&place, agent, "at = \"process\"\nwhere = [{ path = \"/program\", is = \"sh\" }]", script);
+    assert!(told.contains("the rule `r` forbids it: no"), "{told}");
+    assert!(!place.path().join("work/ran").exists());
+}
+
+#[test]
+fn an_mcp_server_that_a_rule_forbids_is_not_started() {
+    let place = Place::new();
+    let plain = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/mcp/plain.py");
+    std::fs::copy(plain, place.path().join("plain.py")).unwrap();
+    let agent = "[mcp.plain]\ncommand = [\"python3\", \"./plain.py\", \"library\"]";
+    place.write("agent.toml", &format!("name = \"a\"\n{agent}\n"));
+    let accepted = place.output(&["mcp", "accept", "plain"]);
+    assert!(accepted.status.success(), "{}", place.show(&accepted));
+    for (rule, forbids) in [("*python3", true), ("*ruby", false)] {
+        for call in ["call plain.echo {\"text\": \"hi\"}", "call plain.read_resource {}"] {
+            let script = format!("{call}\n---\nsay {{{{result 0}}}}");
+            let rule = format!("at = \"process\"\nwhere = [{{ path = \"/program\", like = \"{rule}\" }}]");
+            let told = forbidden(&place, agent, &rule, &script);
+            assert_eq!(told.contains("the rule `r` forbids it: no"), forbids, "{call}: {told}");
+        }
     }
 }

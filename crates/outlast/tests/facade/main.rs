@@ -4,6 +4,7 @@ mod attachments;
 mod layers;
 mod models;
 mod orgs;
+mod points;
 mod rerun;
 mod sessions;
 mod shared;

@@ -14,7 +14,8 @@ impl Scope {
     pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> Hooking<'a> {
         let caller = Caller { session: self.session, turn: self.turn };
         let (history, store) = (&*self.history, self.store.as_ref());
-        Hooking { world: &self.world, outfit: &self.outfit, caller, history, key, store }
+        let heard = &self.heard;
+        Hooking { world: &self.world, outfit: &self.outfit, caller, history, key, store, heard }
     }
 
     /// The result of the call as hooks leave it. What they change is written with the answer.

@@ -187,7 +187,7 @@ impl Scope {
 
     /// What a tool gives that is trusted must not come from one that is not.
     fn may_run(&self, tool: &ToolName) -> Result<(), Error> {
-        if self.outfit.package.guard.is_open() || self.outfit.trusts(tool) {
+        if !self.outfit.keeps_labels() || self.outfit.trusts(tool) {
             return Ok(());
         }
         if self.trusted {
@@ -218,6 +218,7 @@ impl Scope {
             tool: Some(prepared.tool.clone()),
             org: self.org,
             spending: self.spending,
+            heard: self.heard.clone(),
             child: self.child,
             key,
             begins: Begins::Now,

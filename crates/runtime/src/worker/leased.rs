@@ -3,16 +3,18 @@ use super::{Inner, Wish};
 use crate::asking::backoff;
 use crate::catalogue::Caller;
 use crate::drive::{Turn, TurnInput, drive};
-use crate::hooks::Hooking;
+use crate::hooks::{Heard, Hooking};
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
 use crate::meter::Meter;
 use crate::outfit::Outfit;
-use outlast_kernel::label::of_turn;
+use crate::outfits;
+use outlast_kernel::label::{Known, of_hooks, of_turn};
 use outlast_kernel::replay::History;
 use outlast_ports::store::{Lease, Work};
 use outlast_vocab::label::{Labels, Source};
-use outlast_vocab::record::{self, End, NodeRef, Record, Seq};
+use outlast_vocab::package::Pinned;
+use outlast_vocab::record::{self, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, OrgId, ReplayKey};
 use std::sync::Arc;
@@ -165,18 +167,26 @@ impl Drive<'_> {
             return Ok(self.observed(outfit.as_ref(), lease, index, driven));
         }
         let outfit = self.outfit(&history).await?;
+        self.inner.is_answered_by(lease, &outfit.package.agent);
         let opening = opening(history, Some(&outfit));
         let labels = match opening.history.started() {
             Some(started) => started.labels.clone(),
-            None => self.labels(&outfit, opening.parent).await?,
+            None if outfit.keeps_labels() => Some(self.labels(opening.parent).await?),
+            None => None,
         };
-        let inherited = labels.clone().unwrap_or_default();
+        let mut inherited = match &labels {
+            Some(labels) => labels.clone(),
+            // It began when nobody asked for labels, and may have read anything since.
+            None => Labels::from_iter([Source::Before]),
+        };
+        inherited.extend(of_hooks(&opening.history, &outfit.package.hooks));
         let mut host = Journaled::open(Opening { labels, ..opening }, &outfit);
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
             org: Some(org),
             labels: &inherited,
+            heard: Heard::default(),
             caller: Caller { session: lease.session, turn: lease.turn },
             index,
             lease: lease.fence.0,
@@ -187,20 +197,36 @@ impl Drive<'_> {
         Ok(self.observed(Some(&outfit), lease, index, driven))
     }
 
-    /// The untrusted sources of what was said up to a message; nothing where no labels are kept.
-    async fn labels(&self, outfit: &Outfit, parent: Option<NodeRef>) -> Result<Option<Labels>, Error> {
-        if outfit.package.guard.is_open() {
-            return Ok(None);
-        }
-        let Some(parent) = parent else { return Ok(Some(Labels::default())) };
+    /// The untrusted sources of what was said up to a message.
+    async fn labels(&self, parent: Option<NodeRef>) -> Result<Labels, Error> {
+        let Some(parent) = parent else { return Ok(Labels::default()) };
+        let Inner { outfits, store, .. } = &**self.inner;
         // The turn of the message has those of all turns before it in its first record.
-        let before = self.inner.store.history(parent, 1).await?;
+        let before = store.history(parent, 1).await?;
         let Some(turn) = before.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn)
         else {
-            return Ok(Some(Labels::from_iter([Source::Before])));
+            return Ok(Labels::from_iter([Source::Before]));
         };
-        let records = self.inner.store.turn_records(turn).await?;
-        Ok(Some(of_turn(&records, &outfit.contracts)))
+        let records = store.turn_records(turn).await?;
+        // What it read is judged by what it ran with: this agent may trust another tool of the same name.
+        let package = records.iter().find_map(|record| match &record.fact {
+            Fact::Started(started) => Some(started.package),
+            _ => None,
+        });
+        if let Some(outfit) = package.and_then(|package| outfits.here(package)) {
+            let (tools, hooks) = (&outfit.contracts, &outfit.package.hooks);
+            return Ok(of_turn(&records, Known { tools, hooks }));
+        }
+        let ran_with = match package {
+            Some(package) => outfits::read(store.as_ref(), package).await.ok(),
+            None => None,
+        };
+        // Where nobody knows what it ran with, nothing that it read is trusted.
+        let Some(Pinned { package, contracts }) = ran_with else {
+            return Ok(of_turn(&records, Known::default()));
+        };
+        let tools = contracts.as_deref().unwrap_or_default();
+        Ok(of_turn(&records, Known { tools, hooks: &package.hooks }))
     }
 
     /// Lets hooks look at a turn that is over.
@@ -220,8 +246,8 @@ impl Drive<'_> {
         let caller = Caller { session: lease.session, turn: lease.turn };
         self.inner.tasks.spawn(async move {
             let (key, history) = (ReplayKey::turn(index), History::default());
-            let (history, key, store) = (&history, &key, Some(&store));
-            let hooks = Hooking { world: &world, outfit: &outfit, caller, history, key, store };
+            let (history, key, store, heard) = (&history, &key, Some(&store), &Heard::default());
+            let hooks = Hooking { world: &world, outfit: &outfit, caller, history, key, store, heard };
             match what {
                 Observed::Error(failure) => hooks.on_error(&failure).await,
                 Observed::End(end) => hooks.after_end(&end).await,

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A hook that does what this closure says.
-fn hook<P: Point>(
+pub(crate) fn hook<P: Point>(
     name: &str,
     run: impl Fn(P::Seen) -> Result<Option<P::Patch>, Error> + Send + Sync + 'static,
 ) -> HookAt {

@@ -6,6 +6,7 @@ use outlast_ports::tool::Toolbox;
 use outlast_runtime::cancel::cancel;
 use outlast_runtime::catalogue::{Caller, Catalogue};
 use outlast_runtime::drive::{Turn, TurnInput, drive};
+use outlast_runtime::hooks::Heard;
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
 use outlast_runtime::{Outfit, World};
@@ -39,6 +40,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
     let labels = Labels::default();
     let turn = Turn {
         labels: &labels,
+        heard: Heard::default(),
         org: None,
         world: &world,
         outfit: &outfit,

@@ -12,6 +12,7 @@ mod engine;
 mod full;
 mod hooks;
 mod inline;
+mod labels;
 mod metrics;
 mod notices;
 mod outside;
