@@ -107,7 +107,7 @@ fn a_server_is_accepted_once_and_then_called() {
         "call plain.echo {\"text\": \"hi\"}\n---\ncall plain.echo {}\n---\nsay {{result 0}}",
         &expect![[r#"
             hi
-            | · plain.echo {"text":"hi"}
+            | · plain.echo {"text":"hi"} (rule `servers`)
             | · plain.echo → hi
             | · plain.echo refused: tool.args_invalid: the arguments do not fit the schema; at the root: "text" is a required property
         "#]],
@@ -175,7 +175,7 @@ fn a_definition_that_changed_is_disabled_until_it_is_accepted_s3() {
         "call plain.echo {\"text\": \"hi\"}\n---\nsay done",
         &expect![[r#"
         done
-        | · plain.echo {"text":"hi"}
+        | · plain.echo {"text":"hi"} (rule `servers`)
         | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; look …
     "#]],
     );
@@ -194,7 +194,7 @@ fn a_definition_that_changed_is_disabled_until_it_is_accepted_s3() {
         "call plain.echo {\"text\": \"hi\"}\n---\nsay done",
         &expect![[r#"
             done
-            | · plain.echo {"text":"hi"}
+            | · plain.echo {"text":"hi"} (rule `servers`)
             | · plain.echo → hi
         "#]],
     );
@@ -209,9 +209,9 @@ fn a_definition_that_changes_in_the_middle_disables_the_next_call_s3() {
         "call plain.echo {\"text\": \"one\"}\n---\ncall plain.echo {\"text\": \"two\"}\n---\nsay done",
         &expect![[r#"
             done
-            | · plain.echo {"text":"one"}
+            | · plain.echo {"text":"one"} (rule `servers`)
             | · plain.echo → one
-            | · plain.echo {"text":"two"}
+            | · plain.echo {"text":"two"} (rule `servers`)
             | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; look …
         "#]],
     );
@@ -278,7 +278,7 @@ fn a_server_that_hangs_in_a_call_is_given_up_at_its_deadline() {
         "call plain.echo {\"text\": \"one\"}\n---\nsay done",
         &expect![[r#"
         done
-        | · plain.echo {"text":"one"}
+        | · plain.echo {"text":"one"} (rule `servers`)
         | · plain.echo → error tool.timed_out: the tool did not finish within 1000 ms
     "#]],
     );
@@ -364,7 +364,7 @@ fn a_question_of_a_server_parks_the_turn_and_is_asked() {
     expect![[r#"
         {"action": "accept", "content": {"age": 42, "colour": "blue"}}
         | · /help tells what you can do here
-        | · plain.ask {}
+        | · plain.ask {} (rule `servers`)
         | · trn_1 asks: the MCP server `plain` asks: Who?
         |   Age
         |   outlast resolve cpl_1 --text ANSWER
@@ -396,7 +396,7 @@ fn a_question_that_outlived_its_process_does_not_make_the_call_again() {
          events ann --after 8",
         &expect![[r#"
             $ run go --session ann --agent agent.toml --script script.txt
-            | · plain.ask {}
+            | · plain.ask {} (rule `servers`)
             | · trn_1 asks: the MCP server `plain` asks: Who?
             |   Age
             |   outlast resolve cpl_1 --text ANSWER
@@ -433,9 +433,9 @@ fn the_reference_server_is_spoken_to() {
         &expect![[r#"
             Echo: hi
             The sum of 2 and 3 is 5.
-            | · every.echo {"message":"hi"}
+            | · every.echo {"message":"hi"} (rule `servers`)
             | · every.echo → Echo: hi
-            | · every.get-sum {"a":2,"b":3}
+            | · every.get-sum {"a":2,"b":3} (rule `servers`)
             | · every.get-sum → The sum of 2 and 3 is 5.
         "#]],
     );
@@ -467,9 +467,9 @@ fn a_server_of_the_python_sdk_is_spoken_to() {
         &expect![[r#"
             {"name":"tart","slices":8}
             error tool.failed: Error executing tool burn
-            | · bakery.bake {"name":"tart"}
+            | · bakery.bake {"name":"tart"} (rule `servers`)
             | · bakery.bake → {"name":"tart","slices":8}
-            | · bakery.burn {}
+            | · bakery.burn {} (rule `servers`)
             | · bakery.burn → error tool.failed: Error executing tool burn
         "#]],
     );
@@ -526,7 +526,7 @@ fn a_server_over_http_is_spoken_to_if_it_may_be_reached() {
         "call bakery.bake {\"name\": \"tart\", \"slices\": 3}\n---\nsay {{result 0}}",
         &expect![[r#"
             {"name":"tart","slices":3}
-            | · bakery.bake {"name":"tart","slices":3}
+            | · bakery.bake {"name":"tart","slices":3} (rule `servers`)
             | · bakery.bake → {"name":"tart","slices":3}
         "#]],
     );

@@ -28,7 +28,8 @@ impl Tool for Post {
     }
 
     async fn run(&self, (egress, agent): Self::Needs, _: Call, args: Letter) -> Result<Ran, Error> {
-        let posted = egress.for_agent(&agent)?.post(&args.url, Default::default(), b"dear".to_vec()).await?;
+        let posted =
+            egress.for_agent(&agent)?.post(&args.url, <_ as Default>::default(), b"dear".to_vec()).await?;
         done(posted.status)
     }
 }

@@ -15,13 +15,13 @@ fn a_model_reads_the_resources_of_a_server() {
             book://one one: A tale.
             book://cover cover
             book://{n} any
-            | · plain.read_resource {}
+            | · plain.read_resource {} (rule `servers`)
             | · plain.read_resource → book://one one: A tale.⏎book://cover cover⏎book://{n} any
-            | · plain.read_resource {"uri":"book://one"}
+            | · plain.read_resource {"uri":"book://one"} (rule `servers`)
             | · plain.read_resource → Once upon a time.\u{1b}[2J
-            | · plain.read_resource {"uri":"book://cover"}
+            | · plain.read_resource {"uri":"book://cover"} (rule `servers`)
             | · plain.read_resource → [a resource, image/png, 4 bytes: att_7894079b3a59cb58c39674fad62d4e92]
-            | · plain.read_resource {"uri":"book://two"}
+            | · plain.read_resource {"uri":"book://two"} (rule `servers`)
             | · plain.read_resource → error tool.failed: the MCP server `plain` refuses: no such book
         "#]],
     );

@@ -24,7 +24,7 @@ fn a_server_behind_walls_reaches_only_what_it_is_given_s11() {
         write elsewhere: PermissionError
         connect: PermissionError
         look into others: PermissionError
-        | · plain.environ {}
+        | · plain.environ {} (rule `servers`)
         | · plain.environ → read what it may: yes⏎read the agent: PermissionError⏎read the journal: …
     "#]],
     );
