@@ -75,6 +75,24 @@ const NEEDS: &[Need] = &[
         ]],
     },
     Need {
+        what: "the conformance suite of MCP for the newest revision",
+        check: &[
+            "test",
+            "-e",
+            "target/needs/mcp-conformance-next/node_modules/@modelcontextprotocol/conformance/dist/index.js",
+        ],
+        install: &[&[
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            "target/needs/mcp-conformance-next",
+            "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+        ]],
+    },
+    Need {
         what: "what the console is built from",
         check: &["npm", "ls", "--silent", "--prefix", "console"],
         install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],

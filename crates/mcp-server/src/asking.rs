@@ -9,6 +9,7 @@ use outlast_runtime::approvals::Question;
 use outlast_vocab::access::{Principal, Scope};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::policy::{Approval, Verdict};
+use outlast_vocab::visible::visible;
 use outlast_vocab::{Error, Kind, canon};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema,
@@ -16,6 +17,7 @@ use rmcp::model::{
 };
 use rmcp::service::{ElicitationMode, RequestContext, RoleServer};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// What is recorded as the reason of somebody who gave none.
 const NO_REASON: &str = "declined in an MCP client, without a reason";
@@ -82,32 +84,24 @@ pub(crate) fn request(question: &Question) -> Option<InputRequest> {
 }
 
 fn message(question: &Question) -> String {
-    let Question { id, turn, call, .. } = question;
-    let arguments = serde_json::to_string_pretty(&call.arguments).unwrap_or_default();
-    let rule = call.ruling.as_ref().map(|ruling| format!(" The rule `{}` wants to be asked.", ruling.rule));
-    let labels = if call.labels.is_empty() {
-        String::new()
-    } else {
+    let Question { id, turn, call, original, .. } = question;
+    let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
+    let mut text = format!("May the tool `{}` run with these arguments?\n{}\n", call.tool, pretty(&call.arguments));
+    if let Some(original) = original {
+        text.push_str(&format!("Somebody has changed them; the model asked for:\n{}\n", pretty(original)));
+    }
+    if let Some(ruling) = &call.ruling {
+        if let Some(preview) = &ruling.preview {
+            text.push_str(&format!("What it would do: {preview}\n"));
+        }
+        text.push_str(&format!("The rule `{}` wants to be asked. ", ruling.rule));
+    }
+    if !call.labels.is_empty() {
         let sources = serde_json::to_string(&call.labels).unwrap_or_default();
-        format!(" Untrusted text may have asked for it: {sources}.")
-    };
-    let text = format!(
-        "May the tool `{}` run with these arguments?\n{arguments}\n{}{labels}\n({id} of {turn}, fingerprint {})",
-        call.tool,
-        rule.unwrap_or_default().trim_start(),
-        canon::fingerprint(&call.arguments),
-    );
+        text.push_str(&format!("Untrusted text may have asked for it: {sources}."));
+    }
+    text.push_str(&format!("\n({id} of {turn}, fingerprint {})", canon::fingerprint(&call.arguments)));
     visible(&text)
-}
-
-/// Characters that show as nothing, or change how others show, as their numbers (S46).
-fn visible(text: &str) -> String {
-    let hides = |c: char| {
-        (c.is_control() && c != '\n')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let shown = |c: char| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect()
 }
 
 /// What a person put into the form.

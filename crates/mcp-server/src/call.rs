@@ -53,6 +53,8 @@ struct Followed {
     asked: BTreeSet<ApprovalId>,
     /// The one that was not answered yet.
     asking: Option<Asking>,
+    /// Why an answer that the caller came back with was not counted.
+    misheard: Option<Error>,
 }
 
 /// What happened first.
@@ -141,8 +143,11 @@ impl<'s> Call<'s> {
     /// Follows a turn that is there.
     async fn again(&self, turn: TurnId) -> Result<Followed, Error> {
         let TurnView { session, span: (Seq(first), _), .. } = self.runtime.store().turn(turn).await?;
-        let events = self.runtime.events(session, Seq(first.saturating_sub(1)));
-        Ok(Followed { kept: true, ..Followed::new((session, turn), events) })
+        let before = Seq(first.saturating_sub(1));
+        let input = self.runtime.store().records(session, before, 1).await?.pop().map(|record| record.fact);
+        let typed = matches!(input, Some(Fact::Accepted(accepted)) if accepted.output.is_some());
+        let events = self.runtime.events(session, before);
+        Ok(Followed { kept: true, typed, ..Followed::new((session, turn), events) })
     }
 
     /// Goes on with a call whose result was a question, with the answers to it.
@@ -151,11 +156,14 @@ impl<'s> Call<'s> {
         let mut followed = self.again(place.parse()?).await?;
         for (id, answer) in answers {
             let id: ApprovalId = id.parse()?;
+            followed.asked.insert(id);
             let wrong =
                 |cause| Error::new(Kind::InputInvalid, format!("the answer to {id} does not fit: {cause}"));
-            let answer: ElicitResult = serde_json::from_value(answer).map_err(wrong)?;
-            followed.asked.insert(id);
-            self.count(id, answer).await?;
+            let counted = match serde_json::from_value(answer).map_err(wrong) {
+                Ok(answer) => self.count(id, answer).await.map(drop),
+                Err(error) => Err(error),
+            };
+            followed.misheard = counted.err().or(followed.misheard);
         }
         Ok(followed)
     }
@@ -170,6 +178,9 @@ impl<'s> Call<'s> {
 
     /// Follows the turn. None if the caller does not want the result any more.
     async fn follow(&self, mut followed: Followed) -> Result<Option<CallToolResponse>, Error> {
+        if let Some(error) = followed.misheard.take() {
+            return self.misheard(&followed, &error).await.map(Some);
+        }
         let late = Instant::now() + self.server.wait;
         loop {
             let happened = tokio::select! {
@@ -259,12 +270,28 @@ impl<'s> Call<'s> {
         answer: Result<ElicitResult, ServiceError>,
     ) -> Result<Option<CallToolResponse>, Error> {
         followed.asking = None;
-        let answer = answer.map_err(|cause| {
-            Error::new(Kind::InputInvalid, format!("the client could not ask for {id}: {cause}"))
-        })?;
-        self.count(id, answer).await?;
-        // What waits still, waits for others; what does not, goes on.
-        self.ask(followed).await
+        let unasked = |cause| Error::new(Kind::InputInvalid, format!("the client could not ask for {id}: {cause}"));
+        let counted = match answer.map_err(unasked) {
+            Ok(answer) => self.count(id, answer).await.map(drop),
+            Err(error) => Err(error),
+        };
+        match counted {
+            // What waits still, waits for others; what does not, goes on.
+            Ok(()) => self.ask(followed).await,
+            Err(error) => self.misheard(followed, &error).await.map(Some),
+        }
+    }
+
+    /// An answer could not be counted: the turn waits as before, and the caller is told both.
+    async fn misheard(&self, followed: &Followed, error: &Error) -> Result<CallToolResponse, Error> {
+        let questions = self.runtime.approvals().of_turn(followed.turn).await?;
+        let kind = error.kind();
+        let detail = hidden(kind, error.detail());
+        let mut result = waiting(followed, &questions);
+        result.is_error = Some(true);
+        result.content.insert(0, ContentBlock::text(format!("error[{}]: {detail}", kind.code())));
+        let error = json!({ "code": kind.code(), "class": kind.class().name(), "detail": detail });
+        Ok(with(result, "error", error).into())
     }
 
     async fn unfinished(&self, followed: &mut Followed) -> Result<CallToolResponse, Error> {
@@ -301,6 +328,7 @@ impl Followed {
             told: 0,
             asked: BTreeSet::new(),
             asking: None,
+            misheard: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use outlast_vocab::effect::{ModelOutcome, Usage};
 use outlast_vocab::limits::METRIC_NAMES;
 use outlast_vocab::message::ModelName;
 use outlast_vocab::record::End;
+use outlast_vocab::trace::provider_name;
 use outlast_vocab::{Failure, Millis};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -201,7 +202,7 @@ fn of_chat(model: &str) -> Vec<(&'static str, String)> {
     let (provider, name) = model.split_once('/').unwrap_or((OTHER, model));
     vec![
         ("gen_ai.operation.name", "chat".to_owned()),
-        ("gen_ai.provider.name", provider.to_owned()),
+        ("gen_ai.provider.name", provider_name(provider).to_owned()),
         ("gen_ai.request.model", name.to_owned()),
     ]
 }

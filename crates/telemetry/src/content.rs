@@ -14,14 +14,6 @@ pub enum Content {
     Included,
 }
 
-/// The name that the conventions have for a provider.
-pub(crate) fn provider(name: &str) -> &str {
-    match name {
-        "gemini" => "gcp.gemini",
-        name => name,
-    }
-}
-
 /// An input.
 pub(crate) fn of_input(parts: &[Part]) -> String {
     bounded(&json!([{ "role": "user", "parts": of_parts(parts) }]))

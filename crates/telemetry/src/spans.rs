@@ -19,7 +19,7 @@ use outlast_vocab::record::{
     Accepted, Answered, Asked, ClaimRef, End, Fact, Performed, Reclaimed, Record, Seq,
 };
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::trace::{SpanId, TraceId};
+use outlast_vocab::trace::{SpanId, TraceId, provider_name};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
 
@@ -264,7 +264,7 @@ impl Tracing {
         span.kind = SpanKind::Client.into();
         span.attributes.extend([text("gen_ai.operation.name", "chat"), text("gen_ai.request.model", name)]);
         if !provider.is_empty() {
-            span.attributes.push(text("gen_ai.provider.name", content::provider(provider)));
+            span.attributes.push(text("gen_ai.provider.name", provider_name(provider)));
         }
         match outcome {
             ModelOutcome::Reply(reply) => {

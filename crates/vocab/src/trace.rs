@@ -128,6 +128,15 @@ impl From<TraceParent> for String {
     }
 }
 
+/// The name that the semantic conventions have for a provider.
+pub fn provider_name(provider: &str) -> &str {
+    match provider {
+        "gemini" => "gcp.gemini",
+        "openai-responses" => "openai",
+        name => name,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

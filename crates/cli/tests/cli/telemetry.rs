@@ -1,6 +1,10 @@
 //! Traces that go to a collector on a real socket, through the real binary.
 use crate::place::Place;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use outlast_playback::{Heard, Playback, Script};
 use prost::Message;
@@ -42,6 +46,40 @@ fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
     assert_eq!(names.iter().filter(|name| name.starts_with("invoke_agent")).count(), 1, "{names:?}");
     assert_eq!(names.iter().filter(|name| name.starts_with("chat")).count(), 1, "{names:?}");
     assert!(spans(&heard).iter().all(|span| span.trace_id[..2] == [0x0a, 0xf7]));
+}
+
+/// The points of a histogram in the last measurements that came, each with what it says of itself.
+fn points(heard: &[Heard], name: &str) -> Vec<(String, HistogramDataPoint)> {
+    let last = heard.iter().rfind(|heard| heard.path == "/v1/metrics").expect("measurements came");
+    let request = ExportMetricsServiceRequest::decode(last.body.as_slice()).unwrap();
+    let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
+    let metric = scopes.flat_map(|scope| scope.metrics).find(|metric| metric.name == name);
+    let Some(Data::Histogram(histogram)) = metric.and_then(|metric| metric.data) else {
+        panic!("{name} is no histogram")
+    };
+    let told = |point: &HistogramDataPoint| {
+        let pairs = point.attributes.iter().map(|pair| match pair.value.as_ref().unwrap().value.as_ref() {
+            Some(Value::StringValue(text)) => format!("{}={text}", pair.key),
+            other => panic!("{other:?}"),
+        });
+        pairs.collect::<Vec<_>>().join(" ")
+    };
+    histogram.data_points.into_iter().map(|point| (told(&point), point)).collect()
+}
+
+#[test]
+fn what_models_took_and_used_is_told_to_a_collector() {
+    let server = Playback::of([Script::answer(200, &[], "")]);
+    let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
+    assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
+    let heard = server.heard();
+    let of_chat = "gen_ai.operation.name=chat gen_ai.provider.name=rehearsal gen_ai.request.model=agent";
+    let took = points(&heard, "gen_ai.client.operation.duration");
+    assert_eq!(took.iter().map(|(told, point)| (told.as_str(), point.count)).collect::<Vec<_>>(), [(of_chat, 1)]);
+    let used = points(&heard, "gen_ai.client.token.usage");
+    let used: Vec<(&str, u64)> = used.iter().map(|(told, point)| (told.as_str(), point.count)).collect();
+    let (read, said) = (format!("{of_chat} gen_ai.token.type=input"), format!("{of_chat} gen_ai.token.type=output"));
+    assert_eq!(used, [(read.as_str(), 1), (said.as_str(), 1)]);
 }
 
 #[test]
