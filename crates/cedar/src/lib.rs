@@ -169,7 +169,7 @@ fn decision_of(policy: &Policy) -> Result<Decision, String> {
 fn stricter(one: Judgement, other: Judgement) -> Judgement {
     match (one.decision, other.decision) {
         (Decision::Ask(asks), Decision::Ask(asks_too)) => {
-            let decision = match asks.join(asks_too) {
+            let decision = match asks.join(&asks_too) {
                 Ok(ask) => Decision::Ask(ask),
                 Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", other.rule) },
             };

@@ -92,7 +92,7 @@ fn both_ask(first: Ruling, second: Ruling) -> Ruling {
     let (Decision::Ask(one), Decision::Ask(other)) = (first.decision.clone(), second.decision) else {
         return first;
     };
-    let decision = match one.join(other) {
+    let decision = match one.join(&other) {
         Ok(ask) => Decision::Ask(ask),
         Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", second.rule) },
     };

@@ -45,10 +45,10 @@ impl Ask {
 
     /// What it takes where both ask: the people whom both hear, as many as the one that takes more, and no longer than either
     /// waits. An error says why nobody could answer.
-    pub fn join(self, other: Self) -> Result<Self, String> {
+    pub fn join(&self, other: &Self) -> Result<Self, String> {
         let expires = sooner(self.expires, other.expires);
         let remind = sooner(self.remind, other.remind);
-        let names: BTreeSet<&String> = [&self, &other].into_iter().flat_map(Self::names).collect();
+        let names: BTreeSet<&String> = [self, other].into_iter().flat_map(Self::names).collect();
         let heard: Vec<(&String, Duration)> = names
             .iter()
             .filter_map(|name| Some((*name, self.hears_after(name)?.max(other.hears_after(name)?))))
@@ -60,18 +60,18 @@ impl Ask {
                 "one rule wants {one} to approve it and another {another}, and nobody is both"
             ));
         }
-        let named = |people: Vec<(&String, Duration)>| -> Vec<String> {
+        let who_of = |people: Vec<(&String, Duration)>| -> Vec<String> {
             people.into_iter().map(|(name, _)| name.clone()).collect()
         };
         let after = later.iter().map(|(_, after)| *after).max();
         let escalate = after.filter(|after| expires.is_none_or(|expires| *after < expires));
         let joined = Self {
-            who: named(at_once),
+            who: who_of(at_once),
             expires,
             approvals: self.approvals.max(other.approvals),
             each_time: self.each_time || other.each_time,
             remind: remind.filter(|remind| expires.is_none_or(|expires| *remind < expires)),
-            escalate: escalate.map(|after| Box::new(Escalation { after, to: named(later) })),
+            escalate: escalate.map(|after| Box::new(Escalation { after, to: who_of(later) })),
             reason: match (&self.reason, &other.reason) {
                 (Some(one), Some(another)) if one != another => Some(format!("{one}; {another}").into()),
                 (one, another) => one.as_ref().or(another.as_ref()).cloned(),

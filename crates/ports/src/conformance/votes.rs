@@ -267,7 +267,7 @@ pub(super) async fn what_an_engine_asks_is_approved_for_the_session_as_it_was_as
     let definition = canon::fingerprint(&pay());
     let form = approved_form(&small, definition, whole);
     let key = ReplayKey::turn(0).tools(0).child(0, small.model_id.as_str()).approval(&form);
-    s.add(&lease, vec![asked(&[small.clone()])]).await?;
+    s.add(&lease, vec![asked(std::slice::from_ref(&small))]).await?;
     s.park(&lease, vec![Wait { key: key.clone(), kind: WaitKind::Approval, deadline: None }]).await?;
     Asked { s, lease, key }.say("ann", Verdict::ApproveForSession).await?;
     let grant = s.grants_in(session).await?.pop().expect("it was approved for the session");
