@@ -1,7 +1,7 @@
 //! Where outputs go, what waits and what was given up.
 use crate::Client;
 use crate::http::read;
-use crate::page::{MOST, Page};
+use crate::page::Page;
 use outlast_ports::outbox::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Failure, Millis, SessionId, TurnId};
@@ -68,8 +68,8 @@ impl Client {
 
     /// What a sink has not taken yet, the oldest first.
     pub async fn deliveries(&self, sink: &str) -> Result<Vec<DeliveryView>, Error> {
-        let page: Page<Delivery> = self.get(&["v1", "sinks", sink], &[("limit", MOST.to_string())]).await?;
-        page.items.into_iter().map(DeliveryView::try_from).collect()
+        let found: Vec<Delivery> = self.list(&["v1", "sinks", sink], &[], usize::MAX).await?;
+        found.into_iter().map(DeliveryView::try_from).collect()
     }
 
     /// Gives one delivery, or all that were given up, all attempts anew; says how many.

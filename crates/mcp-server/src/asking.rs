@@ -86,7 +86,8 @@ pub(crate) fn request(question: &Question) -> Option<InputRequest> {
 fn message(question: &Question) -> String {
     let Question { id, turn, call, original, .. } = question;
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
-    let mut text = format!("May the tool `{}` run with these arguments?\n{}\n", call.tool, pretty(&call.arguments));
+    let mut text =
+        format!("May the tool `{}` run with these arguments?\n{}\n", call.tool, pretty(&call.arguments));
     if let Some(original) = original {
         text.push_str(&format!("Somebody has changed them; the model asked for:\n{}\n", pretty(original)));
     }

@@ -179,7 +179,7 @@ impl<'s> Call<'s> {
     /// Follows the turn. None if the caller does not want the result any more.
     async fn follow(&self, mut followed: Followed) -> Result<Option<CallToolResponse>, Error> {
         if let Some(error) = followed.misheard.take() {
-            return self.misheard(&followed, &error).await.map(Some);
+            return self.misheard(&mut followed, &error).await.map(Some);
         }
         let late = Instant::now() + self.server.wait;
         loop {
@@ -270,7 +270,8 @@ impl<'s> Call<'s> {
         answer: Result<ElicitResult, ServiceError>,
     ) -> Result<Option<CallToolResponse>, Error> {
         followed.asking = None;
-        let unasked = |cause| Error::new(Kind::InputInvalid, format!("the client could not ask for {id}: {cause}"));
+        let unasked =
+            |cause| Error::new(Kind::InputInvalid, format!("the client could not ask for {id}: {cause}"));
         let counted = match answer.map_err(unasked) {
             Ok(answer) => self.count(id, answer).await.map(drop),
             Err(error) => Err(error),
@@ -283,7 +284,7 @@ impl<'s> Call<'s> {
     }
 
     /// An answer could not be counted: the turn waits as before, and the caller is told both.
-    async fn misheard(&self, followed: &Followed, error: &Error) -> Result<CallToolResponse, Error> {
+    async fn misheard(&self, followed: &mut Followed, error: &Error) -> Result<CallToolResponse, Error> {
         let questions = self.runtime.approvals().of_turn(followed.turn).await?;
         let kind = error.kind();
         let detail = hidden(kind, error.detail());

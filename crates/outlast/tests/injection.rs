@@ -237,7 +237,8 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
                     end = &mut outcome => break end.unwrap(),
                     () = tokio::time::sleep(Duration::from_millis(2)) => {}
                 }
-                let inbox = outlast.runtime().approvals().pending(100, outlast.runtime().now()).await.unwrap();
+                let inbox =
+                    outlast.runtime().approvals().pending(100, outlast.runtime().now()).await.unwrap();
                 for question in inbox.into_iter().filter(|question| question.turn == turn.id()) {
                     let ruling = question.call.ruling.as_ref().unwrap();
                     assert_eq!(ruling.rule.as_str(), "guard");

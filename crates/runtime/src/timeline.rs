@@ -350,6 +350,7 @@ fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView
         spent: None,
         hooks: Vec::new(),
         waits: Vec::new(),
+        incidents: Vec::new(),
     }
 }
 

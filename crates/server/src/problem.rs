@@ -127,7 +127,10 @@ pub(crate) fn everywhere(
         ("400", "A value of the request does not have the form it must have."),
         ("403", "The key does not allow it, or the request comes from another site."),
         (WITHIN, "Something went wrong within the server; its log says more."),
-        ("503", "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again."),
+        (
+            "503",
+            "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again.",
+        ),
     ];
     let response = |text: &str| {
         let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();

@@ -75,10 +75,14 @@ fn what_models_took_and_used_is_told_to_a_collector() {
     let heard = server.heard();
     let of_chat = "gen_ai.operation.name=chat gen_ai.provider.name=rehearsal gen_ai.request.model=agent";
     let took = points(&heard, "gen_ai.client.operation.duration");
-    assert_eq!(took.iter().map(|(told, point)| (told.as_str(), point.count)).collect::<Vec<_>>(), [(of_chat, 1)]);
+    assert_eq!(
+        took.iter().map(|(told, point)| (told.as_str(), point.count)).collect::<Vec<_>>(),
+        [(of_chat, 1)]
+    );
     let used = points(&heard, "gen_ai.client.token.usage");
     let used: Vec<(&str, u64)> = used.iter().map(|(told, point)| (told.as_str(), point.count)).collect();
-    let (read, said) = (format!("{of_chat} gen_ai.token.type=input"), format!("{of_chat} gen_ai.token.type=output"));
+    let (read, said) =
+        (format!("{of_chat} gen_ai.token.type=input"), format!("{of_chat} gen_ai.token.type=output"));
     assert_eq!(used, [(read.as_str(), 1), (said.as_str(), 1)]);
 }
 

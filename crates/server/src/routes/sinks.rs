@@ -1,7 +1,8 @@
 //! `/v1/sinks`: where outputs go, what waits, what was given up, and another try for it (R14.5).
 use crate::caller::{Caller, Operates};
+use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Word};
-use crate::page::{self, Most, Page};
+use crate::page::{Most, Page, paged};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -93,11 +94,16 @@ async fn deliveries(
     caller: Caller<Operates>,
     State(shared): State<Shared>,
     At(Word(name)): At<Word>,
-    Asked(Most { limit }): Asked<Most>,
+    Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Delivery>>> {
-    let limit = page::size(limit, &shared.limits)?;
-    let found = caller.operator(&shared, WHOSE)?.store().deliveries(name, limit).await?;
-    Ok(Json(Page::whole(found.into_iter().map(Delivery::from).collect())))
+    let runtime = caller.operator(&shared, WHOSE)?;
+    let cursors = Cursors::of(&shared.secret, runtime.access().reach, "deliveries");
+    let mut found = runtime.store().deliveries(name, usize::MAX).await?;
+    // Turns are numbered as they come.
+    let place = |found: &DeliveryView| (found.turn.to_string(), found.id.to_string());
+    found.sort_by_cached_key(place);
+    let page = paged(found, place, most, (&cursors, &shared.limits))?;
+    Ok(Json(Page { items: page.items.into_iter().map(Delivery::from).collect(), next: page.next }))
 }
 
 /// Which of them.

@@ -214,7 +214,8 @@ async fn approvals(
     let limit = page::size(limit, &shared.limits)?;
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "approvals");
     let after: Option<Place> = page::behind(cursor.as_deref(), &cursors)?;
-    let (pending, next) = caller.runtime.approvals().pending_after(after, limit, caller.runtime.now()).await?;
+    let (pending, next) =
+        caller.runtime.approvals().pending_after(after, limit, caller.runtime.now()).await?;
     let next = next.map(|next| page::goes_on(&next, &cursors));
     Ok(Json(Page { items: pending.into_iter().map(Pending::from).collect(), next }))
 }

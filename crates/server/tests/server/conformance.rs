@@ -9,10 +9,11 @@ use outlast_server::Server;
 use outlast_server::mcp::{More, rmcp};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ElicitRequestParams,
-    GetPromptRequestParams, GetPromptResponse, InputRequiredResult, InputResponses, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, LoggingMessageNotificationParam, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, SetLevelRequestParams, SubscribeRequestParams, UnsubscribeRequestParams,
+    GetPromptRequestParams, GetPromptResponse, InputRequiredResult, InputResponses, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingMessageNotificationParam,
+    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -57,7 +58,8 @@ const NEWER: [&str; 11] = [
 /// What is asked of the client, as the newest revision asks it.
 fn asks(key: &str) -> Value {
     let form = |message: &str, name: &str, kind: &str| {
-        let schema = json!({ "type": "object", "properties": { name: { "type": kind } }, "required": [name] });
+        let schema =
+            json!({ "type": "object", "properties": { name: { "type": kind } }, "required": [name] });
         json!({ "method": "elicitation/create", "params": { "mode": "form", "message": message, "requestedSchema": schema } })
     };
     let sample = |text: &str| {
@@ -109,8 +111,10 @@ fn round(
     let Some(wanted) = all.get(next) else {
         return Ok(Err(format!("state-ok {}", json!(responses))));
     };
-    let asked: Value = wanted.iter().map(|key| ((*key).to_owned(), asks(key))).collect::<serde_json::Map<_, _>>().into();
-    read(json!({ "resultType": "input_required", "inputRequests": asked, "requestState": named(next) })).map(Ok)
+    let asked: Value =
+        wanted.iter().map(|key| ((*key).to_owned(), asks(key))).collect::<serde_json::Map<_, _>>().into();
+    read(json!({ "resultType": "input_required", "inputRequests": asked, "requestState": named(next) }))
+        .map(Ok)
 }
 
 fn schemas() -> Vec<(&'static str, Value)> {

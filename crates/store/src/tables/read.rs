@@ -200,7 +200,11 @@ impl ReadRows for Tables<'_> {
              ORDER BY pos DESC"
         );
         let query = matching(of, session, wanted);
-        found.extend(self.all(sql, params![query, before, limit(most - found.len())], column::read_record)?);
+        found.extend(self.all(
+            sql,
+            params![query, before, limit(most - found.len())],
+            column::read_record,
+        )?);
         Ok(found)
     }
 
