@@ -369,13 +369,13 @@ mod tests {
 
     fn ask() -> impl Strategy<Value = Ask> {
         let names = || prop::collection::btree_set(prop::sample::select(vec!["ann", "bob", "cfo"]), 0..3);
-        let named = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let list = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
         let span = || prop::option::of((1_u64..5).prop_map(Duration::from_secs));
         let asked = (names(), span(), 0_u32..3, any::<bool>(), span(), names());
         let asked = asked.prop_map(move |(who, expires, approvals, each_time, escalates, to)| {
-            let escalate = escalates.map(|after| Box::new(Escalation { after, to: named(to) }));
+            let escalate = escalates.map(|after| Box::new(Escalation { after, to: list(to) }));
             let approvals = NonZeroU32::new(approvals);
-            Ask { who: named(who), expires, approvals, each_time, escalate, ..Ask::default() }
+            Ask { who: list(who), expires, approvals, each_time, escalate, ..Ask::default() }
         });
         asked.prop_filter("it makes sense", |ask| ask.check().is_ok())
     }

@@ -86,23 +86,21 @@ pub(crate) fn request(question: &Question) -> Option<InputRequest> {
 fn message(question: &Question) -> String {
     let Question { id, turn, call, original, .. } = question;
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
-    let mut text =
-        format!("May the tool `{}` run with these arguments?\n{}\n", call.tool, pretty(&call.arguments));
+    let mut lines =
+        vec![format!("May the tool `{}` run with these arguments?\n{}", call.tool, pretty(&call.arguments))];
     if let Some(original) = original {
-        text.push_str(&format!("Somebody has changed them; the model asked for:\n{}\n", pretty(original)));
+        lines.push(format!("Somebody has changed them; the model asked for:\n{}", pretty(original)));
     }
     if let Some(ruling) = &call.ruling {
-        if let Some(preview) = &ruling.preview {
-            text.push_str(&format!("What it would do: {preview}\n"));
-        }
-        text.push_str(&format!("The rule `{}` wants to be asked. ", ruling.rule));
+        lines.extend(ruling.preview.iter().map(|preview| format!("What it would do: {preview}")));
+        lines.push(format!("The rule `{}` wants to be asked.", ruling.rule));
     }
     if !call.labels.is_empty() {
         let sources = serde_json::to_string(&call.labels).unwrap_or_default();
-        text.push_str(&format!("Untrusted text may have asked for it: {sources}."));
+        lines.push(format!("Untrusted text may have asked for it: {sources}."));
     }
-    text.push_str(&format!("\n({id} of {turn}, fingerprint {})", canon::fingerprint(&call.arguments)));
-    visible(&text)
+    lines.push(format!("({id} of {turn}, fingerprint {})", canon::fingerprint(&call.arguments)));
+    visible(&lines.join("\n"))
 }
 
 /// What a person put into the form.

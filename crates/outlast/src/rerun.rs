@@ -143,7 +143,7 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
         let mut config = agent.config(memory, worker)?;
         wrap(&mut config, &reuse, &prefix);
         let runtime = Runtime::start(config).await?.serving(access);
-        let ran = in_time(run_all(&runtime, session, &turns), within).await;
+        let ran = Box::pin(in_time(run_all(&runtime, session, &turns), within)).await;
         runtime.shut_down(DRAIN).await;
         let mut compared = Vec::new();
         for (recorded, rerun) in turns.iter().zip(ran?) {

@@ -254,12 +254,12 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
         writeln!(table, "{source}: {wanted} calls wanted, {questions} questions, {runs} runs").unwrap();
     }
     // What is trusted cannot read a page, and what forwards one by itself cannot wait for an answer: nobody is asked there.
-    expect![[r#"
+    expect![[r"
         page: 40 calls wanted, 41 questions, 0 runs
         reader: 40 calls wanted, 41 questions, 0 runs
         liar: 40 calls wanted, 0 questions, 0 runs
         forwards: 40 calls wanted, 0 questions, 0 runs
-    "#]]
+    "]]
     .assert_eq(&table);
 }
 

@@ -231,9 +231,10 @@ impl Outfit {
         cancel: &Cancel,
     ) -> Result<T, Error> {
         let mut looking = Box::pin(AssertUnwindSafe(looking).catch_unwind());
-        let looked = match poll_immediate(&mut looking).await {
-            Some(looked) => looked,
-            None => tokio::select! {
+        let looked = if let Some(looked) = poll_immediate(&mut looking).await {
+            looked
+        } else {
+            tokio::select! {
                 biased;
                 looked = looking => looked,
                 () = self.gate.clock.sleep(deadline) => {
@@ -241,7 +242,7 @@ impl Outfit {
                     return Err(Error::new(Kind::ToolTimedOut, detail));
                 }
                 reason = cancel.requested() => return Err(Error::new(Kind::ToolCancelled, reason)),
-            },
+            }
         };
         let panicked = |_| Error::new(Kind::ToolPanicked, "the tool panicked while it looked at the call");
         looked.map_err(panicked)?

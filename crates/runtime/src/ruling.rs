@@ -216,14 +216,13 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> R
     let About { at, key, facts, labels } = about;
     let (known, at) = (host.ruled(key).map(|ruled| ruled.ruling.clone()), *at);
     let is_known = known.is_some();
-    let ruling = match known {
-        Some(ruling) => ruling,
-        None => {
-            let around = turn.outfit.circumstances(turn.org, host.spending());
-            let asked = Facts { at, tool: None, value: facts, labels, around: &around };
-            let Some(ruling) = turn.outfit.rule(&asked).await else { return Ok(None) };
-            ruling
-        }
+    let ruling = if let Some(ruling) = known {
+        ruling
+    } else {
+        let around = turn.outfit.circumstances(turn.org, host.spending());
+        let asked = Facts { at, tool: None, value: facts, labels, around: &around };
+        let Some(ruling) = turn.outfit.rule(&asked).await else { return Ok(None) };
+        ruling
     };
     if let Some((set, redact)) = ruling.change() {
         *facts = match facts.get("text").and_then(Value::as_str) {

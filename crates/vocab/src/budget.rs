@@ -320,7 +320,7 @@ impl Period {
             Self::Day => today + 1,
             Self::Month => {
                 let (_, month, _) = civil(today);
-                (today + 1..).find(|day| civil(*day).1 != month).unwrap_or(u64::MAX / DAY)
+                (today + 1..=today + 31).find(|day| civil(*day).1 != month).unwrap_or(u64::MAX / DAY)
             }
         };
         Millis(next * DAY)

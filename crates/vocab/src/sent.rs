@@ -29,7 +29,7 @@ enum Quoted {
 impl Quoted {
     const fn byte(self, byte: u8) -> usize {
         match (byte, self) {
-            (b'"' | b'\\', Self::Once) | (8 | 9 | 10 | 12 | 13, Self::Once) => 2,
+            (b'"' | b'\\' | 8 | 9 | 10 | 12 | 13, Self::Once) => 2,
             (b'"' | b'\\', Self::Twice) => 4,
             (8 | 9 | 10 | 12 | 13, Self::Twice) => 3,
             (0..=0x1f, Self::Once) => 6,

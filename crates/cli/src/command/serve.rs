@@ -108,10 +108,7 @@ fn raise_files() -> usize {
     let most = maximum.map_or(FILES, |most| most.min(FILES));
     let wanted = Rlimit { current: Some(most), maximum };
     let had = current.unwrap_or(u64::MAX);
-    let has = match had < most && setrlimit(Resource::Nofile, wanted).is_ok() {
-        true => most,
-        false => had,
-    };
+    let has = if had < most && setrlimit(Resource::Nofile, wanted).is_ok() { most } else { had };
     usize::try_from(has).unwrap_or(usize::MAX)
 }
 

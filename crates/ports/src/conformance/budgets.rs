@@ -131,8 +131,8 @@ pub(super) async fn what_nobody_knows_the_price_of_does_not_fit_where_money_is_b
     let purse = Purse::Agent("unpriced".to_owned());
     let money = Budget { money: Some("5".parse()?), ..Budget::default() };
     s.set_budget(purse.clone(), Some(money), NOW).await?;
-    let hold = Hold::new(key(), calls(1), Price::Unknown);
-    let metering = Some(Metering { hold: Some(hold), ..books("unpriced") });
+    let wanted = Hold::new(key(), calls(1), Price::Unknown);
+    let metering = Some(Metering { hold: Some(wanted), ..books("unpriced") });
     let held = s.commit(Commit { metering, ..commit(&lease, Vec::new(), Then::GoOn) }).await?.held;
     let short = Short { purse, lacks: Lacks::Price, pauses: false, until: None };
     assert_eq!(held, Some(Held::No(short)));

@@ -82,17 +82,16 @@ impl Scope {
     ) -> Result<Result<PreparedCall, Error>, Error> {
         let key = approval.step(EDIT);
         let effect = DurableStep { name: EDIT.to_owned(), input: arguments };
-        let outcome = match self.answered(&key, &effect)? {
-            Some(outcome) => outcome,
-            None => {
-                let outcome = match self.look_at(&call, definition, &effect.input).await {
-                    Ok(payload) => StepOutcome::Value(payload.unwrap_or_default()),
-                    Err(error) if matches!(error.class(), Class::Retry | Class::Park) => return Err(error),
-                    Err(error) => StepOutcome::Failed(Failure::from(&error)),
-                };
-                self.note(self.performed(key, effect.clone(), outcome.clone())).await;
-                outcome
-            }
+        let outcome = if let Some(outcome) = self.answered(&key, &effect)? {
+            outcome
+        } else {
+            let outcome = match self.look_at(&call, definition, &effect.input).await {
+                Ok(payload) => StepOutcome::Value(payload.unwrap_or_default()),
+                Err(error) if matches!(error.class(), Class::Retry | Class::Park) => return Err(error),
+                Err(error) => StepOutcome::Failed(Failure::from(&error)),
+            };
+            self.note(self.performed(key, effect.clone(), outcome.clone())).await;
+            outcome
         };
         Ok(match outcome {
             StepOutcome::Value(payload) => {

@@ -339,7 +339,7 @@ async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere()
         let mut heard = Vec::new();
         loop {
             match events.next().await.unwrap() {
-                Event::Live(live) => heard.push(live.what),
+                Event::Live(told) => heard.push(told.what),
                 Event::Durable(record) if record.fact.name() == "turn.ended" => return heard,
                 Event::Durable(_) | Event::Missed { .. } => {}
             }
@@ -378,8 +378,8 @@ async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches()
     let mut heard = Vec::new();
     loop {
         match events.next().await.unwrap() {
-            Event::Live(live) => {
-                if let LiveKind::Text { text, .. } = live.what {
+            Event::Live(told) => {
+                if let LiveKind::Text { text, .. } = told.what {
                     heard.push(text);
                 }
             }

@@ -473,12 +473,12 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
         let (labels, tool) =
             (Labels::from_iter([Source::Tool("do".parse().unwrap())]), "do".parse().unwrap());
         let ruling = Ruling::new("r".parse().unwrap(), version, then.clone());
-        let mut ruled = rulings(&life).await;
-        let key = ruled[0].key.clone();
-        let preview = ruled[0].ruling.preview.take();
+        let mut noted = rulings(&life).await;
+        let key = noted[0].key.clone();
+        let preview = noted[0].ruling.preview.take();
         assert_eq!(preview, None);
         let want = Ruled::of_call(key.clone(), tool, ruling.clone(), json!({ "text": text }), labels.clone());
-        assert_eq!(ruled, [want]);
+        assert_eq!(noted, [want]);
         let records = life.runtime.store().turn_records(turn).await.unwrap();
         let mut effects = outlast_runtime::timeline::of_turn(&records).into_iter();
         let Some(effect) = effects.find(|effect| effect.key == key) else {

@@ -363,8 +363,8 @@ async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_t
         assert_eq!((call.ruling.as_deref(), &call.labels), (Some(&ruling), &labels));
         assert_eq!(call.failure.policy.as_deref(), Some(format!("tainted@{version}").as_str()));
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let views = timeline::of_turn(&records).into_iter().filter_map(|effect| effect.call);
-        let view = views.filter(|view| view.tool == "pay").next_back().unwrap();
+        let mut views = timeline::of_turn(&records).into_iter().filter_map(|effect| effect.call);
+        let view = views.rfind(|view| view.tool == "pay").unwrap();
         assert_eq!((view.ruling, view.labels), (Some(ruling), labels));
     }
 }
@@ -476,10 +476,10 @@ async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_w
         assert_eq!(end, done(), "{death:?}");
         let recorded = second.facts().await.into_iter().filter_map(|fact| match fact {
             Fact::Performed(Performed { outcome: Outcome::DurableStep(outcome), .. }) => outcome_of(outcome),
-            Fact::Answered(Answered { outcome: Outcome::ToolCall(outcome), .. }) => match outcome {
-                ToolOutcome::Done(ToolResult::Ok(value)) => Some(value),
-                _ => None,
-            },
+            Fact::Answered(Answered {
+                outcome: Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(value))),
+                ..
+            }) => Some(value),
             _ => None,
         });
         let recorded: Vec<Value> = recorded.collect();

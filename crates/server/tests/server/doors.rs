@@ -98,7 +98,7 @@ async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused_s41()
     for body in [
         "{\"text\": 1e999}".to_owned(),
         format!("{{\"text\": {huge}}}"),
-        format!("{{\"schema\": {{\"a\": 1, \"a\": 2}}, \"text\": \"x\"}}"),
+        r#"{"schema": {"a": 1, "a": 2}, "text": "x"}"#.to_owned(),
         format!("{{\"text\": \"x\", \"attachments\": [\"att_{huge}\"]}}"),
         format!("{{\"text\": \"x\", \"session_key\": {huge}}}"),
     ] {

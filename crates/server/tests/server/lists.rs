@@ -31,7 +31,7 @@ async fn furnished(stage: &Stage) -> String {
              --x\r\ncontent-disposition: form-data; name=\"f\"; filename=\"f\"\r\ncontent-type: text/plain\r\n\r\n{text}\r\n--x--\r\n"
         );
         let sent = stage.request("POST", "/v1/turns?wait=20").bytes("multipart/form-data; boundary=x", form);
-        session = sent.send().await.ok()["session"].as_str().unwrap().to_owned();
+        sent.send().await.ok()["session"].as_str().unwrap().clone_into(&mut session);
     }
     session
 }

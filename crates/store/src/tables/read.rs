@@ -53,9 +53,10 @@ fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> 
 
 /// What is looked for, in the language of the index. Words have no letter that means something in it.
 fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
-    let whose: String = whose(of, session).map(|whose| format!("place : \"{whose}\" AND ")).collect();
+    let whose = whose(of, session).map(|whose| format!("place : \"{whose}\""));
     let words: Vec<String> = wanted.words().iter().map(|word| format!("\"{word}\"")).collect();
-    format!("{whose}words : ({} *)", words.join(" AND "))
+    let words = format!("words : ({} *)", words.join(" AND "));
+    whose.chain([words]).collect::<Vec<_>>().join(" AND ")
 }
 
 impl ReadRows for Tables<'_> {
