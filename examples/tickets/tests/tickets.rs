@@ -102,7 +102,7 @@ async fn each_mail_begins_one_turn_of_whoever_wrote_it_and_carries_a_label() {
         Fact::Started(started) => started.labels.as_ref(),
         _ => None,
     });
-    assert_eq!(second.unwrap().to_string(), "attachment");
+    assert_eq!(second.unwrap().to_string(), "hook:tickets.prompt, attachment");
     outlast.shut_down().await;
 }
 

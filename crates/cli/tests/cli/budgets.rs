@@ -74,7 +74,7 @@ fn a_turn_without_enough_budget_ends_and_says_which() {
         "run go --session s --agent clerk.toml --script script.txt",
         &expect![[r#"
             $ run go --session s --agent clerk.toml --script script.txt
-            | error[budget.exceeded]: the turn used all of its budget `tokens of ses_1` (in trn_1)
+            | error[budget.exceeded]: not enough is left of the tokens of ses_1: it needs up to 1592 tokens, and of 10 tokens 10 tokens are left (in trn_1)
             |   read on with: outlast explain budget.exceeded
             exit 1
         "#]],

@@ -73,7 +73,8 @@ fn what_models_took_and_used_is_told_to_a_collector() {
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let heard = server.heard();
-    let of_chat = "gen_ai.operation.name=chat gen_ai.provider.name=rehearsal gen_ai.request.model=agent";
+    let of_chat =
+        "gen_ai.operation.name=chat gen_ai.provider.name=rehearsal gen_ai.request.model=script-2f8048fb";
     let took = points(&heard, "gen_ai.client.operation.duration");
     assert_eq!(
         took.iter().map(|(told, point)| (told.as_str(), point.count)).collect::<Vec<_>>(),

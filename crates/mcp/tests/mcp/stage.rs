@@ -2,6 +2,7 @@
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
+use outlast::vocab::policy::Policy;
 use outlast_mcp::{Link, McpTools, Pins, Server, Settings, Streams, Way};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -103,7 +104,7 @@ pub(crate) fn tools(names: &[&str]) -> Value {
     json!({ "tools": listed.collect::<Vec<_>>() })
 }
 
-/// An agent that plays a script with everything the server offers. The server is called `stub`.
+/// An agent that plays a script with everything the server offers, unasked. The server is called `stub`.
 pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast {
     let server = Server { name: "stub".to_owned(), way, settings };
     let mut pins = Pins::default();
@@ -111,5 +112,7 @@ pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast
     pins.accept("stub", offered.tools).unwrap();
     let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
     let tools = McpTools::new(vec![server], &pins).unwrap();
-    Outlast::ephemeral().provider(model).tools(tools).start().await.unwrap()
+    let rule = json!({ "id": "tried", "tool": "*", "then": "allow" });
+    let policy = Policy { rules: vec![serde_json::from_value(rule).unwrap()] };
+    Outlast::ephemeral().provider(model).tools(tools).policy(policy).start().await.unwrap()
 }

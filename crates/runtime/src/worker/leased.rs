@@ -177,9 +177,12 @@ impl Drive<'_> {
         let mut inherited = match &labels {
             Some(labels) => labels.clone(),
             // It began when nobody asked for labels, and may have read anything since.
-            None => Labels::from_iter([Source::Before]),
+            None if outfit.keeps_labels() => Labels::from_iter([Source::Before]),
+            None => Labels::default(),
         };
-        inherited.extend(of_hooks(&opening.history, &outfit.package.hooks));
+        if outfit.keeps_labels() {
+            inherited.extend(of_hooks(&opening.history, &outfit.package.hooks));
+        }
         let mut host = Journaled::open(Opening { labels, ..opening }, &outfit);
         let turn = Turn {
             world: &self.inner.world,
