@@ -204,23 +204,26 @@ async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_
 
 #[tokio::test(start_paused = true)]
 async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_asks_alike() {
-    let (memory, twice) = (Memory::new(), vec![call("do", "egress"), Line::Say("done")]);
+    let (memory, once) = (Memory::new(), vec![call("do", "egress"), Line::Say("done")]);
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, Vec::new());
     let change = |config: &mut Config| {
         change(config);
         config.policy_engine = Some(Engine::new(Point::Tool, Does::Decides(asks(&["ann"]))));
     };
-    let lines = [twice.clone(), twice].concat();
+    let lines = [once.clone(), once.clone(), once].concat();
     let life = live_with(Arc::new(memory), lines, witness, 1, change).await.unwrap();
-    let turn = life.send("go").await;
-    let question = asked(&life).await;
-    let yes = Approval::new("ann", Verdict::ApproveForSession);
-    life.runtime.approve(question.id, yes).await.unwrap();
+    // The second call comes after what the first one gave, which nobody trusts: that was not covered.
+    for text in ["go", "again"] {
+        let turn = life.send(text).await;
+        let question = asked(&life).await;
+        let yes = Approval::new("ann", Verdict::ApproveForSession);
+        life.runtime.approve(question.id, yes).await.unwrap();
+        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    }
+    let turn = life.send("once more").await;
     assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
-    let turn = life.send("again").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
-    assert_eq!(life.witness.count("did"), 2);
+    assert_eq!(life.witness.count("did"), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -191,7 +191,8 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
 fn shape(answer: &Answer, ids: &Ids) -> (u16, String) {
     let said = ids.all().iter().fold(answer.body.clone(), |said, id| said.replace(id.as_str(), "ID"));
     let said = said.replace(&response(&ids.turn), "ID").replace(&conversation(&ids.session), "ID");
-    (answer.status, said)
+    let request = answer.header("x-request-id").unwrap_or("none");
+    (answer.status, said.replace(request, "REQUEST"))
 }
 
 #[tokio::test]

@@ -135,8 +135,8 @@ fn check_told(method: &str, path: &str, answer: &Answer) {
     let route =
         routes.iter().filter(|(route, _)| fits(route)).min_by_key(|(route, _)| route.matches('{').count());
     let Some((route, Some(operation))) = route.map(|(route, item)| (route, item.get(method))) else { return };
-    // A head that cannot be read is answered before there is a route.
-    if answer.header("x-request-id").is_none() {
+    // A head that cannot be read is answered before there is a route, and a method that is spelt otherwise is another one.
+    if answer.header("x-request-id").is_none() || answer.status == 405 {
         return;
     }
     let told = operation["responses"].get(answer.status.to_string());

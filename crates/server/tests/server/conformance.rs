@@ -36,6 +36,12 @@ fn read<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|cause| ErrorData::internal_error(cause.to_string(), None))
 }
 
+/// A result that is the last word on its request, as the newest revision says it; clients of others are not told so.
+fn done<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
+    value["resultType"] = "complete".into();
+    read(value)
+}
+
 fn texts(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
@@ -256,7 +262,7 @@ impl ServerHandler for Wanted {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let tool = |(name, schema): (&str, Value)| json!({ "name": name, "description": "For the suite.", "inputSchema": schema });
-        read(json!({ "tools": schemas().into_iter().map(tool).collect::<Vec<_>>() }))
+        done(json!({ "tools": schemas().into_iter().map(tool).collect::<Vec<_>>() }))
     }
 
     async fn call_tool(
@@ -271,7 +277,7 @@ impl ServerHandler for Wanted {
             let (responses, state) = (request.input_responses.as_ref(), request.request_state.as_deref());
             return Ok(match round(name, responses, state)? {
                 Ok(asks) => asks.into(),
-                Err(said) => read::<rmcp::model::CallToolResult>(texts(&said))?.into(),
+                Err(said) => done::<rmcp::model::CallToolResult>(texts(&said))?.into(),
             });
         }
         let result = match name {
@@ -314,7 +320,7 @@ impl ServerHandler for Wanted {
             name if name.starts_with("test_elicitation") => self.ask(&request, &context).await?,
             name => return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
         };
-        read::<rmcp::model::CallToolResult>(result).map(Into::into)
+        done::<rmcp::model::CallToolResult>(result).map(Into::into)
     }
 
     async fn list_resources(
@@ -328,7 +334,7 @@ impl ServerHandler for Wanted {
             ("static-binary", "image/png"),
             ("watched-resource", "text/plain"),
         ];
-        read(json!({ "resources": all.into_iter().map(resource).collect::<Vec<_>>() }))
+        done(json!({ "resources": all.into_iter().map(resource).collect::<Vec<_>>() }))
     }
 
     async fn list_resource_templates(
@@ -337,7 +343,7 @@ impl ServerHandler for Wanted {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let template = json!({ "uriTemplate": "test://template/{id}/data", "name": "template", "description": "For the suite." });
-        read(json!({ "resourceTemplates": [template] }))
+        done(json!({ "resourceTemplates": [template] }))
     }
 
     async fn read_resource(
@@ -367,7 +373,7 @@ impl ServerHandler for Wanted {
                 ));
             }
         };
-        read::<rmcp::model::ReadResourceResult>(json!({ "contents": [contents] })).map(Into::into)
+        done::<rmcp::model::ReadResourceResult>(json!({ "contents": [contents] })).map(Into::into)
     }
 
     async fn list_prompts(
@@ -388,7 +394,7 @@ impl ServerHandler for Wanted {
             ("test_prompt_with_embedded_resource", &["resourceUri"]),
             ("test_prompt_with_image", &[]),
         ];
-        read(json!({ "prompts": all.into_iter().map(prompt).collect::<Vec<_>>() }))
+        done(json!({ "prompts": all.into_iter().map(prompt).collect::<Vec<_>>() }))
     }
 
     async fn get_prompt(
@@ -407,7 +413,7 @@ impl ServerHandler for Wanted {
             return Ok(match round(&request.name, responses, state)? {
                 Ok(asks) => asks.into(),
                 Err(said) => {
-                    read::<rmcp::model::GetPromptResult>(json!({ "messages": [text(&said)] }))?.into()
+                    done::<rmcp::model::GetPromptResult>(json!({ "messages": [text(&said)] }))?.into()
                 }
             });
         }
@@ -433,7 +439,7 @@ impl ServerHandler for Wanted {
             }
             name => return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`"), None)),
         };
-        read::<rmcp::model::GetPromptResult>(json!({ "messages": messages })).map(Into::into)
+        done::<rmcp::model::GetPromptResult>(json!({ "messages": messages })).map(Into::into)
     }
 
     async fn complete(
@@ -441,7 +447,7 @@ impl ServerHandler for Wanted {
         _: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        read(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
+        done(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
     }
 
     async fn set_level(

@@ -73,7 +73,7 @@ async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send_s33() {
     assert_eq!(
         reads.header("access-control-expose-headers"),
         Some(
-            "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id"
+            "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, x-should-retry"
         )
     );
     let other = stage.request("OPTIONS", "/mcp").header("origin", "https://evil.example");

@@ -178,7 +178,7 @@ fn a_later_attempt_goes_on_seamlessly_if_it_begins_as_the_first_did_and_is_an_er
 fn a_stream_that_broke_is_not_taken_for_a_model_that_ran_out_of_tokens() {
     let end = |journal: Journal| words(&journal.told(0).unwrap()).pop().unwrap();
     assert_eq!(end(Journal::new(None).short_reply(0, "one two").cut()), "Length 1+2");
-    let failed = "Failed(Failure { code: ModelCut, detail: \"cut\" })";
+    let failed = "Failed(Failure { code: ModelCut, detail: \"cut\", policy: None })";
     assert_eq!(end(Journal::new(None).live(0, 1, 0, "one two ").cut()), format!("{failed} 0+0"));
     let after_a_tool = Journal::new(None).reply(0, "", &["theirs"]).batch(0, &["theirs"]).cut();
     assert_eq!(end(after_a_tool), format!("{failed} 1+2"));
