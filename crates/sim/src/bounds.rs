@@ -33,7 +33,7 @@ pub(crate) fn stories() -> Vec<Scenario> {
             "budget that is raised at any time",
             vec![Call(&[("put", "a")]), Call(&[("pay", "b")]), Say("done")],
         )
-        .then(When::Did("put"), What::Raise)
+        .then(When::Acked(0), What::Raise)
         .agent(|agent| {
             agent.budgets.agent = Some(Budget { pause_at: Percent::try_from(50).ok(), ..calls(CALLS) });
         })
