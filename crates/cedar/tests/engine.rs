@@ -117,7 +117,7 @@ async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
         judge(&cedar, Point::Tool, json!({ "euros": 500 }), &Labels::default()).await.unwrap()
     };
     let both = asked("bob, cfo").await;
-    let (expires, reason) = (Some(Duration::from_secs(60)), Some("it is much".into()));
+    let (expires, reason) = (Some(Duration::from_mins(1)), Some("it is much".into()));
     let ask = Ask { who: vec!["bob".to_owned()], expires, reason, ..Ask::default() };
     assert_eq!((both.rule.as_str(), both.decision), ("board", Decision::Ask(ask)));
     assert_eq!(asked("cfo").await.decision.name(), "deny");
