@@ -100,7 +100,7 @@ impl Request {
     /// Sends it and reads the whole answer, on a thread of its own.
     pub(crate) async fn send(self) -> Answer {
         let request = self.header("connection", "close");
-        let (method, path) = (request.method.to_lowercase(), request.path.clone());
+        let (method, path) = (request.method.clone(), request.path.clone());
         let answer = tokio::task::spawn_blocking(move || whole(&mut request.open())).await.unwrap();
         check_told(&method, &path, &answer);
         answer
@@ -134,9 +134,12 @@ fn check_told(method: &str, path: &str, answer: &Answer) {
     let routes = DOCUMENT["paths"].as_object().unwrap();
     let route =
         routes.iter().filter(|(route, _)| fits(route)).min_by_key(|(route, _)| route.matches('{').count());
-    let Some((route, Some(operation))) = route.map(|(route, item)| (route, item.get(method))) else { return };
-    // A head that cannot be read is answered before there is a route, and a method that is spelt otherwise is another one.
-    if answer.header("x-request-id").is_none() || answer.status == 405 {
+    // A method that is spelt otherwise is another one, which no route has.
+    let spelt = method.to_lowercase();
+    let known = |item: &'static Value| item.get(&spelt).filter(|_| *method == spelt.to_uppercase());
+    let Some((route, Some(operation))) = route.map(|(route, item)| (route, known(item))) else { return };
+    // A head that cannot be read is answered before there is a route.
+    if answer.header("x-request-id").is_none() {
         return;
     }
     let told = operation["responses"].get(answer.status.to_string());
