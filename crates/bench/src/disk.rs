@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// Sessions whose writes share a commit, as in the measurement of sixty-four at once.
 const AT_ONCE: i64 = 64;
 
+/// Rows of the journal whose words wait for their index, as in the store.
+const WORDS_WAIT: i64 = 512;
+
 pub(crate) fn measure(
     report: &mut Report,
     dir: &Path,
@@ -41,7 +44,7 @@ fn syncs_per_second(dir: &Path, time: Duration) -> std::io::Result<f64> {
 /// Tool turns per second of a writer that does nothing but put the rows of real ones, copied from a run, in batches.
 fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> {
     let path = dir.join("floor.db");
-    let bodies = real_turn(&path)?;
+    let records = real_turn(&path)?;
     let mut conn = Connection::open(&path)?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", 4_000)?;
@@ -55,8 +58,9 @@ fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> 
         for part in 0..4 {
             let unit = conn.transaction()?;
             for session in &mut sessions {
-                session.write(&unit, part, &bodies)?;
+                session.write(&unit, part, &records)?;
             }
+            index(&unit)?;
             unit.commit()?;
         }
         turns += f64::from(i32::try_from(AT_ONCE).unwrap_or(i32::MAX));
@@ -64,8 +68,14 @@ fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> 
     Ok(turns / begun.elapsed().as_secs_f64())
 }
 
-/// The bodies of a real tool turn's records, by the write they came in: accepted; reply and claims; answer; reply and end.
-fn real_turn(path: &Path) -> Result<[Vec<Vec<u8>>; 4], Box<dyn std::error::Error>> {
+/// A record of a real turn, and the words that it is found by.
+struct Copied {
+    body: Vec<u8>,
+    words: Option<(String, String)>,
+}
+
+/// The records of a real tool turn, by the write they came in: accepted; reply and claims; answer; reply and end.
+fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     tokio.block_on(async {
         let worker = rig::worker();
@@ -79,11 +89,28 @@ fn real_turn(path: &Path) -> Result<[Vec<Vec<u8>>; 4], Box<dyn std::error::Error
     })?;
     drop(tokio);
     let conn = Connection::open(path)?;
-    let mut query = conn.prepare("SELECT body FROM records WHERE turn IS NOT NULL ORDER BY pos")?;
-    let mut bodies =
-        query.query_map([], |row| row.get::<_, Vec<u8>>(0))?.collect::<Result<Vec<_>, _>>()?.into_iter();
-    let mut take = |count: usize| bodies.by_ref().take(count).collect::<Vec<_>>();
+    let mut query = conn.prepare(
+        "SELECT body, place, words FROM records LEFT JOIN heard USING (pos) WHERE turn IS NOT NULL ORDER BY pos",
+    )?;
+    let copied = |row: &rusqlite::Row<'_>| {
+        let (place, words): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
+        Ok(Copied { body: row.get(0)?, words: place.zip(words) })
+    };
+    let mut records = query.query_map([], copied)?.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let mut take = |count: usize| records.by_ref().take(count).collect::<Vec<_>>();
     Ok([take(1), take(3), take(1), take(2)])
+}
+
+/// Puts the words of many messages into their index at once.
+fn index(conn: &Connection) -> rusqlite::Result<()> {
+    let span = "SELECT coalesce(max(pos) - (SELECT min(pos) FROM heard), 0) FROM heard";
+    let waiting: i64 = conn.prepare_cached(span)?.query_one([], |row| row.get(0))?;
+    if waiting >= WORDS_WAIT {
+        conn.prepare_cached("INSERT INTO said (rowid, place, words) SELECT pos, place, words FROM heard")?
+            .execute([])?;
+        conn.prepare_cached("DELETE FROM heard")?.execute([])?;
+    }
+    Ok(())
 }
 
 /// A session of the bare writer.
@@ -108,7 +135,7 @@ impl Bare {
     }
 
     /// One of the four writes of a tool turn.
-    fn write(&mut self, conn: &Connection, part: usize, bodies: &[Vec<Vec<u8>>; 4]) -> rusqlite::Result<()> {
+    fn write(&mut self, conn: &Connection, part: usize, records: &[Vec<Copied>; 4]) -> rusqlite::Result<()> {
         if part == 0 {
             let id: [u8; 16] = rig::worker().to_u128().to_be_bytes();
             conn.prepare_cached(
@@ -119,12 +146,16 @@ impl Bare {
             self.turn = conn.last_insert_rowid();
             self.turns += 1;
         }
-        for body in &bodies[part] {
+        for Copied { body, words } in &records[part] {
             self.seq += 1;
             conn.prepare_cached(
                 "INSERT INTO records (session, seq, turn, at, node, hash, body) VALUES (?1, ?2, ?3, 1, 1, zeroblob(32), ?4)",
             )?
             .execute(params![self.no, self.seq, self.turn, body])?;
+            if let Some((place, words)) = words {
+                conn.prepare_cached("INSERT INTO heard (pos, place, words) VALUES (?1, ?2, ?3)")?
+                    .execute(params![conn.last_insert_rowid(), place, words])?;
+            }
         }
         match part {
             1 => {

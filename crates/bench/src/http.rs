@@ -171,9 +171,12 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     let last = served.outlast.runtime().store().session(session).await?.last.seq.0;
     let before = rss_mb("self");
     let (client, url) = (client()?, format!("{}/v1/sessions/{session}/events?after={last}", served.url));
+    // As readers elsewhere: they take time from the same two cores, and stand in no queue of the server's threads.
+    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut tasks = JoinSet::new();
     for _ in 1..READERS {
-        tasks.spawn(tokio::time::timeout(2 * PATIENCE, read(client.clone(), url.clone())));
+        let reading = tokio::time::timeout(2 * PATIENCE, read(client.clone(), url.clone()));
+        tasks.spawn_on(reading, elsewhere.handle());
     }
     come_in(&client, &served.url, READERS - 1).await?;
     let quick = times().await?;
@@ -190,6 +193,7 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     let grown = open - before;
     drop(slow);
     served.end().await?;
+    elsewhere.shutdown_background();
     report.put("http.readers", READERS);
     report.put("http.readers_turn_alone_ms", alone);
     report.put("http.readers_turn_ms", quick);

@@ -154,6 +154,7 @@ pub(crate) async fn runtime_with(
         models: vec![Arc::new(model)],
         package: package(&toolbox)?,
         agents: Vec::new(),
+        tailored: None,
         tools: vec![Arc::new(toolbox)],
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),

@@ -5,6 +5,7 @@
 #![cfg(feature = "engine")]
 
 mod context;
+mod points;
 mod source;
 
 use cedar_policy::{
@@ -47,6 +48,10 @@ pub struct Files {
 ///
 /// A `forbid` with `@decision("ask")` or `@decision("interrupt")` asks or ends the turn in place of denying; `@who("ann,bob")` and
 /// `@expires_s("3600")` say who may approve and for how long, `@reason("…")` why, `@id("…")` what it is called in records.
+///
+/// It does not decide where it can only say yes: where a `permit` without conditions fits every request of an agent, and no other policy
+/// with a condition and no `forbid` can fit one. Calls of tools it always decides about, because a yes of it stands for a tool that wants
+/// an approval; and with a schema it decides everywhere, because a request may not fit that.
 pub struct Cedar {
     policies: PolicySet,
     entities: Entities,
@@ -111,6 +116,11 @@ impl PolicyEngine for Cedar {
         self.version
     }
 
+    fn decides_at(&self, point: Point, agent: &str) -> bool {
+        let permits_all = || points::permits_all(&self.policies, &self.entities, point, agent);
+        point == Point::Tool || self.schema.is_some() || !permits_all().unwrap_or(false)
+    }
+
     fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
         Box::pin(std::future::ready(self.decide(&facts).map(Some)))
     }
@@ -128,15 +138,29 @@ fn entity(kind: &str, id: &str) -> Result<EntityUid, Error> {
 /// What is asked about.
 fn resource(facts: &Facts<'_>) -> (&'static str, String) {
     let fact = |name: &str| facts.value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    match facts.at {
-        Point::Tool => ("Tool", facts.tool.map(ToString::to_string).unwrap_or_default()),
-        Point::Turn => ("Turn", "turn".to_owned()),
-        Point::Model => ("Model", fact("model")),
-        Point::Egress => ("Host", fact("host")),
-        Point::Secret => ("Secret", fact("name")),
-        Point::Process => ("Program", fact("program")),
-        Point::Payment => ("Payee", fact("payee")),
-        Point::Output => ("Output", "output".to_owned()),
+    let id = match facts.at {
+        Point::Tool => facts.tool.map(ToString::to_string).unwrap_or_default(),
+        Point::Turn | Point::Output => facts.at.name().to_owned(),
+        Point::Model => fact("model"),
+        Point::Egress => fact("host"),
+        Point::Secret => fact("name"),
+        Point::Process => fact("program"),
+        Point::Payment => fact("payee"),
+    };
+    (resource_kind(facts.at), id)
+}
+
+/// What kind of thing is asked about at a point.
+const fn resource_kind(at: Point) -> &'static str {
+    match at {
+        Point::Tool => "Tool",
+        Point::Turn => "Turn",
+        Point::Model => "Model",
+        Point::Egress => "Host",
+        Point::Secret => "Secret",
+        Point::Process => "Program",
+        Point::Payment => "Payee",
+        Point::Output => "Output",
     }
 }
 

@@ -173,3 +173,75 @@ fn another_text_is_another_version() {
     assert_eq!(one.version(), same.version());
     assert_ne!(one.version(), other.version());
 }
+
+/// The points at which a file of policies decides about the agent `clerk`, besides `tool`.
+fn decides(policies: &str, entities: Option<&str>) -> String {
+    let files = Dir::with(&[("p.cedar", policies), ("e.json", entities.unwrap_or("[]"))]);
+    let cedar = files.load(entities.map(|_| "e.json"), None).unwrap();
+    assert!(cedar.decides_at(Point::Tool, "clerk"), "a yes stands for a tool that wants an approval");
+    let decides = Point::ALL.into_iter().filter(|at| *at != Point::Tool && cedar.decides_at(*at, "clerk"));
+    decides.map(Point::name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
+    const ALL: &str = "turn model egress secret process payment output";
+    let open = "permit(principal, action, resource);";
+    let beside = |policy: &str| decides(&format!("{open}\n{policy}"), None);
+    assert_eq!(decides(POLICIES, None), "model egress");
+    assert_eq!(decides(open, None), "");
+    // What no policy permits is denied.
+    assert_eq!(decides("", None), ALL);
+    assert_eq!(
+        decides(r#"permit(principal, action == Action::"output", resource);"#, None),
+        ALL.replace(" output", "")
+    );
+    assert_eq!(decides(r#"permit(principal == Agent::"boss", action, resource);"#, None), ALL);
+    assert_eq!(
+        decides("permit(principal is Agent, action, resource is Output);", None),
+        ALL.replace(" output", "")
+    );
+    // A condition may fail, and a scope may not fit.
+    assert_eq!(beside("permit(principal, action, resource) when { context.untrusted };"), ALL);
+    assert_eq!(beside("forbid(principal, action, resource) unless { context.untrusted };"), ALL);
+    assert_eq!(beside(r#"forbid(principal == Agent::"boss", action, resource);"#), "");
+    assert_eq!(beside(r#"forbid(principal, action, resource == Output::"output");"#), "output");
+    assert_eq!(beside(r#"forbid(principal, action, resource == Output::"another");"#), "");
+    assert_eq!(beside(r#"forbid(principal, action, resource == Host::"evil.example");"#), "egress");
+    assert_eq!(
+        beside(r#"forbid(principal, action, resource in Zone::"outside");"#),
+        "model egress secret process payment"
+    );
+    assert_eq!(decides(r#"permit(principal, action, resource == Host::"api.example");"#, None), ALL);
+    // Groups are those of the entities.
+    let groups = r#"[
+        { "uid": { "type": "Agent", "id": "clerk" }, "attrs": {}, "parents": [{ "type": "Staff", "id": "office" }] },
+        { "uid": { "type": "Action", "id": "output" }, "attrs": {}, "parents": [{ "type": "Action", "id": "speak" }] }
+    ]"#;
+    let staff = r#"permit(principal in Staff::"office", action, resource);"#;
+    assert_eq!(decides(staff, None), ALL);
+    assert_eq!(decides(staff, Some(groups)), "");
+    let hushed = format!(r#"{open} forbid(principal, action in [Action::"speak"], resource);"#);
+    assert_eq!((decides(&hushed, None).as_str(), decides(&hushed, Some(groups)).as_str()), ("", "output"));
+}
+
+#[tokio::test]
+async fn where_policies_do_not_decide_they_would_have_said_yes() {
+    let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
+    for at in Point::ALL.into_iter().filter(|at| !cedar.decides_at(*at, "clerk")) {
+        for labels in [Labels::default(), Labels::from_iter([Source::Attachment])] {
+            for value in [json!({}), json!({ "euros": "many" }), json!(null)] {
+                let found = judge(&cedar, at, value, &labels).await.unwrap();
+                assert_eq!(found.decision, Decision::Allow, "{at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_a_schema_policies_decide_everywhere() {
+    let schema = "entity Agent;\nentity Tool;\naction tool appliesTo { principal: Agent, resource: Tool };";
+    let files = Dir::with(&[("p.cedar", "permit(principal, action, resource);"), ("s.cedarschema", schema)]);
+    let cedar = files.load(None, Some("s.cedarschema")).unwrap();
+    assert!(Point::ALL.into_iter().all(|at| cedar.decides_at(at, "clerk")));
+}

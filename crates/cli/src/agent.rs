@@ -2,6 +2,7 @@
 mod budget;
 pub(crate) mod file;
 mod hooks;
+mod kept;
 pub(crate) mod layers;
 pub(crate) mod program;
 pub(crate) mod rates;
@@ -16,17 +17,23 @@ use crate::providers::Configuration;
 use crate::terminal;
 use clap::Args;
 use file::AgentFile;
+use kept::Kept;
 use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
+use outlast::runtime::tailor::LeftOut;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::{ModelName, shown};
 use outlast::vocab::package::Pinned;
 use outlast::{Builder, Error, Kind, Outlast};
 use staff::{Member, Staff};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What the agent is called that answers when nobody names another.
+const UNNAMED: &str = "assistant";
 
 /// The model that answers when nobody names another.
 const RULES: &str = "rehearsal/agent";
@@ -99,10 +106,30 @@ impl Agent {
         }
     }
 
-    /// Starts a worker with this agent. What cannot be read is found before the database is touched.
+    /// Starts a worker with this agent and all others there are; those of the database follow what is kept there. What cannot be
+    /// read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
-        let staff = self.staff(data).await?;
-        self.build(data.configured(&self.play.configuration)?, &staff)?.start().await
+        let written = Staff::read(&self.play.configuration)?;
+        let builder = data.configured(&self.play.configuration)?;
+        let (first, is_written) = match self.who.as_deref().map(|who| self.member(&written, who)) {
+            Some(Ok(member)) => (Some(member), true),
+            None => (None, true),
+            // What it stands on may be in the database.
+            Some(Err(_)) => (self.found(&written.clone().and_stored(data).await?)?, false),
+        };
+        let first = first.map(|member| member.agent);
+        let builder = self.first(builder, first.as_ref())?;
+        let name = first.as_ref().map(AgentFile::name);
+        let Others { builder, mut made, .. } = others(builder, &written, name)?;
+        if is_written {
+            made.insert(name.unwrap_or(UNNAMED).to_owned());
+        }
+        let planned = name.filter(|_| !is_written).map(ToOwned::to_owned);
+        let outlast = builder.tailor(Kept::new(self.clone(), written, made, planned)?).start().await?;
+        for LeftOut { name, failure, .. } in outlast.runtime().left_out() {
+            terminal::note(&format!("· the agent `{name}` is left out: {failure}"));
+        }
+        Ok(outlast)
     }
 
     /// The same with another agent of the configuration, or another model. A script is played only by its own model.
@@ -141,26 +168,44 @@ impl Agent {
 
     /// Adds this agent to a builder, and the others there are.
     pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
-        let providers = self.play.configuration.providers()?;
-        let member = self.who.as_deref().map(|name| self.member(staff, name)).transpose()?;
-        let file = member.map(|member| member.agent);
-        let played = self.play.script.as_deref().map(name_of).transpose()?;
-        let of_file = || file.as_ref().and_then(|file| file.model()).cloned();
-        let model = match self.play.model.clone().or(played).or_else(of_file) {
-            Some(model) => model,
-            None => RULES.parse()?,
-        };
-        let builder = builder.model(model.as_str());
+        let file = self.found(staff)?.map(|member| member.agent);
+        let builder = self.first(builder, file.as_ref())?;
+        let Others { builder, left_out, .. } = others(builder, staff, file.as_ref().map(AgentFile::name))?;
+        for (name, error) in left_out {
+            terminal::note(&format!("· the agent `{name}` is left out: {error}"));
+        }
+        Ok(builder)
+    }
+
+    /// Adds the agent that answers first, and whoever speaks to models.
+    fn first(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
+        let builder = self.shaped(builder, file)?;
         let builder = match &self.play.script {
-            Some(path) => builder.provider(playing(path, model)?),
+            Some(path) => builder.provider(playing(path, self.model(file)?)?),
             None => builder,
         };
-        let builder = rehearsed(builder)?.provider(providers);
-        let builder = match &file {
-            Some(file) => file.build(builder, &here()?)?,
-            None => builder.builtin_tools().files(FileRoot::open(&self.play.files)?),
-        };
-        others(builder, staff, file.as_ref().map(AgentFile::name))
+        Ok(rehearsed(builder)?.provider(self.play.configuration.providers()?))
+    }
+
+    /// Adds the agent alone.
+    fn shaped(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
+        let builder = builder.model(self.model(file)?.as_str());
+        match file {
+            Some(file) => file.build(builder, &here()?),
+            None => Ok(builder.builtin_tools().files(FileRoot::open(&self.play.files)?)),
+        }
+    }
+
+    /// The model that answers.
+    fn model(&self, file: Option<&AgentFile>) -> Result<ModelName, Error> {
+        let played = self.play.script.as_deref().map(name_of).transpose()?;
+        let of_file = || file.and_then(|file| file.model()).cloned();
+        self.play.model.clone().or(played).or_else(of_file).map_or_else(|| RULES.parse(), Ok)
+    }
+
+    /// The agent that is named, if one is.
+    fn found(&self, staff: &Staff) -> Result<Option<Member>, Error> {
+        self.who.as_deref().map(|name| self.member(staff, name)).transpose()
     }
 
     fn member(&self, staff: &Staff, name: &str) -> Result<Member, Error> {
@@ -181,22 +226,34 @@ pub(crate) fn is_file(agent: &str) -> bool {
     agent.contains('/') || Path::new(agent).extension().is_some_and(|ending| ending == "toml")
 }
 
-/// Adds the other agents of the configuration: a worker also finds their turns. One that cannot be made is left out, and its
-/// turns wait for a worker that has it.
-fn others(builder: Builder, staff: &Staff, first: Option<&str>) -> Result<Builder, Error> {
+/// A builder with the other agents.
+struct Others {
+    builder: Builder,
+    made: BTreeSet<String>,
+    /// Those that cannot be made. Their turns wait for a worker that has them.
+    left_out: Vec<(String, Error)>,
+}
+
+/// Adds the other agents there are: a worker also finds their turns.
+fn others(builder: Builder, staff: &Staff, first: Option<&str>) -> Result<Others, Error> {
     let dir = here()?;
-    let mut builder = builder;
+    let mut others = Others { builder, made: BTreeSet::new(), left_out: Vec::new() };
     for name in staff.names().filter(|name| Some(*name) != first) {
-        let made = staff.named(name, None).and_then(|Member { agent, .. }| {
-            let model = agent.model().map_or(RULES, ModelName::as_str);
-            agent.build(Outlast::agent(name).model(model), &dir)
-        });
-        match made {
-            Ok(agent) => builder = builder.also(agent),
-            Err(error) => terminal::note(&format!("· the agent `{name}` is left out: {error}")),
+        match staff.named(name, None).and_then(|Member { agent, .. }| other(&agent, &dir)) {
+            Ok(agent) => {
+                others.builder = others.builder.also(agent);
+                others.made.insert(name.to_owned());
+            }
+            Err(error) => others.left_out.push((name.to_owned(), error)),
         }
     }
-    Ok(builder)
+    Ok(others)
+}
+
+/// An agent beside the first one.
+fn other(agent: &AgentFile, dir: &Path) -> Result<Builder, Error> {
+    let model = agent.model().map_or(RULES, ModelName::as_str);
+    agent.build(Outlast::agent(agent.name()).model(model), dir)
 }
 
 /// What turns of an agent are pinned to, if a worker here can run it: whatever the start of one would refuse is refused.

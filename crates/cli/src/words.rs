@@ -8,7 +8,10 @@ use outlast::vocab::message::{Arguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::rate::{Pace, Paced};
-use outlast::vocab::record::{End, Fact, Hooked, NodeRef, Record, Ruled, Shorter, Undoable, Verdict};
+use outlast::vocab::record::{
+    End, Fact, FailedAttempt, Hooked, NodeRef, Performed, Record, Resumed, Ruled, Shorter, Tried, Undoable,
+    Verdict,
+};
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{Resolution, Wait, WaitKind};
 use std::borrow::Cow;
@@ -168,7 +171,16 @@ pub(crate) fn fact(fact: &Fact) -> String {
             let claim = format!("call {} of #{}", answered.claim.child, answered.claim.asked);
             format!("{claim}: {}", said(&answered.outcome))
         }
-        Fact::Performed(performed) => format!("{}: {}", performed.key, said(&performed.outcome)),
+        Fact::Performed(Performed { key, outcome, tried, .. }) if tried.is_empty() => {
+            format!("{key}: {}", said(outcome))
+        }
+        Fact::Performed(Performed { key, outcome, tried, .. }) => {
+            format!("{key}: {}, after {}", said(outcome), failed(tried))
+        }
+        Fact::Resumed(Resumed { worker, lease, since }) => {
+            format!("by {worker}, lease {lease}, since {}", when(*since))
+        }
+        Fact::Tried(Tried { key, attempts }) => format!("{key}: {}", failed(attempts)),
         Fact::Reclaimed(reclaimed) => {
             let claim = reclaimed.claim;
             format!("call {} of #{}, attempt {}", claim.child, claim.asked, reclaimed.attempt)
@@ -198,6 +210,8 @@ pub(crate) fn fact(fact: &Fact) -> String {
             let state = match state {
                 PaymentState::Asked => "asked".to_owned(),
                 PaymentState::Reserved => "reserved".to_owned(),
+                PaymentState::Settling => "to be settled".to_owned(),
+                PaymentState::Releasing { reason } => format!("to be released: {reason}"),
                 PaymentState::Settled { receipt } => format!("settled, {receipt}"),
                 PaymentState::Released { reason } => format!("released: {reason}"),
             };
@@ -221,6 +235,13 @@ pub(crate) fn fact(fact: &Fact) -> String {
         }
         Fact::Ended { end } => self::end(end),
     }
+}
+
+/// Attempts of a model call that failed.
+fn failed(attempts: &[FailedAttempt]) -> String {
+    let why = attempts.iter().map(|failed| format!("#{} {}", failed.attempt, failed.failure));
+    let why = one_line(&why.collect::<Vec<_>>().join("; "), TEXT_LETTERS);
+    format!("{} ({why})", count(attempts.len(), "failed attempt", "failed attempts"))
 }
 
 /// What a person found out about a call.

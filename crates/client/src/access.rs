@@ -1,6 +1,5 @@
 //! API keys, the audit, and who asks.
 use crate::Client;
-use crate::page::Page;
 use outlast_ports::orgs::{AuditRange, KeyView, Org};
 use outlast_ports::rows::AuditRow;
 use outlast_vocab::access::{Principal, Scopes};
@@ -108,8 +107,8 @@ impl Client {
 
     /// All organisations, by name.
     pub async fn orgs(&self) -> Result<Vec<Org>, Error> {
-        let page: Page<Organisation> = self.get(&["v1", "orgs"], &[]).await?;
-        Ok(page.items.into_iter().map(Org::from).collect())
+        let orgs: Vec<Organisation> = self.list(&["v1", "orgs"], &[], usize::MAX).await?;
+        Ok(orgs.into_iter().map(Org::from).collect())
     }
 
     /// Makes an organisation.

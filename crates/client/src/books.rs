@@ -2,7 +2,7 @@
 use crate::Client;
 use crate::http::{read, with_json};
 use crate::page::Page;
-use outlast_ports::budget::PurseView;
+use outlast_ports::budget::{Limit, LimitBy, PurseView};
 use outlast_ports::rate::RateView;
 use outlast_runtime::costs::{By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
@@ -29,6 +29,10 @@ struct Standing {
     org: OrgId,
     name: String,
     set: Option<Bounds>,
+    #[serde(default)]
+    limit: Option<Bounds>,
+    #[serde(default)]
+    limit_by: Option<LimitBy>,
     spent: Amount,
     held: Amount,
     lost: Amount,
@@ -66,8 +70,9 @@ impl From<Bounds> for Budget {
 }
 
 impl From<Standing> for PurseView {
-    fn from(Standing { org, name, set, spent, held, lost }: Standing) -> Self {
-        Self { org, name, set: set.map(Budget::from), spent, held, lost }
+    fn from(Standing { org, name, set, limit, limit_by, spent, held, lost }: Standing) -> Self {
+        let limit = limit.zip(limit_by).map(|(bounds, by)| Limit { budget: bounds.into(), by });
+        Self { org, name, set: set.map(Budget::from), limit, spent, held, lost }
     }
 }
 

@@ -38,6 +38,8 @@ pub struct History {
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
+    /// The numbers of the leases that went on in the middle.
+    leases: Vec<u64>,
     repaired: bool,
     compactions: Vec<Compacted>,
 }
@@ -109,11 +111,13 @@ impl History {
                     history.paced.insert(paced.key.clone(), paced);
                 }
                 Fact::Ended { end } => history.ended = Some(end),
+                Fact::Resumed(resumed) => history.leases.push(resumed.lease),
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
-                // Among them what people were told, which decides nothing.
+                // Among them what people were told, how often a model was tried, which decides nothing.
                 Fact::Asked(_)
+                | Fact::Tried(_)
                 | Fact::Settled(_)
                 | Fact::Opened { .. }
                 | Fact::HeadMoved { .. }
@@ -126,7 +130,7 @@ impl History {
 
     /// Adds an effect that was performed just now.
     pub fn perform(&mut self, performed: Performed) {
-        let Performed { key, command, outcome } = performed;
+        let Performed { key, command, outcome, .. } = performed;
         self.performed.insert(key, (command, outcome));
     }
 
@@ -184,11 +188,10 @@ impl History {
         &self.compactions
     }
 
-    /// How often the turn held still before it tried the model call at this place again.
-    pub fn backoffs(&self, model_call: &ReplayKey) -> u32 {
-        let is_one = |wait: &&ReplayKey| wait.is_backoff();
-        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call)).filter(is_one);
-        u32::try_from(waits.count()).unwrap_or(u32::MAX)
+    /// How often the model call at this place was tried before the turn last held still for the next attempt.
+    pub fn tried(&self, model_call: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
+        waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0)
     }
 
     /// How often the turn held still because a budget had not enough left for the effect at this place.
@@ -384,6 +387,11 @@ impl History {
         self.ended.as_ref()
     }
 
+    /// Whether it is recorded that the lease of this number went on in the middle of the turn.
+    pub fn was_resumed_by(&self, lease: u64) -> bool {
+        self.leases.contains(&lease)
+    }
+
     /// How often the turn got stuck and waited for a person.
     pub fn times_stuck(&self) -> u32 {
         self.stuck
@@ -530,7 +538,7 @@ mod tests {
 
     fn performed(effect: impl Into<Command>, outcome: impl Into<Outcome>) -> Fact {
         let key = ReplayKey::turn(0).step("charge");
-        Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.into() })
+        Fact::Performed(Performed::new(key, effect, outcome))
     }
 
     fn call(class: EffectClass) -> PreparedCall {
@@ -591,6 +599,7 @@ mod tests {
             Fact::Answered(Answered {
                 claim: ClaimRef { asked: Seq(1), child: 1 },
                 outcome: outcome.clone().into(),
+                cost: None,
             }),
             Fact::Reclaimed(Reclaimed { claim: ClaimRef { asked: Seq(1), child: 0 }, attempt: 2 }),
         ];
@@ -606,8 +615,8 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_call_that_nobody_claimed_is_corrupt() {
-        let answered =
-            Answered { claim: ClaimRef { asked: Seq(9), child: 0 }, outcome: ToolOutcome::Unknown.into() };
+        let claim = ClaimRef { asked: Seq(9), child: 0 };
+        let answered = Answered { claim, outcome: ToolOutcome::Unknown.into(), cost: None };
         assert_eq!(history(vec![Fact::Answered(answered)]).unwrap_err().kind(), Kind::RecordCorrupt);
     }
 

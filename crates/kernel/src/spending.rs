@@ -1,7 +1,7 @@
-//! What models have cost a turn so far, added up from its facts.
+//! What models and tools with a price have cost a turn so far, added up from its facts.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome};
-use outlast_vocab::record::{Compacted, Fact, Shorter};
+use outlast_vocab::record::{Fact, Shorter};
 
 /// What a turn has cost so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,17 +13,17 @@ pub struct Spending {
 impl Spending {
     /// Adds what a fact cost.
     pub fn take(&mut self, fact: &Fact) {
-        let cost = match fact {
-            Fact::Performed(performed) => match &performed.outcome {
-                Outcome::ModelCall(ModelOutcome::Reply(reply))
-                | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))) => reply.cost,
-                _ => return,
-            },
-            Fact::Compacted(Compacted { shorter: Shorter::Summary { cost, .. }, .. }) => *cost,
-            _ => return,
+        let asks_a_model = match fact {
+            Fact::Performed(performed) => matches!(
+                performed.outcome,
+                Outcome::ModelCall(ModelOutcome::Reply(_))
+                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(_)))
+            ),
+            Fact::Compacted(compacted) => matches!(compacted.shorter, Shorter::Summary { .. }),
+            _ => false,
         };
-        self.cost = self.cost + cost.unwrap_or_default();
-        self.unpriced |= cost.is_none();
+        self.cost = self.cost + fact.cost().unwrap_or_default();
+        self.unpriced |= asks_a_model && fact.cost().is_none();
     }
 
     /// All of it; nothing if a price was not known.
@@ -35,7 +35,7 @@ impl Spending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outlast_vocab::effect::{Command, ModelCall, Reply, StopReason, Usage};
+    use outlast_vocab::effect::{ModelCall, Reply, StopReason, Usage};
     use outlast_vocab::record::Performed;
     use outlast_vocab::{Hash, ReplayKey};
 
@@ -51,8 +51,7 @@ mod tests {
         let cost = cost.map(|cost| cost.parse().unwrap());
         let (parts, calls) = (Vec::new(), Vec::new());
         let reply = Reply { parts, calls, stop: StopReason::End, usage: Usage::default(), cost, attempt: 1 };
-        let (key, outcome) = (ReplayKey::turn(0).model(0), ModelOutcome::Reply(reply).into());
-        Fact::Performed(Performed { key, command: Command::from(call), outcome })
+        Fact::Performed(Performed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
     }
 
     #[test]

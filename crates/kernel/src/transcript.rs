@@ -245,8 +245,8 @@ mod tests {
     }
 
     fn performed(key: ReplayKey, outcome: Outcome) -> Fact {
-        let command = AwaitEvent { key: key.clone(), deadline: None }.into();
-        Fact::Performed(Performed { key, command, outcome })
+        let command = AwaitEvent { key: key.clone(), deadline: None };
+        Fact::Performed(Performed::new(key, command, outcome))
     }
 
     fn batch(calls: &[&str]) -> Fact {
@@ -272,7 +272,11 @@ mod tests {
     }
 
     fn answered(child: u32, outcome: ToolOutcome) -> Fact {
-        Fact::Answered(Answered { claim: ClaimRef { asked: Seq(3), child }, outcome: outcome.into() })
+        Fact::Answered(Answered {
+            claim: ClaimRef { asked: Seq(3), child },
+            outcome: outcome.into(),
+            cost: None,
+        })
     }
 
     fn ok(text: &str) -> ToolOutcome {

@@ -23,6 +23,7 @@ use outlast_runtime::catalogue::Catalogue;
 use outlast_runtime::outfits::fold;
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
+use outlast_runtime::tailor::{Tailor, Tailored};
 use outlast_runtime::{Agent, Config, Runtime, World};
 use outlast_store::{Options, Sqlite};
 use outlast_tools::egress::Egress;
@@ -34,7 +35,7 @@ use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Policy;
 use outlast_vocab::rate::Rate;
-use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Hash, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +81,7 @@ pub struct Builder {
     pub(crate) bundles: Vec<Capability>,
     pub(crate) on: Vec<String>,
     others: Vec<Builder>,
+    tailor: Option<Arc<dyn Tailor>>,
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -133,6 +135,25 @@ impl Outlast {
     /// A turn that was accepted before, here or by another process.
     pub async fn turn(&self, id: TurnId) -> Result<Turn, Error> {
         Turn::find(self.runtime.clone(), id).await
+    }
+
+    /// Lets an agent answer from now on, in place of the one of its name if there is one; gives the fingerprint of its package.
+    /// Providers of models, limits and the clock are those of this runtime. Turns that were accepted before keep what they have.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), outlast::Error> {
+    /// use outlast::Outlast;
+    ///
+    /// let outlast = Outlast::ephemeral().start().await?;
+    /// outlast.put_agent(Outlast::agent("clerk").system("Sell cakes."))?;
+    /// outlast.session("ann").answered_by("clerk").send("two cakes, please").await?.answer().await?;
+    /// # outlast.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+    /// ```
+    pub fn put_agent(&self, agent: Builder) -> Result<Hash, Error> {
+        self.runtime.put_agent(agent.into_one()?)
     }
 
     /// The worker underneath: cancel, resolve, retry, follow.
@@ -223,6 +244,7 @@ impl Builder {
             bundles: Vec::new(),
             on: Vec::new(),
             others: Vec::new(),
+            tailor: None,
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -389,6 +411,14 @@ impl Builder {
         self
     }
 
+    /// Also lets the agents answer that are kept in the database, as this makes them. They follow what is kept: from
+    /// [`Runtime::put_config`] on at once, and within a second or so where another process keeps something.
+    #[must_use]
+    pub fn tailor(mut self, tailor: impl Tailor + 'static) -> Self {
+        self.tailor = Some(Arc::new(tailor));
+        self
+    }
+
     /// Adds a tool.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
@@ -551,7 +581,8 @@ impl Builder {
             let to = outlast_telemetry::Metrics::new(&settings)?;
             metrics = to.map(|to| Arc::new(to) as Arc<dyn MetricSink>);
         }
-        let config = Config { contents, sinks, metrics, ..self.config(store, worker)? };
+        let tailored = self.tailor.take().map(|by| Tailored { org, by });
+        let config = Config { contents, sinks, metrics, tailored, ..self.config(store, worker)? };
         let runtime = Runtime::start(config).await?.serving(access);
         runtime.listen();
         Ok(Outlast { runtime })
@@ -605,6 +636,7 @@ impl Builder {
             limiter,
             package,
             agents,
+            tailored: None,
             clock,
             entropy,
             tasks: Arc::new(TokioTasks),
@@ -628,6 +660,19 @@ impl Builder {
         let mut world = World::new(models, Catalogue::new(Vec::new())?, clock, entropy, limits);
         (world.policy_engine, world.plugins) = (policy_engine, plugins);
         agent.fitted(&world)
+    }
+
+    /// The agent alone, for a runtime that is there already ([`Outlast::put_agent`], [`Builder::tailor`]). Plug-ins belong to a
+    /// start: an agent that brings some is refused.
+    pub fn into_one(self) -> Result<Agent, Error> {
+        let (name, brings) = (self.agent.clone(), self.plugins.len());
+        if brings > 0 {
+            let detail = format!(
+                "the agent `{name}` brings plug-ins, and a runtime takes those when it starts; add it with `Builder::also`"
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        self.into_agent().map(|(agent, _)| agent)
     }
 
     /// The agent alone: its package with all its layers folded, and its tools.

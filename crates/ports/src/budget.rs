@@ -3,9 +3,11 @@
 //! What was reserved and never settled, because its process died or its reply broke off, counts as used: nobody knows what was
 //! charged for it. So what is used never goes over a budget, whoever dies when.
 use crate::Answer;
+use crate::page::Page;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::{Millis, ReplayKey};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +133,8 @@ pub struct PurseView {
     pub name: String,
     /// What an operator set; none if it is as its agent says.
     pub set: Option<Budget>,
+    /// What counts; none where nothing is bounded any more.
+    pub limit: Option<Limit>,
     /// What was used, what was lost included.
     pub spent: Amount,
     /// What is reserved for effects that run.
@@ -139,10 +143,36 @@ pub struct PurseView {
     pub lost: Amount,
 }
 
+/// A budget that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What may be used.
+    pub budget: Budget,
+    /// Who said so.
+    pub by: LimitBy,
+}
+
+/// Who said what may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitBy {
+    /// An operator, in place of the agent.
+    Operator,
+    /// The agent, as it was when something was counted last.
+    Agent,
+}
+
 /// The books of budgets.
 pub trait Books: Send + Sync {
     /// All that was ever counted or set, by name.
     fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>>;
+
+    /// A page of them, behind the one of this organisation and name.
+    fn budgets_after(
+        &self,
+        after: Option<(OrgId, String)>,
+        limit: usize,
+    ) -> Answer<'_, Page<PurseView, (OrgId, String)>>;
 
     /// Whether an operator has set any. Cheap.
     fn budgets_are_set(&self) -> Answer<'_, bool>;

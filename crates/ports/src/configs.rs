@@ -1,7 +1,9 @@
 //! Agents, harnesses and capabilities that are kept in the database, with every version they ever had.
 //!
-//! A turn does not read them: it is pinned to a package. They are what agents are made of at the next start.
+//! A turn does not read them: it is pinned to a package. They are what agents are made of (`runtime::tailor`); whoever writes here
+//! directly is noticed by other processes, and not by this one.
 use crate::Answer;
+use crate::page::Page;
 use outlast_vocab::overlay::{Capability, Layer};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::de::DeserializeOwned;
@@ -117,6 +119,23 @@ pub trait Configs: Send + Sync {
     /// The last version of each, by name.
     fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
 
+    /// A page of them, behind the one with this name.
+    fn configs_after(
+        &self,
+        kind: ConfigKind,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Page<StoredConfig, String>>;
+
     /// Every version, the newest first.
     fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
+
+    /// A page of them, below a version.
+    fn config_versions_before(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        before: Option<u32>,
+        limit: usize,
+    ) -> Answer<'_, Page<StoredConfig, u32>>;
 }

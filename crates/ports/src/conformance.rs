@@ -45,6 +45,7 @@ mod notices;
 mod orgs;
 mod outbox;
 mod outside;
+mod owed;
 mod payments;
 mod queue;
 mod scene;
@@ -243,6 +244,7 @@ suite! { $
             renewing_extends_ones_own_leases_and_no_others,
             renewing_says_which_leases_are_left,
             a_session_that_was_handed_back_is_claimable_at_once,
+            a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_parked_is_not,
             handing_back_does_not_count_as_an_attempt,
             claims_without_progress_are_counted,
             an_outcome_is_progress,
@@ -279,6 +281,12 @@ suite! { $
             what_is_deleted_is_not_found_any_more,
             messages_are_found_and_deleted_however_much_was_said_since,
         }
+        owed {
+            what_is_decided_of_a_payment_is_owed_until_its_authority_took_it,
+            an_authority_is_told_again_after_growing_pauses,
+            a_word_on_a_call_of_unknown_outcome_decides_its_payments,
+            a_session_that_owes_is_not_deleted,
+        }
         notices {
             people_are_reminded_when_it_is_due_and_each_time_once,
             what_fell_due_while_nobody_worked_is_one_reminder,
@@ -314,6 +322,7 @@ suite! { $
             a_budget_may_be_set_again_before_who_waits_for_it_goes_on,
             a_budget_of_a_day_says_when_it_begins_anew,
             what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded,
+            the_limit_that_counts_is_listed_with_who_said_it,
         }
         waits {
             a_parked_turn_holds_no_lease_and_is_not_driven,
@@ -490,6 +499,9 @@ suite! { $
             who_lacks_a_scope_changes_nothing,
             an_agent_never_approves_and_nobody_does_in_the_name_of_another,
             whoever_acts_is_written_down_with_the_act,
+            the_audit_is_read_on_behind_a_number_and_from_a_time_on_though_a_clock_went_back,
+            a_list_read_page_by_page_is_the_whole_list_of_one_organisation,
+            what_goes_and_comes_between_two_pages_hides_and_doubles_no_other,
             what_changes_nothing_is_not_written_down,
             an_organisation_has_a_name_of_its_own,
             an_api_key_opens_its_organisation_until_it_expires_or_is_revoked,

@@ -13,6 +13,7 @@ mod orgs;
 mod outbox;
 mod outputs;
 mod outside;
+mod owed;
 mod rate;
 mod search;
 mod tree;
@@ -28,9 +29,10 @@ pub use lookup::{
     value_names, verify, waiting,
 };
 pub use notices::notify;
-pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, revoke_key};
+pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, orgs_after, revoke_key};
 pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
 pub use outside::{acquit, condemn, forget, left, unused};
+pub use owed::{next_owed, not_told, owed, take_owed, told};
 pub use rate::rates;
 pub use search::find;
 pub use tree::{delete, fork, rewind, settle};

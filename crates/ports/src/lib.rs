@@ -21,6 +21,8 @@ pub mod model;
 pub mod mortal;
 pub mod orgs;
 pub mod outbox;
+pub mod owed;
+pub mod page;
 pub mod payment;
 pub mod plugin;
 pub mod policy;

@@ -6,16 +6,17 @@ use crate::configs::ConfigKind;
 use crate::contents::cut;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
+use crate::outbox::DeliveryPlace;
 use crate::rate::RateView;
 use crate::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
-    Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow, taken,
+    NoticeRow, OutsideRow, OwedRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow,
+    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow, taken,
 };
 use crate::sink::Moment;
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::access::Reach;
-use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -83,7 +84,7 @@ impl Backend for Memory {
         let status = Status {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
-            schema: 6,
+            schema: 7,
             durability: Durability::None,
             bytes,
             syncs: None,
@@ -127,6 +128,7 @@ struct Tables {
     holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
     votes: BTreeMap<VoteAt, VoteRow>,
     notices: BTreeMap<(TurnNo, ReplayKey), NoticeRow>,
+    owed: BTreeMap<(TurnNo, ReplayKey), OwedRow>,
     grants: BTreeMap<GrantId, GrantRow>,
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
@@ -209,6 +211,7 @@ enum Undo {
     Hold((TurnNo, ReplayKey), Option<HoldRow>),
     Vote(VoteAt, Option<VoteRow>),
     Notice((TurnNo, ReplayKey), Option<NoticeRow>),
+    Owed((TurnNo, ReplayKey), Option<OwedRow>),
     Grant(GrantId, Option<GrantRow>),
     Sink(String, Option<SinkRow>),
     Config(ConfigAt, Option<ConfigRow>),
@@ -249,6 +252,7 @@ impl Tables {
                 Undo::Hold(key, row) => self.set_hold(key, row),
                 Undo::Vote(at, row) => self.set_vote(at, row),
                 Undo::Notice(key, row) => self.set_notice(key, row),
+                Undo::Owed(key, row) => self.set_owed(key, row),
                 Undo::Grant(id, row) => self.set_grant(id, row),
                 Undo::Sink(name, row) => self.set_sink(name, row),
                 Undo::Config(at, row) => self.set_config(at, row),
@@ -376,6 +380,11 @@ impl Tables {
     fn set_notice(&mut self, key: (TurnNo, ReplayKey), row: Option<NoticeRow>) {
         let old = swap(&mut self.notices, &key, row);
         self.undo.push(Undo::Notice(key, old));
+    }
+
+    fn set_owed(&mut self, key: (TurnNo, ReplayKey), row: Option<OwedRow>) {
+        let old = swap(&mut self.owed, &key, row);
+        self.undo.push(Undo::Owed(key, old));
     }
 
     fn set_grant(&mut self, id: GrantId, row: Option<GrantRow>) {
@@ -576,10 +585,16 @@ impl ReadRows for Tables {
         Ok(ours.cloned().collect())
     }
 
-    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error> {
-        let shown = |row: &&ClaimRow| row.unknown && self.covers(of, row.session);
+    fn unknown(
+        &self,
+        of: Reach,
+        after: Option<(Millis, CallId)>,
+        limit: usize,
+    ) -> Result<Vec<ClaimRow>, Error> {
+        let place = |row: &&ClaimRow| (row.since, row.call);
+        let shown = |row: &&ClaimRow| row.unknown && self.covers(of, row.session) && Some(place(row)) > after;
         let mut rows: Vec<&ClaimRow> = self.claims.values().filter(shown).collect();
-        rows.sort_by_key(|row| row.since);
+        rows.sort_by_key(place);
         Ok(page(rows.into_iter(), limit))
     }
 
@@ -611,24 +626,32 @@ impl ReadRows for Tables {
         Ok(self.attachments.get(&(session, id)).cloned())
     }
 
-    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
-        Ok(page(self.attachments.values().filter(|row| row.session == session), limit))
+    fn attachments(
+        &self,
+        session: SessionNo,
+        after: Option<AttachmentId>,
+        limit: usize,
+    ) -> Result<Vec<AttachmentRow>, Error> {
+        let shown = |row: &&AttachmentRow| row.session == session && Some(row.attachment.id) > after;
+        Ok(page(self.attachments.values().filter(shown), limit))
     }
 
     fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error> {
         Ok(self.rates.get(&(org, name.to_owned())).cloned())
     }
 
-    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error> {
-        Ok(page(self.rates.values().filter(|row| of.covers(row.org)), limit))
+    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error> {
+        let shown = |row: &&RateView| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
+        Ok(page(self.rates.values().filter(shown), limit))
     }
 
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
         Ok(self.purses.get(&(org, name.to_owned())).cloned())
     }
 
-    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error> {
-        Ok(page(self.purses.values().filter(|row| of.covers(row.org)), limit))
+    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error> {
+        let shown = |row: &&PurseRow| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
+        Ok(page(self.purses.values().filter(shown), limit))
     }
 
     fn budgets_are_set(&self) -> Result<bool, Error> {
@@ -658,6 +681,28 @@ impl ReadRows for Tables {
         Ok(self.notices.values().filter_map(|row| row.due_at).min())
     }
 
+    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
+        Ok(self.owed.get(&(turn, key.clone())).cloned())
+    }
+
+    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error> {
+        let shown =
+            |row: &&OwedRow| self.turns.get(&row.turn).is_some_and(|turn| self.covers(of, turn.session));
+        let mut rows: Vec<&OwedRow> = self.owed.values().filter(shown).collect();
+        rows.sort_by_key(|row| row.since);
+        Ok(page(rows.into_iter(), limit))
+    }
+
+    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error> {
+        let mut rows: Vec<&OwedRow> = self.owed.values().filter(|row| row.due_at <= now).collect();
+        rows.sort_by_key(|row| row.due_at);
+        Ok(page(rows.into_iter(), limit))
+    }
+
+    fn next_owed(&self) -> Result<Option<Millis>, Error> {
+        Ok(self.owed.values().map(|row| row.due_at).min())
+    }
+
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
         Ok(self.grants.get(&id).cloned())
     }
@@ -666,11 +711,17 @@ impl ReadRows for Tables {
         Ok(self.grants.values().filter(|row| row.session == session).cloned().collect())
     }
 
-    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error> {
-        let org = |row: &GrantRow| self.sessions.get(&row.session).map(|session| session.org);
-        let mut rows: Vec<&GrantRow> =
-            self.grants.values().filter(|row| org(row).is_some_and(|org| of.covers(org))).collect();
-        rows.sort_by_key(|row| (Reverse(row.session), row.id));
+    fn grants(
+        &self,
+        of: Reach,
+        after: Option<(Millis, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<GrantRow>, Error> {
+        let place = |row: &&GrantRow| (Reverse(row.at), row.id);
+        let after = after.map(|(at, id)| (Reverse(at), id));
+        let shown = |row: &&GrantRow| self.covers(of, row.session) && Some(place(row)) > after;
+        let mut rows: Vec<&GrantRow> = self.grants.values().filter(shown).collect();
+        rows.sort_by_key(place);
         Ok(page(rows.into_iter(), limit))
     }
 
@@ -700,11 +751,18 @@ impl ReadRows for Tables {
     }
 
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-        Ok(self.config_versions(org, kind, name, 1)?.pop())
+        Ok(self.config_versions(org, (kind, name), None, 1)?.pop())
     }
 
-    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error> {
-        let of_kind = self.configs.values().filter(|row| row.org == org && row.kind == kind);
+    fn configs(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        let shown = |row: &&ConfigRow| row.org == org && row.kind == kind && Some(row.name.as_str()) > after;
+        let of_kind = self.configs.values().filter(shown);
         let last: BTreeMap<&str, &ConfigRow> = of_kind.map(|row| (row.name.as_str(), row)).collect();
         Ok(page(last.into_values(), limit))
     }
@@ -712,12 +770,13 @@ impl ReadRows for Tables {
     fn config_versions(
         &self,
         org: OrgId,
-        kind: ConfigKind,
-        name: &str,
+        (kind, name): (ConfigKind, &str),
+        before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
         let at = |version| (org, kind, name.to_owned(), version);
-        Ok(page(self.configs.range(at(0)..=at(u32::MAX)).rev().map(|(_, row)| row), limit))
+        let below = self.configs.range(at(0)..=at(u32::MAX)).rev().map(|(_, row)| row);
+        Ok(page(below.filter(|row| before.is_none_or(|before| row.version < before)), limit))
     }
 
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
@@ -732,8 +791,13 @@ impl ReadRows for Tables {
         Ok(self.deliveries.get(&(sink.to_owned(), turn, moment)).cloned())
     }
 
-    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
-        Ok(page(self.deliveries_to(sink), limit))
+    fn deliveries(
+        &self,
+        sink: &str,
+        after: Option<DeliveryPlace>,
+        limit: usize,
+    ) -> Result<Vec<DeliveryRow>, Error> {
+        Ok(page(self.deliveries_to(sink).filter(|row| Some(row.place()) > after), limit))
     }
 
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
@@ -764,18 +828,19 @@ impl ReadRows for Tables {
         Ok(self.orgs.0.values().find(|org| org.name.as_str() == name).cloned())
     }
 
-    fn orgs(&self) -> Result<Vec<Org>, Error> {
-        let mut orgs: Vec<Org> = self.orgs.0.values().cloned().collect();
+    fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error> {
+        let mut orgs: Vec<&Org> =
+            self.orgs.0.values().filter(|org| Some(org.name.as_str()) > after).collect();
         orgs.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(orgs)
+        Ok(page(orgs.into_iter(), limit))
     }
 
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error> {
         Ok(self.keys.get(&id).cloned())
     }
 
-    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
-        Ok(page(self.keys.values().filter(|row| of.covers(row.org)), usize::MAX))
+    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
+        Ok(page(self.keys.values().filter(|row| of.covers(row.org) && Some(row.id) > after), limit))
     }
 
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
@@ -844,7 +909,7 @@ impl Rows for Tables {
             }
             self.set_log(position, None);
         }
-        for row in self.attachments(no, usize::MAX)? {
+        for row in self.attachments(no, None, usize::MAX)? {
             match row.lies {
                 Lies::Here => self.release_blob(row.attachment.content),
                 Lies::Outside => self.release_outside(row.attachment.content),
@@ -1017,6 +1082,16 @@ impl Rows for Tables {
 
     fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.set_notice((turn, key.clone()), None);
+        Ok(())
+    }
+
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
+        self.set_owed((row.turn, row.payment.key.clone()), Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.set_owed((turn, key.clone()), None);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! writes while it drives a turn is not noted: the journal is the record of that.
 use crate::Answer;
 use crate::ledger;
+use crate::page::Page;
 use crate::rows::{AuditRow, KeyRow};
 use crate::store::Backend;
 use outlast_vocab::access::{Access, ApiKey, Principal, Scopes};
@@ -97,6 +98,9 @@ pub trait Orgs: Send + Sync {
     /// All organisations that are shown, by name.
     fn orgs(&self) -> Answer<'_, Vec<Org>>;
 
+    /// A page of them, behind the one with this name.
+    fn orgs_after(&self, after: Option<String>, limit: usize) -> Answer<'_, Page<Org, String>>;
+
     /// Makes an API key.
     fn create_key(&self, key: NewKey, now: Millis) -> Answer<'_, ()>;
 
@@ -105,6 +109,9 @@ pub trait Orgs: Send + Sync {
 
     /// The API keys that are shown, by age.
     fn keys(&self) -> Answer<'_, Vec<KeyView>>;
+
+    /// A page of them, behind one.
+    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> Answer<'_, Page<KeyView, KeyId>>;
 
     /// What an API key gives access to. A key that was never made, has expired or was revoked gets one answer.
     fn admit(&self, key: ApiKey, now: Millis) -> Answer<'_, Access>;
@@ -135,7 +142,11 @@ impl<B: Backend> Orgs for B {
     }
 
     fn orgs(&self) -> Answer<'_, Vec<Org>> {
-        self.read(|rows| rows.orgs())
+        self.read(|rows| rows.orgs(None, usize::MAX))
+    }
+
+    fn orgs_after(&self, after: Option<String>, limit: usize) -> Answer<'_, Page<Org, String>> {
+        self.read(move |rows| ledger::orgs_after(rows, after.as_deref(), limit))
     }
 
     fn create_key(&self, key: NewKey, now: Millis) -> Answer<'_, ()> {
@@ -147,7 +158,11 @@ impl<B: Backend> Orgs for B {
     }
 
     fn keys(&self) -> Answer<'_, Vec<KeyView>> {
-        self.read(|rows| ledger::keys(rows))
+        self.read(|rows| Ok(ledger::keys(rows, None, usize::MAX)?.items))
+    }
+
+    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> Answer<'_, Page<KeyView, KeyId>> {
+        self.read(move |rows| ledger::keys(rows, after, limit))
     }
 
     fn admit(&self, key: ApiKey, now: Millis) -> Answer<'_, Access> {

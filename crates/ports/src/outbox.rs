@@ -9,9 +9,12 @@
 //! there until somebody says that it was delivered. A process that dies between handing over and saying so hands over
 //! twice, under the same id.
 use crate::Answer;
+use crate::page::Page;
+use crate::rows::TurnNo;
 use crate::sink::{Moment, Output, Topic};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::{Failure, Millis};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Which outputs a sink wants.
@@ -120,6 +123,15 @@ pub struct DeliveryView {
     pub failure: Option<Failure>,
 }
 
+/// Where a delivery stands among those of its sink: turns are numbered as they come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeliveryPlace {
+    /// The turn.
+    pub turn: TurnNo,
+    /// What of it is told.
+    pub moment: Moment,
+}
+
 /// The books on outputs that are to be delivered.
 pub trait Outbox: Send + Sync {
     /// Notes sinks that are new. The others stay where they are.
@@ -143,6 +155,14 @@ pub trait Outbox: Send + Sync {
 
     /// What is not delivered to a sink yet, the oldest first.
     fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>>;
+
+    /// A page of them, behind one.
+    fn deliveries_after(
+        &self,
+        sink: String,
+        after: Option<DeliveryPlace>,
+        limit: usize,
+    ) -> Answer<'_, Page<DeliveryView, DeliveryPlace>>;
 
     /// Gives one delivery of a sink, or all that are dead, all attempts anew, from now on; says how many.
     fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64>;

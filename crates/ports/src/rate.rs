@@ -3,6 +3,7 @@
 //! A call that goes is counted in the write that lets it. If its process dies before it begins, that is used up: nothing comes
 //! back, so no rate is ever exceeded.
 use crate::Answer;
+use crate::page::Page;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::message::RateName;
 use outlast_vocab::rate::{Asks, Rate, Standing, Taken, take};
@@ -128,4 +129,11 @@ impl RateView {
 pub trait Rates: Send + Sync {
     /// All that were ever asked, by organisation and name.
     fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>>;
+
+    /// A page of them, behind the one of this organisation and name.
+    fn rates_after(
+        &self,
+        after: Option<(OrgId, String)>,
+        limit: usize,
+    ) -> Answer<'_, Page<RateView, (OrgId, String)>>;
 }

@@ -6,6 +6,7 @@
 use crate::configs::ConfigKind;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
+use crate::outbox::DeliveryPlace;
 use crate::rate::RateView;
 use crate::sink::Moment;
 use crate::store::{Fence, SessionState, TurnState};
@@ -18,11 +19,13 @@ use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, 
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Attachment, RuleId, ToolName};
+use outlast_vocab::payment::Payment;
 use outlast_vocab::policy::Ask;
 use outlast_vocab::record::{ClaimRef, Delivery, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -40,7 +43,7 @@ pub fn taken(id: impl fmt::Display) -> Error {
 pub struct SessionNo(pub i64);
 
 /// A turn's number in this database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TurnNo(pub i64);
 
 /// A record's address.
@@ -93,7 +96,7 @@ pub struct SessionRow {
     pub forked_from: Option<Node>,
     /// The last of its records that came from a file; 0 if none did.
     pub imported: Seq,
-    /// What models cost in it, as far as prices were known; not known of sessions that are older than the count.
+    /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
     pub cost: Option<Cost>,
 }
 
@@ -252,6 +255,8 @@ pub struct PurseRow {
     pub name: String,
     /// What an operator set.
     pub set: Option<Budget>,
+    /// What the agent said that was counted last.
+    pub brought: Option<Budget>,
     /// What was used.
     pub spent: Amount,
     /// What is reserved.
@@ -265,8 +270,8 @@ pub struct PurseRow {
 impl PurseRow {
     /// One of which nothing was used.
     pub fn empty(org: OrgId, name: &str) -> Self {
-        let none = Amount::ZERO;
-        Self { org, name: name.to_owned(), set: None, spent: none, held: none, lost: none, standing: none }
+        let (name, none) = (name.to_owned(), Amount::ZERO);
+        Self { org, name, set: None, brought: None, spent: none, held: none, lost: none, standing: none }
     }
 }
 
@@ -281,6 +286,23 @@ pub struct HoldRow {
     pub most: Amount,
     /// The names of the purses in which it is reserved.
     pub purses: Vec<String>,
+}
+
+/// A payment that its authority is to be told about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwedRow {
+    /// The turn.
+    pub turn: TurnNo,
+    /// The payment, with what is decided of it.
+    pub payment: Payment,
+    /// Since when that is decided.
+    pub since: Millis,
+    /// How often the authority was told.
+    pub attempts: u32,
+    /// When it is told next.
+    pub due_at: Millis,
+    /// Why it did not take it the last time.
+    pub failure: Option<Failure>,
 }
 
 /// A sink.
@@ -315,6 +337,13 @@ pub struct DeliveryRow {
     pub worker: Option<WorkerId>,
     /// Why it was not taken the last time.
     pub failure: Option<Failure>,
+}
+
+impl DeliveryRow {
+    /// Where it stands among those of its sink.
+    pub const fn place(&self) -> DeliveryPlace {
+        DeliveryPlace { turn: self.turn, moment: self.moment }
+    }
 }
 
 /// What is kept of an API key.
@@ -512,8 +541,13 @@ pub trait ReadRows {
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error>;
     /// The claims of a turn.
     fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error>;
-    /// Claims whose outcome is unknown.
-    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error>;
+    /// Claims whose outcome is unknown, by rising time and id of the call, behind one.
+    fn unknown(
+        &self,
+        of: Reach,
+        after: Option<(Millis, CallId)>,
+        limit: usize,
+    ) -> Result<Vec<ClaimRow>, Error>;
 
     /// What a turn waits for.
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
@@ -528,8 +562,13 @@ pub trait ReadRows {
     fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
     /// An attachment of a session.
     fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error>;
-    /// The attachments of a session by rising id.
-    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error>;
+    /// The attachments of a session by rising id, behind one.
+    fn attachments(
+        &self,
+        session: SessionNo,
+        after: Option<AttachmentId>,
+        limit: usize,
+    ) -> Result<Vec<AttachmentRow>, Error>;
     /// What was kept of the reply that a turn was getting, by rising start.
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error>;
     /// A blob.
@@ -552,8 +591,13 @@ pub trait ReadRows {
     fn sinks(&self) -> Result<Vec<SinkRow>, Error>;
     /// The delivery of one output of a turn to a sink.
     fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error>;
-    /// The deliveries to a sink by rising turn and moment.
-    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+    /// The deliveries to a sink by rising turn and moment, behind one.
+    fn deliveries(
+        &self,
+        sink: &str,
+        after: Option<DeliveryPlace>,
+        limit: usize,
+    ) -> Result<Vec<DeliveryRow>, Error>;
     /// Those that are due, those that were due first before the others.
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
     /// Those that a worker has, by rising turn.
@@ -564,38 +608,52 @@ pub trait ReadRows {
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
     /// One purse.
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error>;
-    /// All purses by rising organisation and name.
-    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error>;
+    /// Purses by rising organisation and name, behind one.
+    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error>;
     /// One rate.
     fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error>;
-    /// All rates by rising organisation and name.
-    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error>;
+    /// Rates by rising organisation and name, behind one.
+    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error>;
     /// Whether one of them was set by an operator.
     fn budgets_are_set(&self) -> Result<bool, Error>;
     /// What is reserved for effects of a turn, by key.
     fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error>;
+    /// A payment that is owed, by its turn and place.
+    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error>;
+    /// Payments that are owed over many turns, the oldest first.
+    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error>;
+    /// Those that are due, those that were due first before the others.
+    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error>;
+    /// When the next one is due.
+    fn next_owed(&self) -> Result<Option<Millis>, Error>;
     /// The organisation with this id.
     fn org(&self, id: OrgId) -> Result<Option<Org>, Error>;
     /// The organisation with this name.
     fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error>;
-    /// All organisations by rising name.
-    fn orgs(&self) -> Result<Vec<Org>, Error>;
+    /// Organisations by rising name, behind one.
+    fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error>;
     /// One API key.
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error>;
-    /// API keys by rising id.
-    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error>;
+    /// API keys by rising id, behind one.
+    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error>;
     /// What was done, by rising number.
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
     /// The last version of an agent, a harness or a capability.
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error>;
-    /// The last version of each of this kind, by rising name.
-    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error>;
-    /// The versions of one by falling number.
-    fn config_versions(
+    /// The last version of each of this kind, by rising name, behind one.
+    fn configs(
         &self,
         org: OrgId,
         kind: ConfigKind,
-        name: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error>;
+    /// The versions of one by falling number, below one.
+    fn config_versions(
+        &self,
+        org: OrgId,
+        of: (ConfigKind, &str),
+        before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error>;
     /// The votes on questions of a turn, by key and by who gave them.
@@ -610,8 +668,13 @@ pub trait ReadRows {
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error>;
     /// Those of one session by rising id.
     fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error>;
-    /// Those of many sessions, by falling session and rising id.
-    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error>;
+    /// Those of many sessions, by falling time and rising id, behind one.
+    fn grants(
+        &self,
+        of: Reach,
+        after: Option<(Millis, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<GrantRow>, Error>;
     /// The secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
     /// The completion key of a wait. Whoever asks was shown the turn.
@@ -630,7 +693,7 @@ pub trait Rows: ReadRows {
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
     /// Removes a session with all its turns, records, claims, waits, votes, notices, grants, values, attachments, deliveries and
     /// heads. Content outside that
-    /// only it used stays in the books with no use.
+    /// only it used stays in the books with no use. No payment of it is owed.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
     /// Extends every lease of a worker and lists them.
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
@@ -686,6 +749,10 @@ pub trait Rows: ReadRows {
     fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
     /// Removes what is reserved for an effect.
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
+    /// Adds or replaces a payment that is owed.
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error>;
+    /// Removes a payment that is owed, if it is there.
+    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
     /// Adds an organisation.
     fn insert_org(&mut self, org: &Org) -> Result<(), Error>;
     /// Adds or replaces an API key.

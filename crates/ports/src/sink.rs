@@ -14,6 +14,7 @@ use outlast_vocab::policy::Ask;
 use outlast_vocab::record::{End, Seq};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, Hash, Kind, Millis};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl FromStr for Topic {
 }
 
 /// Which of the things that a turn's records say is told: a record may say several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment {
     /// The record.
     pub seq: Seq,

@@ -10,7 +10,11 @@ use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
 use crate::ledger;
 use crate::metrics::Spread;
 use crate::orgs::Orgs;
-use crate::outbox::{Attempt, Collect, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription};
+use crate::outbox::{
+    Attempt, Collect, DeliveryPlace, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription,
+};
+use crate::owed::Owing;
+use crate::page::Page;
 use crate::rate::{Pacing, RateView, Rates, Want};
 use crate::rows::{ReadRows, Rows};
 use crate::scoped::Scoped;
@@ -157,6 +161,8 @@ pub struct Work {
     pub records: Vec<Record>,
     /// What became of the wish to reserve for its first effect.
     pub held: Option<Held>,
+    /// Whether an earlier lease has driven it and did not leave it parked.
+    pub resumed: bool,
 }
 
 /// One write of a worker.
@@ -390,7 +396,7 @@ pub struct SessionView {
     pub waits: Vec<Wait>,
     /// When a worker looks at it again by itself.
     pub wake_at: Option<Millis>,
-    /// What models cost in it, as far as prices were known; not known of sessions that are older than the count.
+    /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
     pub cost: Option<Cost>,
 }
 
@@ -436,7 +442,7 @@ pub struct Agenda {
 }
 
 /// A call whose outcome nobody knows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UnknownCall {
     /// Our id of it, and its idempotency key towards the outside.
     pub call: CallId,
@@ -602,6 +608,13 @@ pub trait Queries: Send + Sync {
     /// Calls whose outcome nobody knows, oldest first.
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
 
+    /// A page of them, behind the one that was begun at this time and has this id.
+    fn unknown_after(
+        &self,
+        after: Option<(Millis, CallId)>,
+        limit: usize,
+    ) -> Answer<'_, Page<UnknownCall, (Millis, CallId)>>;
+
     /// Turns that wait for something of this kind, the oldest first.
     fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>>;
 
@@ -665,6 +678,14 @@ pub trait Content: Send + Sync {
     /// The attachments that a session itself uses, by id.
     fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>>;
 
+    /// A page of them, behind one.
+    fn attachments_after(
+        &self,
+        session: SessionId,
+        after: Option<AttachmentId>,
+        limit: usize,
+    ) -> Answer<'_, Page<AttachmentView, AttachmentId>>;
+
     /// What was kept of the reply that a turn was getting when it was left.
     fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>>;
 
@@ -702,6 +723,8 @@ pub struct Load {
     pub ready: usize,
     /// Sessions that a worker drives.
     pub leased: usize,
+    /// Payments that are decided and that their authority has not taken yet.
+    pub owed: usize,
 }
 
 /// What an acknowledged write survives.
@@ -739,6 +762,7 @@ pub trait Store:
     + Orgs
     + Books
     + Rates
+    + Owing
     + Configs
     + Votes
     + Archives
@@ -887,7 +911,15 @@ impl<B: Backend> Queries for B {
     }
 
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>> {
-        self.read(move |rows| ledger::unknown(rows, limit))
+        self.read(move |rows| Ok(ledger::unknown(rows, None, limit)?.items))
+    }
+
+    fn unknown_after(
+        &self,
+        after: Option<(Millis, CallId)>,
+        limit: usize,
+    ) -> Answer<'_, Page<UnknownCall, (Millis, CallId)>> {
+        self.read(move |rows| ledger::unknown(rows, after, limit))
     }
 
     fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>> {
@@ -966,7 +998,16 @@ impl<B: Backend> Content for B {
     }
 
     fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>> {
-        self.read(move |rows| ledger::attachments(rows, session, limit))
+        self.read(move |rows| Ok(ledger::attachments(rows, session, None, limit)?.items))
+    }
+
+    fn attachments_after(
+        &self,
+        session: SessionId,
+        after: Option<AttachmentId>,
+        limit: usize,
+    ) -> Answer<'_, Page<AttachmentView, AttachmentId>> {
+        self.read(move |rows| ledger::attachments(rows, session, after, limit))
     }
 
     fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>> {
@@ -1014,7 +1055,15 @@ impl<B: Backend> Sweep for B {
 
 impl<B: Backend> Books for B {
     fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>> {
-        self.read(move |rows| ledger::budgets(rows, limit))
+        self.read(move |rows| Ok(ledger::budgets(rows, None, limit)?.items))
+    }
+
+    fn budgets_after(
+        &self,
+        after: Option<(OrgId, String)>,
+        limit: usize,
+    ) -> Answer<'_, Page<PurseView, (OrgId, String)>> {
+        self.read(move |rows| ledger::budgets(rows, after.as_ref(), limit))
     }
 
     fn budgets_are_set(&self) -> Answer<'_, bool> {
@@ -1028,7 +1077,15 @@ impl<B: Backend> Books for B {
 
 impl<B: Backend> Rates for B {
     fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>> {
-        self.read(move |rows| ledger::rates(rows, limit))
+        self.read(move |rows| Ok(ledger::rates(rows, None, limit)?.items))
+    }
+
+    fn rates_after(
+        &self,
+        after: Option<(OrgId, String)>,
+        limit: usize,
+    ) -> Answer<'_, Page<RateView, (OrgId, String)>> {
+        self.read(move |rows| ledger::rates(rows, after.as_ref(), limit))
     }
 }
 
@@ -1058,7 +1115,16 @@ impl<B: Backend> Outbox for B {
     }
 
     fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>> {
-        self.read(move |rows| ledger::deliveries(rows, &sink, limit))
+        self.read(move |rows| Ok(ledger::deliveries(rows, &sink, None, limit)?.items))
+    }
+
+    fn deliveries_after(
+        &self,
+        sink: String,
+        after: Option<DeliveryPlace>,
+        limit: usize,
+    ) -> Answer<'_, Page<DeliveryView, DeliveryPlace>> {
+        self.read(move |rows| ledger::deliveries(rows, &sink, after, limit))
     }
 
     fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64> {
@@ -1093,10 +1159,29 @@ impl<B: Backend> Configs for B {
     }
 
     fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
-        self.read(move |rows| ledger::configs(rows, kind, limit))
+        self.read(move |rows| Ok(ledger::configs(rows, kind, None, limit)?.items))
+    }
+
+    fn configs_after(
+        &self,
+        kind: ConfigKind,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Page<StoredConfig, String>> {
+        self.read(move |rows| ledger::configs(rows, kind, after.as_deref(), limit))
     }
 
     fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
-        self.read(move |rows| ledger::config_versions(rows, kind, &name, limit))
+        self.read(move |rows| Ok(ledger::config_versions(rows, (kind, &name), None, limit)?.items))
+    }
+
+    fn config_versions_before(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        before: Option<u32>,
+        limit: usize,
+    ) -> Answer<'_, Page<StoredConfig, u32>> {
+        self.read(move |rows| ledger::config_versions(rows, (kind, &name), before, limit))
     }
 }

@@ -5,6 +5,7 @@
 //! of the wait and the approval for the session. So a death anywhere leaves a question with the votes it had or with one more.
 use crate::Answer;
 use crate::ledger;
+use crate::page::Page;
 use crate::store::{Backend, Resolved};
 use outlast_vocab::approval::Given;
 use outlast_vocab::effect::{BatchCall, Command};
@@ -122,8 +123,15 @@ pub trait Votes: Send + Sync {
     /// What is approved for the rest of a session.
     fn grants_in(&self, session: SessionId) -> Answer<'_, Vec<Grant>>;
 
-    /// What is approved for the rest of sessions, the newest session first.
+    /// What is approved for the rest of sessions, the newest first.
     fn grants(&self, limit: usize) -> Answer<'_, Vec<Grant>>;
+
+    /// A page of it, behind what was given at this time and has this id.
+    fn grants_after(
+        &self,
+        after: Option<(Millis, GrantId)>,
+        limit: usize,
+    ) -> Answer<'_, Page<Grant, (Millis, GrantId)>>;
 
     /// Ends an approval for the rest of a session. Calls that were claimed under it run.
     fn revoke_grant(&self, id: GrantId, now: Millis) -> Answer<'_, Grant>;
@@ -147,7 +155,15 @@ impl<B: Backend> Votes for B {
     }
 
     fn grants(&self, limit: usize) -> Answer<'_, Vec<Grant>> {
-        self.read(move |rows| ledger::grants(rows, limit))
+        self.read(move |rows| Ok(ledger::grants(rows, None, limit)?.items))
+    }
+
+    fn grants_after(
+        &self,
+        after: Option<(Millis, GrantId)>,
+        limit: usize,
+    ) -> Answer<'_, Page<Grant, (Millis, GrantId)>> {
+        self.read(move |rows| ledger::grants(rows, after, limit))
     }
 
     fn revoke_grant(&self, id: GrantId, now: Millis) -> Answer<'_, Grant> {

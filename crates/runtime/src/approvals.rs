@@ -14,7 +14,6 @@ use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, ReplayKey, canon, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// The questions of a database.
@@ -46,7 +45,7 @@ pub struct Question {
     pub since: Millis,
     /// The wait.
     pub wait: Wait,
-    /// What models cost in its turn so far, as far as prices were known.
+    /// What its turn cost so far, as far as prices were known.
     pub cost: Cost,
     /// Whether it is decided, and no worker has taken note of that yet.
     pub decided: bool,
@@ -157,10 +156,7 @@ impl Approvals {
 
     /// What is approved for the rest of sessions, the newest first.
     pub async fn grants(&self, limit: usize) -> Result<Vec<Grant>, Error> {
-        let mut grants = self.store.grants(usize::MAX).await?;
-        grants.sort_by_key(|grant| (Reverse(grant.at), grant.id));
-        grants.truncate(limit);
-        Ok(grants)
+        self.store.grants(limit).await
     }
 
     /// Ends an approval for the rest of a session: somebody is asked again from the next call on.

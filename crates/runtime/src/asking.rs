@@ -1,6 +1,6 @@
 //! One question to a model: attempts, pauses, silence, and what was said before an attempt broke off (R5.3–R5.5).
 use crate::catalogue::Caller;
-use crate::host::{Asker, Tier};
+use crate::host::{Asker, Host, Tier};
 use crate::live::Speaker;
 use crate::meter::{price_of, used_by};
 use crate::metrics::Again;
@@ -16,7 +16,9 @@ use outlast_ports::store::Said;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
 use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::limits::ATTEMPTS_TOLD;
 use outlast_vocab::message::Message;
+use outlast_vocab::record::{Fact, FailedAttempt, Tried};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
 use std::time::Duration;
@@ -80,6 +82,40 @@ impl Asked {
     }
 }
 
+/// The attempts of one question that failed.
+#[derive(Default)]
+pub(crate) struct Tries(Vec<FailedAttempt>);
+
+impl Tries {
+    fn failed(&mut self, failed: FailedAttempt) {
+        if self.0.len() == ATTEMPTS_TOLD {
+            self.0.remove(0);
+        }
+        self.0.push(failed);
+    }
+
+    /// Those before the one that gave the outcome; a failure says itself why the last one failed.
+    pub(crate) fn before(mut self, outcome: &ModelOutcome) -> Vec<FailedAttempt> {
+        if let ModelOutcome::Failed(_) = outcome {
+            self.0.pop();
+        }
+        self.0
+    }
+
+    /// Tells of them with the next write, where the question has no outcome yet.
+    pub(crate) fn note<H: Host>(self, key: &ReplayKey, host: &mut H) {
+        if let Some(fact) = self.fact(key) {
+            host.note(fact);
+        }
+    }
+
+    /// What is told of them where the question has no outcome yet.
+    pub(crate) fn fact(self, key: &ReplayKey) -> Option<Fact> {
+        let Self(attempts) = self;
+        (!attempts.is_empty()).then(|| Fact::Tried(Tried { key: key.clone(), attempts }))
+    }
+}
+
 /// What was heard of one attempt.
 struct Heard {
     building: Building,
@@ -100,12 +136,13 @@ struct Heard {
 
 impl Asking<'_> {
     /// Tries until there is a whole reply or an error that repeating cannot help. An attempt that breaks off is gone on
-    /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept.
+    /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept. Attempts that failed are
+    /// in `tries`, also if nobody listens to the end.
     pub(crate) async fn ask<A: Asker>(
         mut self,
         request: ModelRequest<'_>,
         mut said: String,
-        asker: &mut A,
+        (asker, tries): (&mut A, &mut Tries),
     ) -> Result<Asked, Error> {
         let (limits, began) = (&self.world.limits, self.world.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
@@ -119,7 +156,8 @@ impl Asking<'_> {
             self.tried += 1;
             let before = self.lease.saturating_sub(1).saturating_mul(u64::from(limits.model_attempts));
             let attempt = u32::try_from(before + u64::from(self.tried)).unwrap_or(u32::MAX);
-            let mut heard = Heard::begin(&said, self.world.clock.now());
+            let from = self.world.clock.now();
+            let mut heard = Heard::begin(&said, from);
             if !said.is_empty() {
                 self.tell_text(&speaker, attempt, 0, &said);
                 heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
@@ -136,6 +174,8 @@ impl Asking<'_> {
                 Err(Broken::Store(error)) => return Err(error),
                 Err(Broken::Model(error)) => error,
             };
+            let (until, failure) = (self.world.clock.now(), Failure::from(&error));
+            tries.failed(FailedAttempt { attempt, from, until, failure });
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
                 self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
             }

@@ -2,10 +2,8 @@
 //! tool or day.
 use outlast_ports::store::{FeedCursor, Store};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{
-    BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, StepOutcome, ToolOutcome, Usage,
-};
-use outlast_vocab::message::{ToolName, ToolResult};
+use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
+use outlast_vocab::message::ToolName;
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Seq, Shorter};
 use outlast_vocab::{Error, Hash, Millis, ReplayKey, SessionId, TurnId};
@@ -118,25 +116,21 @@ pub async fn daily(
     Ok(books.spent)
 }
 
-/// What the models of one turn used and cost, from its records.
+/// What the models of one turn used, and what they and calls of tools with a price cost, from its records.
 pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
     let mut total = (Usage::default(), Cost::ZERO);
-    let mut add = |usage: Usage, cost: Option<Cost>| {
-        total = (total.0 + usage, total.1 + cost.unwrap_or_default());
-    };
     for record in records {
-        match &record.fact {
+        let usage = match &record.fact {
             Fact::Performed(Performed {
                 outcome:
                     Outcome::ModelCall(ModelOutcome::Reply(reply))
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
                 ..
-            }) => add(reply.usage, reply.cost),
-            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
-                add(*usage, *cost);
-            }
-            _ => {}
-        }
+            }) => reply.usage,
+            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, .. }, .. }) => *usage,
+            _ => Usage::default(),
+        };
+        total = (total.0 + usage, total.1 + record.fact.cost().unwrap_or_default());
     }
     total
 }
@@ -157,7 +151,7 @@ struct Open {
 
 struct Books {
     by: By,
-    packages: HashMap<Hash, Option<Pinned>>,
+    packages: HashMap<Hash, Option<Package>>,
     /// Turns that have not ended so far in the reading.
     turns: HashMap<TurnId, Open>,
     /// By day and name.
@@ -200,8 +194,9 @@ impl Books {
             Fact::Started(started) => {
                 self.turns.entry(turn).or_default().package = Some(started.package);
                 if let Entry::Vacant(unread) = self.packages.entry(started.package) {
-                    let package = store.package(turn).await.ok();
-                    unread.insert(package.and_then(|json| serde_json::from_slice(&json).ok()));
+                    let pinned = store.package(turn).await.ok();
+                    let pinned: Option<Pinned> = pinned.and_then(|json| serde_json::from_slice(&json).ok());
+                    unread.insert(pinned.map(|pinned| pinned.package));
                 }
             }
             Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
@@ -214,36 +209,39 @@ impl Books {
                     }
                 }
             }
-            Fact::Performed(Performed { key, command, outcome }) => match (command, outcome) {
-                (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
-                    let (usage, cost) = (reply.usage, reply.cost);
-                    let model = call.model.as_str();
-                    self.add(
-                        session,
-                        record,
-                        &Said { model, source: "conversation", usage, cost, replies: 1 },
-                    );
-                }
-                (
-                    Command::DirectCall(call),
-                    Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
-                ) => {
-                    let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
-                    let source = tool.as_deref().unwrap_or(&call.usage_source);
-                    let (usage, cost) = (reply.usage, reply.cost);
-                    self.add(
-                        session,
-                        record,
-                        &Said { model: call.model.as_str(), source, usage, cost, replies: 1 },
-                    );
-                }
-                (Command::DurableStep(_), Outcome::DurableStep(StepOutcome::Value(_))) => {
-                    if let Some((tool, price)) = key.nested_tool().and_then(|tool| self.price(turn, tool)) {
-                        self.add(session, record, &Said::call(&format!("tool {tool}"), price));
+            Fact::Performed(Performed { key, command, outcome, cost: charged, .. }) => {
+                match (command, outcome) {
+                    (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
+                        let (usage, cost) = (reply.usage, reply.cost);
+                        let model = call.model.as_str();
+                        self.add(
+                            session,
+                            record,
+                            &Said { model, source: "conversation", usage, cost, replies: 1 },
+                        );
+                    }
+                    (
+                        Command::DirectCall(call),
+                        Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
+                    ) => {
+                        let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
+                        let source = tool.as_deref().unwrap_or(&call.usage_source);
+                        let (usage, cost) = (reply.usage, reply.cost);
+                        self.add(
+                            session,
+                            record,
+                            &Said { model: call.model.as_str(), source, usage, cost, replies: 1 },
+                        );
+                    }
+                    _ => {
+                        let tool = key.nested_tool().or_else(|| self.tool(turn, key).map(ToolName::as_str));
+                        if let (Some(price), Some(tool)) = (*charged, tool) {
+                            let source = format!("tool {tool}");
+                            self.add(session, record, &Said::call(&source, price));
+                        }
                     }
                 }
-                _ => {}
-            },
+            }
             Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
                 let model = self.package(turn).map(|package| package.model.to_string());
                 let model = model.as_deref().unwrap_or("unknown");
@@ -253,11 +251,11 @@ impl Books {
                     &Said { model, source: "summaries", usage: *usage, cost: *cost, replies: 1 },
                 );
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome) }) => {
-                let worked = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
-                if let (Some((tool, price)), true) = (self.priced(turn, *claim), worked) {
-                    self.add(session, record, &Said::call(&format!("tool {tool}"), price));
-                }
+            Fact::Answered(Answered { claim, cost: Some(price), .. }) => {
+                let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);
+                let tool = calls.iter().find(|(_, of, _)| of == claim).map(|(.., tool)| tool.as_str());
+                let source = format!("tool {}", tool.unwrap_or("unknown"));
+                self.add(session, record, &Said::call(&source, *price));
             }
             Fact::Ended { .. } => drop(self.turns.remove(&turn)),
             _ => {}
@@ -266,28 +264,13 @@ impl Books {
     }
 
     fn package(&self, turn: TurnId) -> Option<&Package> {
-        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref().map(|pinned| &pinned.package)
+        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref()
     }
 
     /// The tool whose call asked at this place.
     fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
         let calls = &self.turns.get(&turn)?.calls;
         calls.iter().find(|(call, ..)| place.is_under(call)).map(|(.., tool)| tool)
-    }
-
-    /// The tool of a call and what it costs, if it costs anything.
-    fn priced(&self, turn: TurnId, claim: ClaimRef) -> Option<(ToolName, Cost)> {
-        let open = self.turns.get(&turn)?;
-        let (.., tool) = open.calls.iter().find(|(_, of, _)| *of == claim)?;
-        self.price(turn, tool.as_str())
-    }
-
-    /// The tool of this name and what a call of it costs, if it costs anything.
-    fn price(&self, turn: TurnId, tool: &str) -> Option<(ToolName, Cost)> {
-        let package = self.turns.get(&turn)?.package?;
-        let contracts = self.packages.get(&package)?.as_ref()?.contracts.as_ref()?;
-        let contract = contracts.iter().find(|contract| contract.name.as_str() == tool)?;
-        Some((contract.name.clone(), contract.price?))
     }
 
     fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {

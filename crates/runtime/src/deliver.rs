@@ -89,6 +89,11 @@ impl Deliveries {
         self.bell.send_replace(());
     }
 
+    /// Hears when a turn may have ended.
+    pub(crate) fn bell(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
     /// Whether nothing is due and nothing is under way.
     pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
         // In this order: what was collected is under way before it stops being due.

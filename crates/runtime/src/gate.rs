@@ -21,7 +21,7 @@ use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, canon};
 use regex::{NoExpand, Regex, RegexBuilder};
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ const PATTERN_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Gate {
     engine: Option<Arc<dyn PolicyEngine>>,
+    /// Where the engine decides.
+    points: Vec<Point>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
     /// The time zones that rules speak of.
@@ -70,7 +72,8 @@ impl Gate {
             }
         }
         let (engine, clock) = (world.policy_engine.clone(), world.clock.clone());
-        Ok(Self { engine, clock, deadline: world.limits.policy_deadline, zones })
+        let points = engine.as_deref().map(|engine| points_of(engine, &package.agent)).unwrap_or_default();
+        Ok(Self { engine, points, clock, deadline: world.limits.policy_deadline, zones })
     }
 
     /// The name of this version of everything that decides.
@@ -88,7 +91,7 @@ impl Gate {
 
     /// What the engine decides, where this is the version of everything that does; who fails, forbids.
     async fn ask(&self, facts: &Facts<'_>, whole: Hash) -> Option<Ruling> {
-        let engine = self.engine.as_ref()?;
+        let engine = self.engine.as_ref().filter(|_| self.points.contains(&facts.at))?;
         let judged = match self.within_deadline(engine.as_ref(), facts).await {
             Ok(judged) => judged?,
             Err(reason) => return failed(engine.version(), reason),
@@ -120,6 +123,13 @@ impl Gate {
             }
         }
     }
+}
+
+/// Where an engine decides in turns of an agent. One that fails to say is asked everywhere.
+fn points_of(engine: &dyn PolicyEngine, agent: &str) -> Vec<Point> {
+    let decides =
+        |at: &Point| catch_unwind(AssertUnwindSafe(|| engine.decides_at(*at, agent))).unwrap_or(true);
+    Point::ALL.into_iter().filter(decides).collect()
 }
 
 /// Refuses a rule that is called as something else is in records.
@@ -185,13 +195,13 @@ impl Outfit {
     pub(crate) fn keeps_labels(&self) -> bool {
         let Package { guard, policy, .. } = &self.package;
         !guard.is_open()
-            || self.gate.engine.is_some()
+            || !self.gate.points.is_empty()
             || policy.rules.iter().any(|rule| rule.untrusted.is_some())
     }
 
     /// Whether anybody decides at this point.
     pub(crate) fn decides_at(&self, at: Point) -> bool {
-        self.gate.engine.is_some() || self.package.policy.speaks_at(at)
+        self.gate.points.contains(&at) || self.package.policy.speaks_at(at)
     }
 
     /// What is true of a turn of this agent now.

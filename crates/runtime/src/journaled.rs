@@ -22,7 +22,7 @@ use outlast_vocab::id::OrgId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{
-    Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Ruled, Seq, Shorter, Started,
+    Answered, Compacted, End, Fact, NodeRef, Performed, Reclaimed, Resumed, Ruled, Seq, Shorter, Started,
 };
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
@@ -41,6 +41,8 @@ pub struct Journaled {
     stopping: watch::Receiver<bool>,
     /// What the first write says of the turn's beginning, if it was not said before.
     begin: Option<Begin>,
+    /// What the first write under this lease says of the turn's going on.
+    resumed: Option<Resumed>,
     parent: Option<NodeRef>,
     noted: Vec<Fact>,
     /// What a policy decided in this drive.
@@ -97,6 +99,8 @@ pub struct Opening {
     pub recent: Arc<Recent>,
     /// The record that took the input in.
     pub first: Seq,
+    /// That an earlier lease has driven the turn and did not leave it parked.
+    pub resumed: Option<Resumed>,
     /// The books, where something is counted.
     pub(crate) meter: Option<Meter>,
     /// The untrusted sources of what was said before the turn, where labels are kept.
@@ -120,8 +124,10 @@ impl Journaled {
     /// pinned that it was not accepted with.
     pub fn aside(opening: Opening) -> Self {
         let Opening { world, store, secret, lease, org, history, canceller, stopping, .. } = opening;
-        let Opening { parent, recent, first, meter, .. } = opening;
-        let resumed = history.started().is_some();
+        let Opening { parent, recent, first, meter, resumed, .. } = opening;
+        // Driven again under one lease, it went on once.
+        let resumed = resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
+        let begun = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let place = history.last_node();
         let spending = history.spending();
@@ -136,6 +142,7 @@ impl Journaled {
             canceller,
             stopping,
             begin: None,
+            resumed,
             parent,
             noted: Vec::new(),
             ruled: Vec::new(),
@@ -145,13 +152,13 @@ impl Journaled {
             wants: Vec::new(),
             paced: Vec::new(),
             partial: Partial::AsItIs,
-            keeps_text: resumed,
+            keeps_text: begun,
             place,
             recent,
             recalled: None,
             first,
             // A turn that was begun before may have inputs waiting that no receipt has told us of.
-            input_waits: resumed,
+            input_waits: begun,
             meter,
         }
     }
@@ -174,7 +181,7 @@ impl Journaled {
                 self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
             }
             self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
-            self.note(Fact::Answered(Answered { claim, outcome: outcome.into() }));
+            self.note(Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None }));
         }
         self.finish(end.into()).await
     }
@@ -304,6 +311,7 @@ impl Journaled {
             facts.insert(0, Fact::Started(started.clone()));
             blobs = outfit.to_store();
         }
+        facts.splice(..0, self.resumed.take().map(Fact::Resumed));
         let nodes: Vec<usize> =
             facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
         let values = std::mem::take(&mut self.values);
@@ -532,8 +540,7 @@ impl Host for Journaled {
         if joined.is_empty() {
             return Ok(joined);
         }
-        let (key, command) = (at.key().clone(), effect.into());
-        self.note(Fact::Performed(Performed { key, command, outcome: joined.clone().into() }));
+        self.note(Fact::Performed(Performed::new(at.key().clone(), effect, joined.clone())));
         self.flush().await?;
         Ok(joined)
     }

@@ -4,7 +4,7 @@
 //! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
 //! [`inline`] nowhere), [`attachments`] are kept where
 //! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks,
-//! [`outfits`] are the agents that answer, [`archive`] makes a file of a session and a session of a file, [`replay`] drives its turns again. Knows no SQL, no HTTP and no provider.
+//! [`outfits`] are the agents that answer, [`tailor`] makes them of what the database keeps, [`archive`] makes a file of a session and a session of a file, [`replay`] drives its turns again. Knows no SQL, no HTTP and no provider.
 
 pub mod approvals;
 pub mod archive;
@@ -53,6 +53,7 @@ mod ruling;
 pub mod scope;
 pub mod shown;
 pub mod system;
+pub mod tailor;
 mod tasks;
 pub mod timeline;
 pub mod tools;

@@ -324,6 +324,11 @@ impl Standing<'_> {
                 alone(count(self.load.leased)),
             ),
             gauge(
+                "outlast.payments.owed",
+                "Payments whose end the payment authority has not taken yet, counted up to 1000",
+                alone(count(self.load.owed)),
+            ),
+            gauge(
                 "outlast.sink.behind",
                 "Records that a sink has not looked at",
                 of_sinks(|sink| sink.behind),

@@ -1,5 +1,5 @@
 //! Asks the model that answers the turn: from the journal if it answered before, otherwise over the wire.
-use crate::asking::{Asked, Asking, Audience, failed};
+use crate::asking::{Asked, Asking, Audience, Tries, failed};
 use crate::drive::Turn;
 use crate::files;
 use crate::hooks::{Hooking, Shaped, after_model, before_model};
@@ -67,13 +67,16 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
     let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
     let room = Room { provider, info, window };
-    let mut at_once = false;
+    let (mut at_once, mut tries) = (false, Tries::default());
     let (effect, asked) = loop {
         let shorter = room.make(turn, &ask, at_once, host).await?;
         if let Some(reason) = turn.cancel.reason() {
+            tries.note(ask.key(), host);
             return Ok(ask.cancel(reason));
         }
-        let Some((effect, asked)) = show(turn, &ask, (provider, info), &shaped, host).await? else {
+        let shown = show(turn, &ask, (provider, info), &shaped, (&mut *host, &mut tries)).await?;
+        let Some((effect, asked)) = shown else {
+            tries.note(ask.key(), host);
             return Ok(ask.cancel(turn.cancel.requested().await));
         };
         // What was too long for the model is made shorter and shown again, as long as that makes a difference.
@@ -85,19 +88,24 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let outcome = match asked {
         Asked::Outcome(outcome) => outcome,
         Asked::Pause { key, pause } => {
+            tries.note(ask.key(), host);
             let deadline = turn.world.clock.now().after(pause);
             return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
         }
-        Asked::Short(short) if short.pauses => {
+        Asked::Short(short) => {
+            tries.note(ask.key(), host);
+            if !short.pauses {
+                return Ok(ask.out_of(named(&short), short.lacks.to_string()));
+            }
             let key = ask.key().budget(host.history().times_short(ask.key()));
             return Ok(ask.wait(wait_for(key, &short)));
         }
-        Asked::Short(short) => return Ok(ask.out_of(named(&short), short.lacks.to_string())),
     };
+    let failed = tries.before(&outcome);
     let outcome = after_model(turn, ask.key(), outcome, host).await;
     let outcome = of_reply(turn, &ask, outcome, host).await?;
-    let (key, command) = (ask.key().clone(), effect.into());
-    host.note(Fact::Performed(Performed { key, command, outcome: outcome.clone().into() }));
+    let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
+    host.note(Fact::Performed(Performed { tried: failed, ..performed }));
     Ok(ask.resume(outcome))
 }
 
@@ -107,7 +115,7 @@ async fn show<H: Host>(
     ask: &CallModel,
     (provider, info): (&dyn ModelProvider, ModelInfo),
     shaped: &Shaped<'_>,
-    host: &mut H,
+    (host, tries): (&mut H, &mut Tries),
 ) -> Result<Option<(ModelCall, Asked)>, Error> {
     let history = host.conversation().messages().clone();
     let mut now = host.conversation().shown(ask.messages());
@@ -149,7 +157,7 @@ async fn show<H: Host>(
         provider,
         info,
         lease: turn.lease,
-        tried: host.history().backoffs(ask.key()),
+        tried: host.history().tried(ask.key()),
         in_line: host.history().times_in_line(ask.key()),
         tier: host.tier(),
         audience: if judged { Audience::WatchersLater } else { Audience::Watchers },
@@ -159,7 +167,7 @@ async fn show<H: Host>(
     // Only listening is broken off: what was written before is written whole.
     tokio::select! {
         biased;
-        asked = asking.ask(request, said.unwrap_or_default(), host) => Ok(Some((effect, asked?))),
+        asked = asking.ask(request, said.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
         _ = turn.cancel.requested() => Ok(None),
     }
 }

@@ -17,6 +17,7 @@ use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::Limiter;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::hook::HookPoint;
 use outlast_vocab::message::{ModelName, ToolName};
 use outlast_vocab::package::{Package, Pinned};
@@ -220,6 +221,11 @@ impl Outfit {
     /// Whether whoever sent the input runs this tool.
     pub(crate) fn is_client_tool(&self, tool: &ToolName) -> bool {
         self.package.client_tools.iter().any(|client| client.name == *tool)
+    }
+
+    /// What a call of this tool costs, if it has a price.
+    pub(crate) fn price(&self, tool: &ToolName) -> Option<Cost> {
+        self.contracts.iter().find(|contract| contract.name == *tool)?.price
     }
 
     /// What its agent brings.

@@ -13,6 +13,7 @@ use outlast_vocab::package::{Package, Pinned, StoredPackage};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Hash, Kind, TurnId, canon, limits};
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An agent: its configuration, and where its tools come from. Tools of two agents may share a name.
@@ -73,6 +74,8 @@ struct Known {
     named: BTreeMap<String, Arc<Outfit>>,
     /// Made of overlays or read from the store, the oldest first.
     made: VecDeque<(Hash, Arc<Outfit>)>,
+    /// Replaced by others, the oldest first: turns that began with them go on with their tools.
+    past: VecDeque<Arc<Outfit>>,
 }
 
 impl Outfits {
@@ -88,7 +91,7 @@ impl Outfits {
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
         }
-        let known = Mutex::new(Known { named, made: VecDeque::new() });
+        let known = Mutex::new(Known { named, made: VecDeque::new(), past: VecDeque::new() });
         Ok(Self { first: name, most: world.limits.packages_kept, known })
     }
 
@@ -117,11 +120,22 @@ impl Outfits {
     pub(crate) fn put(&self, agent: Agent, world: &World) -> Result<Hash, Error> {
         let outfit = Arc::new(outfit(agent, world)?);
         let fingerprint = outfit.fingerprint;
-        let mut known = self.known();
-        known.named.insert(outfit.package.agent.clone(), outfit);
-        // What was made before may hold the tools of the agent that is replaced.
-        known.made.clear();
+        self.wear(outfit);
         Ok(fingerprint)
+    }
+
+    /// The same with one that is made.
+    pub(crate) fn wear(&self, outfit: Arc<Outfit>) {
+        let mut known = self.known();
+        let Known { named, made, past } = &mut *known;
+        let name = outfit.package.agent.clone();
+        // What was made of the agent that is replaced has its tools: no input may be answered by it any more.
+        let of_it: VecDeque<_>;
+        (of_it, *made) = take(made).into_iter().partition(|(_, made)| made.package.agent == name);
+        past.extend(of_it.into_iter().map(|(_, outfit)| outfit));
+        past.extend(named.insert(name, outfit));
+        let too_many = past.len().saturating_sub(self.most);
+        past.drain(..too_many);
     }
 
     /// What answers an input that names this agent and says this of itself.
@@ -196,7 +210,9 @@ impl Outfits {
         // What was made for an input is kept under what the input says, what was read under the name it was read by.
         let is_made =
             |(key, outfit): &&(Hash, Arc<Outfit>)| [*key, outfit.fingerprint].contains(&fingerprint);
-        named.or_else(|| known.made.iter().find(is_made).map(|(_, outfit)| outfit)).cloned()
+        let made = || known.made.iter().find(is_made).map(|(_, outfit)| outfit);
+        let past = || known.past.iter().rev().find(|outfit| outfit.fingerprint == fingerprint);
+        named.or_else(made).or_else(past).cloned()
     }
 
     fn made(&self, key: Hash) -> Option<Arc<Outfit>> {
@@ -212,10 +228,16 @@ impl Outfits {
     }
 }
 
-fn outfit(agent: Agent, world: &World) -> Result<Outfit, Error> {
-    let own =
-        Own { tools: Arc::new(Catalogue::new(agent.tools)?), hooks: Arc::new(Hooks::new(agent.hooks)?) };
-    Outfit::with(agent.package, world, own)
+/// An agent as this world can run it.
+pub(crate) fn outfit(agent: Agent, world: &World) -> Result<Outfit, Error> {
+    let Agent { package, tools, hooks } = agent;
+    if world.model(&package.model).is_err()
+        && let Some(lacks) = world.models.iter().find_map(|provider| provider.why_not(&package.model))
+    {
+        return Err(lacks);
+    }
+    let own = Own { tools: Arc::new(Catalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?) };
+    Outfit::with(package, world, own)
 }
 
 /// A package with these layers over it, in order.

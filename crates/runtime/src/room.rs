@@ -1,5 +1,5 @@
 //! Makes room in a model's window: plans in the kernel, summaries by the model itself (R4.10).
-use crate::asking::{Asked, Asking, Audience};
+use crate::asking::{Asked, Asking, Audience, Tries};
 use crate::drive::Turn;
 use crate::host::Host;
 use crate::meter::{bounded, most_of, price_of, short_of};
@@ -112,10 +112,15 @@ impl Room<'_> {
             audience: Audience::Nobody,
             most,
         };
+        let mut tries = Tries::default();
         let asked = tokio::select! {
             biased;
-            asked = asking.ask(request, String::new(), host) => asked?,
-            reason = turn.cancel.requested() => return Ok(Err(Error::new(Kind::TurnCancelled, reason))),
+            asked = asking.ask(request, String::new(), (host, &mut tries)) => Some(asked?),
+            _ = turn.cancel.requested() => None,
+        };
+        tries.note(key, host);
+        let Some(asked) = asked else {
+            return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
         };
         Ok(match asked {
             Asked::Outcome(ModelOutcome::Reply(reply)) if !text_of(&reply.parts).trim().is_empty() => {

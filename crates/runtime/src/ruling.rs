@@ -300,7 +300,7 @@ where
     let resolved = host.history().resolution(&key).cloned().map(outlast_vocab::effect::Outcome::from);
     let resolved = resolved.map(|outcome| outcome.of::<E>(&key)).transpose()?;
     let Some(outcome) = resolved.or(over) else { return Ok(None) };
-    host.note(Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.clone().into() }));
+    host.note(Fact::Performed(Performed::new(key, effect, outcome.clone())));
     Ok(Some(outcome))
 }
 

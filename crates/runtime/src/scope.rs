@@ -196,7 +196,11 @@ impl Scope {
     }
 
     fn performed<E: Effect>(&self, key: ReplayKey, effect: E, outcome: E::Outcome) -> Fact {
-        let performed = Performed { key, command: effect.into(), outcome: outcome.into() };
+        self.keep(Performed::new(key, effect, outcome))
+    }
+
+    /// The fact of an effect that is not performed again in this drive.
+    fn keep(&self, performed: Performed) -> Fact {
         self.used().answered.perform(performed.clone());
         Fact::Performed(performed)
     }

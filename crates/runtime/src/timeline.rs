@@ -1,6 +1,7 @@
-//! What a turn asked of the world, effect by effect: request, outcome, ruling, labels, attempts, times.
+//! What a turn asked of the world, effect by effect: request, outcome, decisions, labels, attempts, times.
 //!
-//! A fold over the turn's records. A call of a batch is an effect of its own, under its claim.
+//! A fold over the turn's records. A call of a batch is an effect of its own, under its claim. A model call is one from the first
+//! record that tells of it, be it only that a rule holds it up or that an attempt failed.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
@@ -9,15 +10,55 @@ use outlast_vocab::effect::{
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{HookName, ToolResult};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::policy::Ruling;
+use outlast_vocab::policy::{Point, Ruling};
 use outlast_vocab::rate::Paced;
 use outlast_vocab::record::{
-    Answered, Asked, ClaimRef, Fact, Hooked, Performed, Record, Ruled, Seq, Verdict,
+    Answered, Asked, ClaimRef, Fact, FailedAttempt, Hooked, Performed, Record, Resumed, Ruled, Seq, Tried,
+    Verdict,
 };
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{CallId, Error, Failure, Millis, ReplayKey};
 use serde_json::{Value, json};
+
+/// What a turn did, as people look at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// What it asked of the world, in the order it was asked for.
+    pub effects: Vec<EffectView>,
+    /// What a policy decided of the turn itself, in order.
+    pub decisions: Vec<Decided>,
+    /// Where another lease went on with it, in order.
+    pub resumes: Vec<Resume>,
+}
+
+/// That another lease went on with a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The record of it, in the first write of the lease.
+    pub seq: Seq,
+    /// Who took it over, when, and under which number.
+    pub by: Resumed,
+    /// How many effects had their outcome before: they were answered from the journal.
+    pub replayed: usize,
+}
+
+/// What a policy decided at a point of the turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What it is about.
+    pub key: ReplayKey,
+    /// The record of it.
+    pub seq: Seq,
+    /// When it was written.
+    pub at: Millis,
+    /// Where it was decided.
+    pub point: Point,
+    /// What was decided, by which rule.
+    pub ruling: Ruling,
+    /// The untrusted sources that may have asked for it.
+    pub labels: Labels,
+}
 
 /// One request to the world, as people look at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,20 +79,26 @@ pub struct EffectView {
     pub state: EffectState,
     /// The attempt that gave the outcome, or runs; counted from 1.
     pub attempts: u32,
-    /// What was asked.
+    /// What was asked; nothing is known of it where a model was not asked yet.
     pub request: Value,
     /// What came of it.
     pub outcome: Option<Value>,
     /// What is known of a call of a tool beside that.
     pub call: Option<CallView>,
-    /// What it cost, where a model was asked.
-    pub spent: Option<(Usage, Option<Cost>)>,
+    /// What a policy decided of it at other points than that of a call, in order.
+    pub decisions: Vec<Decided>,
+    /// What it used, where a model was asked.
+    pub usage: Option<Usage>,
+    /// What it cost, where its model or its tool has a price.
+    pub cost: Option<Cost>,
     /// The hooks that changed it, in order.
     pub hooks: Vec<HookName>,
     /// What it holds still for.
     pub waits: Vec<Wait>,
     /// What befell it on the way to its outcome, in order.
     pub incidents: Vec<Incident>,
+    /// How often it was answered from the journal, because another lease went on with the turn.
+    pub replays: usize,
 }
 
 /// Something that befell an effect on the way to its outcome.
@@ -73,6 +120,8 @@ pub enum Befell {
         /// Which attempt began, counted from 1.
         attempt: u32,
     },
+    /// An attempt to ask a model failed.
+    Failed(FailedAttempt),
     /// A rate made it wait, let it go then, or refused it.
     Paced(Paced),
     /// A payment of it came this far.
@@ -86,6 +135,7 @@ impl Befell {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Again { .. } => "again",
+            Self::Failed(_) => "failed",
             Self::Paced(_) => "paced",
             Self::Payment(_) => "payment",
             Self::Stuck(_) => "stuck",
@@ -139,19 +189,27 @@ impl EffectState {
     }
 }
 
-/// The effects of a turn, in the order they were asked for.
-pub fn of_turn(records: &[Record]) -> Vec<EffectView> {
-    let mut timeline = Timeline::default();
-    let mut before = records.first().map_or(Millis(0), |record| record.at);
+/// What a turn did, from its records.
+pub fn of_turn(records: &[Record]) -> Timeline {
+    let mut fold = Fold::default();
+    let first = records.first().map_or(Millis(0), |record| record.at);
+    let (mut before, mut now) = (first, first);
     for record in records {
-        timeline.take(record, before);
-        before = record.at;
+        // Records of one write have one time: what it tells of began after the write before.
+        if record.at > now {
+            (before, now) = (now, record.at);
+        }
+        // Nobody worked on it before it was taken over.
+        if let Fact::Resumed(resumed) = &record.fact {
+            before = before.max(resumed.since);
+        }
+        fold.take(record, before);
     }
-    timeline.effects
+    fold.timeline()
 }
 
 #[derive(Default)]
-struct Timeline {
+struct Fold {
     effects: Vec<EffectView>,
     /// Where the effect of each claim stands.
     claims: Vec<(ClaimRef, usize)>,
@@ -161,9 +219,29 @@ struct Timeline {
     ruled: Vec<Ruled>,
     /// What befell effects that have no record yet; with no key it was the next one, whichever that is.
     ahead: Vec<(Option<ReplayKey>, Incident)>,
+    /// What was decided besides calls and model calls of the turn.
+    decided: Vec<Decided>,
+    resumes: Vec<Resume>,
 }
 
-impl Timeline {
+impl Fold {
+    /// What is left belongs to the effect around it, or else to the turn.
+    fn timeline(mut self) -> Timeline {
+        for (key, incident) in std::mem::take(&mut self.ahead) {
+            if let Some(effect) = key.and_then(|key| self.around(&key)) {
+                effect.incidents.push(incident);
+            }
+        }
+        let mut decisions = Vec::new();
+        for decided in std::mem::take(&mut self.decided) {
+            match self.around(&decided.key) {
+                Some(effect) => effect.decisions.push(decided),
+                None => decisions.push(decided),
+            }
+        }
+        Timeline { effects: self.effects, decisions, resumes: self.resumes }
+    }
+
     fn take(&mut self, record: &Record, before: Millis) {
         match &record.fact {
             Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
@@ -177,25 +255,26 @@ impl Timeline {
                 self.claims.push((ClaimRef { asked: record.seq, child: 0 }, self.effects.len()));
                 self.add(EffectView { from: record.at, ..asked(key.clone(), record, command) });
             }
-            Fact::Performed(Performed { key, command, outcome }) => {
+            Fact::Performed(Performed { key, command, outcome, tried, cost }) => {
                 let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
                 effect.settle(record, outcome);
+                effect.try_in_vain(record, tried);
+                effect.charge(*cost);
                 self.complete(key, record, outcome);
-                self.add(effect);
+                match self.effects.iter_mut().find(|begun| begun.key == *key) {
+                    Some(begun) => begun.goes_on_as(effect),
+                    None => self.add(effect),
+                }
             }
-            Fact::Answered(Answered { claim, outcome }) => {
+            Fact::Answered(Answered { claim, outcome, cost }) => {
                 if let Some(effect) = self.claim(*claim) {
                     effect.settle(record, outcome);
+                    effect.charge(*cost);
                 }
             }
             Fact::Settled(settled) => {
                 if let Some(effect) = self.claim(settled.claim) {
-                    let (state, result) = match &settled.verdict {
-                        Verdict::Happened(result) => (state_of(result), json(result)),
-                        Verdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
-                    };
-                    (effect.state, effect.outcome) = (state, Some(result));
-                    (effect.answered, effect.until) = (Some(record.seq), Some(record.at));
+                    effect.settle_by_word(record, &settled.verdict);
                 }
             }
             Fact::Reclaimed(reclaimed) => {
@@ -218,7 +297,27 @@ impl Timeline {
                     None => self.ahead.push((None, stuck)),
                 }
             }
-            Fact::Parked { waits } => self.park(waits),
+            Fact::Resumed(resumed) => {
+                let answered = self.effects.iter_mut().filter(|effect| effect.answered.is_some());
+                let replayed = answered.map(|effect| effect.replays += 1).count();
+                self.resumes.push(Resume { seq: record.seq, by: resumed.clone(), replayed });
+            }
+            Fact::Tried(Tried { key, attempts }) => {
+                if let Some(call) = self.model_call(key, record, before) {
+                    call.try_in_vain(record, attempts);
+                } else {
+                    // One that a call asks has its record later; a summary is made for the model call after it.
+                    let key = self.around(key).is_some().then(|| key.clone());
+                    let failed = attempts.iter().map(|failed| (key.clone(), in_vain(record, failed)));
+                    self.ahead.extend(failed);
+                }
+            }
+            Fact::Parked { waits } => {
+                for wait in waits {
+                    self.model_call(&wait.key, record, before);
+                }
+                self.park(waits);
+            }
             Fact::Resolved { key, .. } => {
                 for effect in &mut self.effects {
                     effect.waits.retain(|wait| wait.key != *key);
@@ -237,8 +336,46 @@ impl Timeline {
                 Some(refusal) => self.add(refused_within(ruled, record, &refusal)),
                 None => self.ruled.push(ruled.clone()),
             },
+            Fact::Ruled(ruled) => self.decide(ruled, record, before),
+            Fact::Ended { .. } => {
+                let never_asked = |effect: &&mut EffectView| effect.is_open_model_call();
+                for effect in self.effects.iter_mut().filter(never_asked) {
+                    (effect.state, effect.until) = (EffectState::Failed, Some(record.at));
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Keeps a decision with the model call it is about; one about something else waits for what that belongs to.
+    fn decide(&mut self, ruled: &Ruled, record: &Record, before: Millis) {
+        let Ruled { key, at: point, ruling, labels, .. } = ruled.clone();
+        let decided = Decided { key, seq: record.seq, at: record.at, point, ruling, labels };
+        let Some(call) = self.model_call(&ruled.key, record, before) else {
+            self.decided.push(decided);
+            return;
+        };
+        if let (Point::Model, Some(refusal)) = (point, decided.ruling.refusal()) {
+            call.outcome = Some(json(&Failure::from(&refusal)));
+            (call.state, call.until) = (EffectState::Refused, Some(record.at));
+            call.answered = Some(record.seq);
+        }
+        call.decisions.push(decided);
+    }
+
+    /// The model call of the turn that this is a part of; it begins here unless a record told of it before.
+    fn model_call(&mut self, key: &ReplayKey, record: &Record, before: Millis) -> Option<&mut EffectView> {
+        let key = key.model_call()?;
+        if !self.effects.iter().any(|effect| effect.key == key) {
+            self.add(EffectView { from: before, ..bare(key.clone(), EffectKind::ModelCall, record) });
+        }
+        self.effects.iter_mut().find(|effect| effect.key == key)
+    }
+
+    /// The innermost effect that has this place in it.
+    fn around(&mut self, key: &ReplayKey) -> Option<&mut EffectView> {
+        let around = self.effects.iter_mut().filter(|effect| is_of(key, effect));
+        around.max_by_key(|effect| effect.key.as_str().len())
     }
 
     fn add(&mut self, mut effect: EffectView) {
@@ -260,7 +397,13 @@ impl Timeline {
             .partition(|(key, _)| key.as_ref().is_none_or(|key| is_of(key, &effect)));
         self.ahead = others;
         let own: Vec<(Option<ReplayKey>, Incident)> = own;
-        effect.incidents.extend(own.into_iter().map(|(_, incident)| incident));
+        effect.incidents.splice(..0, own.into_iter().map(|(_, incident)| incident));
+        effect.begin_with_first_attempt();
+        let (own, others) =
+            std::mem::take(&mut self.decided).into_iter().partition(|decided| is_of(&decided.key, &effect));
+        self.decided = others;
+        let own: Vec<Decided> = own;
+        effect.decisions.extend(own);
         self.effects.push(effect);
     }
 
@@ -310,47 +453,52 @@ fn incident(record: &Record, what: Befell) -> Incident {
     Incident { seq: record.seq, at: record.at, what }
 }
 
-fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
+fn in_vain(record: &Record, failed: &FailedAttempt) -> Incident {
+    Incident { at: failed.until, ..incident(record, Befell::Failed(failed.clone())) }
+}
+
+/// An effect of which no more is known than that it is there.
+fn bare(key: ReplayKey, kind: EffectKind, record: &Record) -> EffectView {
     EffectView {
         key,
-        kind: command.kind(),
+        kind,
         seq: record.seq,
         answered: None,
         from: record.at,
         until: None,
         state: EffectState::Open,
         attempts: 1,
-        request: content(json(command)),
+        request: json!({}),
         outcome: None,
-        call: match command {
-            Command::ToolCall(call) => Some(view(&BatchCall::Run(call.call.clone()))),
-            _ => None,
-        },
-        spent: None,
+        call: None,
+        decisions: Vec::new(),
+        usage: None,
+        cost: None,
         hooks: Vec::new(),
         waits: Vec::new(),
         incidents: Vec::new(),
+        replays: 0,
     }
+}
+
+fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
+    let call = match command {
+        Command::ToolCall(call) => Some(view(&BatchCall::Run(call.call.clone()))),
+        _ => None,
+    };
+    EffectView { request: content(json(command)), call, ..bare(key, command.kind(), record) }
 }
 
 /// A call that a call wanted to make and a policy did not let it.
 fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView {
     EffectView {
-        key: ruled.key.clone(),
-        kind: EffectKind::DurableStep,
-        seq: record.seq,
         answered: Some(record.seq),
-        from: record.at,
         until: Some(record.at),
         state: EffectState::Refused,
-        attempts: 1,
         request: json!({ "name": ruled.key, "input": ruled.facts }),
         outcome: Some(json(&Failure::from(refusal))),
         call: made_within(ruled),
-        spent: None,
-        hooks: Vec::new(),
-        waits: Vec::new(),
-        incidents: Vec::new(),
+        ..bare(ruled.key.clone(), EffectKind::DurableStep, record)
     }
 }
 
@@ -361,23 +509,8 @@ fn made_within(ruled: &Ruled) -> Option<CallView> {
 
 /// One call of a batch.
 fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
-    let effect = EffectView {
-        key,
-        kind: EffectKind::ToolCall,
-        seq: record.seq,
-        answered: None,
-        from: record.at,
-        until: None,
-        state: EffectState::Open,
-        attempts: 1,
-        request: content(json(call)),
-        outcome: None,
-        call: Some(view(call)),
-        spent: None,
-        hooks: Vec::new(),
-        waits: Vec::new(),
-        incidents: Vec::new(),
-    };
+    let (request, call_view) = (content(json(call)), Some(view(call)));
+    let effect = EffectView { request, call: call_view, ..bare(key, EffectKind::ToolCall, record) };
     match call {
         BatchCall::Run(_) => effect,
         BatchCall::Refused(refused) => EffectView {
@@ -408,13 +541,62 @@ fn view(call: &BatchCall) -> CallView {
 }
 
 impl EffectView {
+    fn is_open_model_call(&self) -> bool {
+        let open = matches!(self.state, EffectState::Open | EffectState::Waits);
+        open && self.kind == EffectKind::ModelCall
+    }
+
+    /// Attempts that failed before the one that gave the outcome, or before the turn held still.
+    fn try_in_vain(&mut self, record: &Record, failed: &[FailedAttempt]) {
+        self.incidents.extend(failed.iter().map(|failed| in_vain(record, failed)));
+        if let Some(last) = failed.last() {
+            self.attempts = self.attempts.max(last.attempt.saturating_add(1));
+        }
+        self.begin_with_first_attempt();
+    }
+
+    fn begin_with_first_attempt(&mut self) {
+        let began = |incident: &Incident| match &incident.what {
+            Befell::Failed(failed) => Some(failed.from),
+            _ => None,
+        };
+        self.from = self.incidents.iter().filter_map(began).fold(self.from, Ord::min);
+    }
+
+    /// What was told of it before its outcome was there stays.
+    fn goes_on_as(&mut self, answered: Self) {
+        let Self { from, attempts, mut incidents, mut decisions, mut hooks, .. } =
+            std::mem::replace(self, answered);
+        self.attempts = self.attempts.max(attempts);
+        incidents.append(&mut self.incidents);
+        decisions.append(&mut self.decisions);
+        hooks.append(&mut self.hooks);
+        (self.from, self.incidents) = (from, incidents);
+        (self.decisions, self.hooks) = (decisions, hooks);
+    }
+
+    /// A person said how it went.
+    fn settle_by_word(&mut self, record: &Record, verdict: &Verdict) {
+        let (state, result) = match verdict {
+            Verdict::Happened(result) => (state_of(result), json(result)),
+            Verdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
+        };
+        (self.state, self.outcome) = (state, Some(result));
+        (self.answered, self.until) = (Some(record.seq), Some(record.at));
+    }
+
+    /// Notes what a call of a tool with a price cost.
+    fn charge(&mut self, cost: Option<Cost>) {
+        self.cost = cost.or(self.cost);
+    }
+
     fn settle(&mut self, record: &Record, outcome: &Outcome) {
         self.outcome = Some(content(json(outcome)));
         (self.answered, self.until) = (Some(record.seq), Some(record.at));
         self.state = match outcome {
             Outcome::ModelCall(outcome) | Outcome::DirectCall(DirectOutcome(outcome)) => {
                 if let ModelOutcome::Reply(Reply { usage, cost, attempt, .. }) = outcome {
-                    (self.spent, self.attempts) = (Some((*usage, *cost)), *attempt);
+                    (self.usage, self.cost, self.attempts) = (Some(*usage), *cost, *attempt);
                 }
                 match outcome {
                     ModelOutcome::Reply(_) => EffectState::Done,

@@ -22,6 +22,7 @@ use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::rate::Pacing;
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, EffectKind, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
@@ -259,7 +260,7 @@ fn rate_refused(failure: Failure) -> State {
 fn note_result<H: Host>(slot: &Slot, host: &mut H) {
     if let State::Settled(result) = &slot.state {
         let outcome = ToolOutcome::Done(result.clone()).into();
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
     }
 }
 
@@ -292,12 +293,18 @@ fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
     Amount { calls: most.calls, ..most.without(failed) }
 }
 
+/// What a call with this outcome cost: one that failed costs nothing, and of one that may have happened nobody knows better.
+fn charged(turn: &Turn<'_>, call: &PreparedCall, outcome: &ToolOutcome) -> Option<Cost> {
+    let counts = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
+    turn.outfit.price(&call.tool).filter(|_| counts)
+}
+
 /// Answers the calls that a budget has not enough left for. None of them ran.
 fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
     for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
         let result = ToolResult::Err(Failure::from(&short_of(short)));
         let outcome = ToolOutcome::Done(result).into();
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
     }
 }
 
@@ -374,7 +381,8 @@ async fn rule<H: Host>(
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
         note_undo(undoable(turn.outfit, key, call, value), host);
     }
-    host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into() }));
+    let cost = charged(turn, call, &outcome);
+    host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into(), cost }));
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
 }
 
@@ -480,7 +488,7 @@ async fn work<H: Host>(
                     }
                 }
                 drop(running);
-                give_up(slots, &waiting, &order, host);
+                give_up(turn, slots, &waiting, &order, host);
                 return Ok(Worked::Cancelled(reason));
             }
         };
@@ -580,7 +588,8 @@ fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -
         Came::Ran(_, outcome, Written { values, files, undo }) => {
             let result = result_of(&outcome);
             note_undo(undo, host);
-            host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
+            let cost = charged(turn, call, &outcome);
+            host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
             host.note_values(values);
             host.note_files(files);
             result
@@ -603,7 +612,7 @@ fn refuse_to_wait<H: Host>(slots: &mut [Slot], waits: &[Wait], host: &mut H) {
         let result = ToolResult::Err(Failure::new(Kind::ToolFailed, detail));
         if let State::Run(..) = &slot.state {
             let outcome = ToolOutcome::Done(result.clone()).into();
-            host.note(Fact::Answered(Answered { claim: slot.claim, outcome }));
+            host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
         }
         slot.state = State::Settled(result);
     }
@@ -617,6 +626,7 @@ fn note_undo<H: Host>(undo: Option<Undoable>, host: &mut H) {
 
 /// Gives every call that did not finish an outcome, because the turn is cancelled.
 fn give_up<H: Host>(
+    turn: &Turn<'_>,
     slots: &mut [Slot],
     waiting: &BTreeMap<usize, Vec<Wait>>,
     order: &Batch<'_>,
@@ -632,7 +642,8 @@ fn give_up<H: Host>(
                 Failure::new(Kind::ToolCancelled, "the turn was cancelled before the call was done");
             ToolOutcome::Done(ToolResult::Err(failure))
         };
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into() }));
+        let cost = charged(turn, call, &outcome);
+        host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
     }
 }
 

@@ -148,7 +148,7 @@ pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<Why, Error> {
 
 async fn of_active(store: &dyn Store, session: &SessionView, turn: &TurnView) -> Result<Why, Error> {
     let records = store.turn_records(turn.id).await?;
-    let effects = timeline::of_turn(&records);
+    let effects = timeline::of_turn(&records).effects;
     let mut waits = Vec::new();
     for wait in &session.waits {
         waits.push(blocked(store, turn.id, wait, (&records, &effects)).await?);

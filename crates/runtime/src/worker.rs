@@ -13,10 +13,13 @@ use crate::meter::Meter;
 use crate::outfit::World;
 use crate::outfits::{Agent, Layers, Outfits};
 use crate::output::check_schema;
+use crate::payments;
 use crate::plugins::Plugins;
 use crate::recent::Recent;
+use crate::tailor::{Change, Counts, Fitting, Kept, LeftOut, Tailored};
 use crate::tasks::Tasks;
 use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::configs::ConfigKind;
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
 use outlast_ports::hook::HookAt;
@@ -33,14 +36,14 @@ use outlast_ports::store::{
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
 use outlast_ports::votes::Voted;
-use outlast_vocab::access::{Access, ApiKey};
+use outlast_vocab::access::{Access, ApiKey, Scope};
 use outlast_vocab::budget::{Budget, Purse};
-use outlast_vocab::id::{ApprovalId, DeliveryId};
+use outlast_vocab::id::{ApprovalId, CallId, DeliveryId};
 use outlast_vocab::message::{Message, Name, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
-use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::record::{Delivery, End, Seq, Verdict};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
@@ -97,6 +100,8 @@ pub struct Config {
     pub package: Package,
     /// The other agents.
     pub agents: Vec<Agent>,
+    /// Who makes agents of what the database keeps, where somebody does.
+    pub tailored: Option<Tailored>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Where random bits come from.
@@ -190,7 +195,8 @@ struct Inner {
     world: Arc<World>,
     store: Arc<dyn Store>,
     worker: WorkerId,
-    outfits: Outfits,
+    outfits: Arc<Outfits>,
+    fitting: Option<Fitting>,
     secret: [u8; 32],
     driving: Mutex<BTreeMap<SessionId, Driving>>,
     tasks: Arc<Tasks>,
@@ -224,7 +230,17 @@ impl Runtime {
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
         let Config {
-            payments, metrics, limiter, policy_engine, clock, entropy, tasks, limits, worker, ..
+            payments,
+            metrics,
+            limiter,
+            policy_engine,
+            tailored,
+            clock,
+            entropy,
+            tasks,
+            limits,
+            worker,
+            ..
         } = config;
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
@@ -239,7 +255,13 @@ impl Runtime {
             limiter,
             ..world
         });
-        let outfits = Outfits::new(package, agents, &world)?;
+        let outfits = Arc::new(Outfits::new(package, agents, &world)?);
+        let fitting =
+            tailored.map(|tailored| Fitting::new(tailored, store.clone(), outfits.clone(), world.clone()));
+        // Before anything is driven: a turn may be one of theirs.
+        if let Some(fitting) = &fitting {
+            fitting.look().await?;
+        }
         world.look_at_budgets(store.as_ref()).await?;
         let recent = Arc::new(Recent::new(world.limits.recent_bytes));
         let deliveries = Deliveries::open(world.clone(), store.clone(), worker, sinks).await?;
@@ -250,6 +272,7 @@ impl Runtime {
             store,
             worker,
             outfits,
+            fitting,
             driving: Mutex::default(),
             tasks: Tasks::new(tasks),
             wake: Notify::new(),
@@ -260,11 +283,18 @@ impl Runtime {
         });
         inner.tasks.spawn(keeper::keep(inner.clone()));
         inner.deliveries.start(&inner.tasks, &inner.stopping);
+        if inner.world.payments.is_some() {
+            let (world, store, bell) = (inner.world.clone(), inner.store.clone(), inner.deliveries.bell());
+            inner.tasks.spawn(payments::tell(world, store, bell, inner.stopping.subscribe()));
+        }
         if let Some(metrics) = metrics {
             inner.tasks.spawn(measure::hand_out(inner.clone(), metrics));
         }
         if inner.world.contents.is_some() {
             inner.tasks.spawn(keeper::sweep(inner.clone()));
+        }
+        if inner.fitting.is_some() {
+            inner.tasks.spawn(keeper::fit(inner.clone()));
         }
         Ok(Self::of_operator(inner))
     }
@@ -330,6 +360,43 @@ impl Runtime {
     /// were accepted before keep the package they have (R10.2).
     pub fn put_agent(&self, agent: Agent) -> Result<Hash, Error> {
         self.inner.outfits.put(agent, &self.inner.world)
+    }
+
+    /// Keeps a new version of an agent, a harness or a capability. Where agents of this process are made of what the organisation
+    /// keeps, a version that would break one of them is refused, and otherwise they answer by the time this comes back.
+    pub async fn put_config(&self, kind: ConfigKind, name: String, body: Value) -> Result<Kept, Error> {
+        self.change(Change { kind, name, body, last: None }).await
+    }
+
+    /// The same in place of a version that must be the last; 0 is none.
+    pub async fn replace_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        body: Value,
+        last: u32,
+    ) -> Result<Kept, Error> {
+        self.change(Change { kind, name, body, last: Some(last) }).await
+    }
+
+    async fn change(&self, change: Change) -> Result<Kept, Error> {
+        // Before anything is made: making an agent opens directories.
+        self.access.need(Scope::Operate)?;
+        if let Some(fitting) = self.fitting() {
+            return fitting.put(change, self.store.as_ref(), self.now()).await;
+        }
+        let config = change.write(self.store.as_ref(), self.now()).await?;
+        Ok(Kept { config, counts: Counts::Elsewhere })
+    }
+
+    /// The agents that cannot be made of what the database has of them, where whom this handle serves keeps them.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        self.fitting().map(Fitting::left_out).unwrap_or_default()
+    }
+
+    /// Who makes agents of what the organisation of this handle keeps.
+    fn fitting(&self) -> Option<&Fitting> {
+        self.inner.fitting.as_ref().filter(|fitting| fitting.org() == self.access.reach.home())
     }
 
     /// The sinks of this worker.
@@ -560,6 +627,13 @@ impl Runtime {
         self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
         self.inner.wake.notify_one();
         Ok(())
+    }
+
+    /// Says how a call of unknown outcome went. What it had set aside is paid or freed.
+    pub async fn settle(&self, call: CallId, verdict: Verdict) -> Result<SessionId, Error> {
+        let session = self.store.settle(call, verdict, self.now()).await?;
+        self.inner.deliveries.ring();
+        Ok(session)
     }
 
     /// The key that resolves a wait of a turn.

@@ -1,15 +1,18 @@
 //! Follows one session or all of them, and lets through what a reader asked for.
-use outlast_ports::store::FeedRecord;
+use crate::relay::{Heard, Subscription};
+use bytes::Bytes;
+use outlast_ports::store::{FeedRecord, Store};
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
 use outlast_runtime::feed::Feed;
 use outlast_runtime::outfits;
 use outlast_vocab::event::Event;
-use outlast_vocab::record::Seq;
+use outlast_vocab::record::{Record, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// Agents of turns that a reader remembers.
@@ -38,7 +41,7 @@ pub(crate) struct Frame {
     /// What it is: `turn.accepted`, `effect.performed`, …; `live` for what happens right now; `missed` if the reader was too
     /// slow for that.
     #[serde(rename = "type")]
-    name: String,
+    name: &'static str,
     /// Its content.
     #[schema(value_type = Object)]
     data: Value,
@@ -47,18 +50,152 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn new(session: SessionId, event: &Event) -> Self {
         let outlast_vocab::event::Frame { v, session, seq, turn, at, name, data } = event.frame(session);
-        Self { v, session, seq, turn, at, name: name.to_owned(), data }
-    }
-
-    /// What it is.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Self { v, session, seq, turn, at, name, data }
     }
 }
 
-/// What is followed.
-pub(crate) enum Followed {
+/// An event as a filter sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight {
+    session: SessionId,
+    turn: Option<TurnId>,
+    name: &'static str,
+    sort: Sort,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Durable,
+    Live,
+    Missed,
+}
+
+impl Sight {
+    fn of(session: SessionId, event: &Event) -> Self {
+        let (turn, sort) = match event {
+            Event::Durable(record) => (record.turn, Sort::Durable),
+            Event::Live(live) => (Some(live.turn), Sort::Live),
+            Event::Missed { .. } => (None, Sort::Missed),
+        };
+        Self { session, turn, name: event.name(), sort }
+    }
+}
+
+/// An event with the words of a stream, for any number of readers.
+pub(crate) struct Told {
+    pub(crate) cursor: Option<u64>,
+    pub(crate) sight: Sight,
+    pub(crate) bytes: Bytes,
+}
+
+impl Told {
+    /// An event of a session, which is counted by its number there.
+    pub(crate) fn of(session: SessionId, event: &Event) -> Self {
+        Self::at(event.seq().map(|Seq(seq)| seq), session, event)
+    }
+
+    /// An event with the number that a reader goes on from.
+    fn at(cursor: Option<u64>, session: SessionId, event: &Event) -> Self {
+        let frame = Frame::new(session, event);
+        let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+        // JSON has no line breaks of its own.
+        let data = serde_json::to_string(&frame).unwrap_or_default();
+        let bytes = Bytes::from(format!("{id}event: {}\ndata: {data}\n\n", frame.name));
+        Self { cursor, sight: Sight::of(session, event), bytes }
+    }
+
+    /// Whether it tells what happens right now.
+    pub(crate) fn is_live(&self) -> bool {
+        self.sight.sort == Sort::Live
+    }
+}
+
+/// What a stream follows.
+pub(crate) enum Streamed {
     /// One session, with what happens right now.
+    Session(Box<Joined>),
+    /// All that are shown.
+    All(Box<Feed>),
+}
+
+impl Streamed {
+    /// The next event; waits for one. Giving up on it loses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Arc<Told>, Error> {
+        match self {
+            Self::Session(joined) => joined.next().await,
+            Self::All(feed) => {
+                let FeedRecord { cursor, session, record } = feed.next().await?;
+                Ok(Arc::new(Told::at(Some(cursor.0), session, &Event::Durable(Box::new(record)))))
+            }
+        }
+    }
+}
+
+/// A reader of one session that comes from anywhere in its past and goes on together with others.
+pub(crate) struct Joined {
+    store: Arc<dyn Store>,
+    session: SessionId,
+    after: Seq,
+    page: usize,
+    ready: VecDeque<Record>,
+    /// Whether there may be records in the store that come before whatever the others are told.
+    look: bool,
+    others: Subscription,
+}
+
+impl Joined {
+    /// Reads from a cursor on. The others are joined first, so nothing falls between.
+    pub(crate) fn new(
+        runtime: &Runtime,
+        (session, after): (SessionId, Seq),
+        join: impl FnOnce() -> Subscription,
+    ) -> Self {
+        let (others, page) = (join(), runtime.world().limits.page_rows);
+        let store = runtime.store().clone();
+        Self { store, session, after, page, ready: VecDeque::new(), look: true, others }
+    }
+
+    async fn next(&mut self) -> Result<Arc<Told>, Error> {
+        loop {
+            if let Some(record) = self.past().await? {
+                self.after = record.seq;
+                return Ok(Arc::new(Told::of(self.session, &Event::Durable(Box::new(record)))));
+            }
+            match self.others.next().await? {
+                Heard::Told(told) => match told.cursor {
+                    None => return Ok(told),
+                    Some(seq) if seq <= self.after.0 => {}
+                    Some(seq) if seq == self.after.0 + 1 => {
+                        self.after = Seq(seq);
+                        return Ok(told);
+                    }
+                    // A cursor from before the others came.
+                    Some(_) => self.look = true,
+                },
+                Heard::Behind(frames) => {
+                    self.look = true;
+                    if frames > 0 {
+                        return Ok(Arc::new(Told::of(self.session, &Event::Missed { frames })));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next record that is in the store already.
+    async fn past(&mut self) -> Result<Option<Record>, Error> {
+        if self.ready.is_empty() && self.look {
+            let page = self.store.records(self.session, self.after, self.page).await?;
+            self.look = page.len() == self.page;
+            self.ready.extend(page);
+        }
+        Ok(self.ready.pop_front())
+    }
+}
+
+/// What a page is taken from.
+pub(crate) enum Paged {
+    /// One session.
     Session(SessionId, Box<Events>),
     /// All that are shown.
     All(Box<Feed>),
@@ -67,8 +204,8 @@ pub(crate) enum Followed {
 /// An event, with the cursor that a reader goes on from.
 pub(crate) struct Seen {
     pub(crate) cursor: Option<u64>,
-    pub(crate) session: SessionId,
-    pub(crate) event: Event,
+    session: SessionId,
+    event: Event,
 }
 
 impl From<FeedRecord> for Seen {
@@ -77,7 +214,19 @@ impl From<FeedRecord> for Seen {
     }
 }
 
-impl Followed {
+impl Seen {
+    /// What a filter sees of it.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight::of(self.session, &self.event)
+    }
+
+    /// It as a page has it.
+    pub(crate) fn frame(&self) -> Frame {
+        Frame::new(self.session, &self.event)
+    }
+}
+
+impl Paged {
     /// The next event; waits for one. Giving up on it loses nothing.
     pub(crate) async fn next(&mut self) -> Result<Seen, Error> {
         match self {
@@ -112,24 +261,21 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The frame of an event, if it was asked for.
-    pub(crate) async fn frame(&mut self, runtime: &Runtime, seen: &Seen) -> Result<Option<Frame>, Error> {
-        let durable = matches!(seen.event, Event::Durable(_));
-        if (!durable && !self.live) || self.session.is_some_and(|session| session != seen.session) {
-            return Ok(None);
+    /// Whether an event was asked for.
+    pub(crate) async fn wants(&mut self, runtime: &Runtime, sight: Sight) -> Result<bool, Error> {
+        let Sight { session, turn, name, sort } = sight;
+        if (sort != Sort::Durable && !self.live) || self.session.is_some_and(|wanted| wanted != session) {
+            return Ok(false);
         }
-        let frame = Frame::new(seen.session, &seen.event);
-        let missed = matches!(seen.event, Event::Missed { .. });
-        if missed {
-            return Ok(Some(frame));
+        if sort == Sort::Missed {
+            return Ok(true);
         }
-        if self.turn.is_some() && self.turn != frame.turn || !self.names(frame.name()) {
-            return Ok(None);
+        if self.turn.is_some() && self.turn != turn || !self.names(name) {
+            return Ok(false);
         }
-        let Some(agent) = self.agent.clone() else { return Ok(Some(frame)) };
-        let Some(turn) = frame.turn else { return Ok(None) };
-        let answers = self.agent_of(runtime, turn).await?.is_some_and(|of| of == agent);
-        Ok(answers.then_some(frame))
+        let Some(agent) = self.agent.clone() else { return Ok(true) };
+        let Some(turn) = turn else { return Ok(false) };
+        Ok(self.agent_of(runtime, turn).await?.is_some_and(|of| of == agent))
     }
 
     fn names(&self, name: &str) -> bool {

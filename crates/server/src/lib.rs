@@ -21,6 +21,7 @@ mod metrics;
 mod page;
 mod problem;
 mod quota;
+mod relay;
 pub mod rerun;
 mod room;
 mod routes;

@@ -1,5 +1,6 @@
 //! Lists, page by page.
 use crate::cursor::Cursors;
+use outlast_ports::page;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use serde::de::DeserializeOwned;
@@ -21,9 +22,15 @@ pub(crate) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// A list that has only this page.
+    /// A list that has only this page, because something else bounds it.
     pub(crate) fn whole(items: Vec<T>) -> Self {
         Self { items, next: None }
+    }
+
+    /// A page that the store has read behind a key.
+    pub(crate) fn of<V: Into<T>, K: Serialize>(page: page::Page<V, K>, cursors: &Cursors<'_>) -> Self {
+        let page::Page { items, next } = page;
+        Self { items: items.into_iter().map(V::into).collect(), next: next.map(|key| goes_on(&key, cursors)) }
     }
 }
 
@@ -44,21 +51,15 @@ impl Most {
     pub(crate) fn or_all(self, limits: &ServerLimits) -> Self {
         Self { limit: self.limit.or(Some(limits.entries)), ..self }
     }
-}
 
-/// The page of a list that is in the order of its entries' keys. It goes on behind the key in the cursor, be that entry still there or
-/// not: what comes and goes between two pages makes no other entry come twice or not at all.
-pub(crate) fn paged<T, K: Ord + Serialize + DeserializeOwned>(
-    entries: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> K,
-    Most { limit, cursor }: Most,
-    (cursors, limits): (&Cursors<'_>, &ServerLimits),
-) -> Result<Page<T>, Error> {
-    let (limit, place) = (size(limit, limits)?, behind::<K>(cursor.as_deref(), cursors)?);
-    let mut rest = entries.into_iter().filter(|entry| place.as_ref().is_none_or(|place| key(entry) > *place));
-    let items: Vec<T> = rest.by_ref().take(limit).collect();
-    let next = items.last().filter(|_| rest.next().is_some()).map(|last| goes_on(&key(last), cursors));
-    Ok(Page { items, next })
+    /// The key to read behind, and how many entries.
+    pub(crate) fn read<K: DeserializeOwned>(
+        self,
+        cursors: &Cursors<'_>,
+        limits: &ServerLimits,
+    ) -> Result<(Option<K>, usize), Error> {
+        Ok((behind(self.cursor.as_deref(), cursors)?, size(self.limit, limits)?))
+    }
 }
 
 /// The key that a cursor stands for, if there is one.

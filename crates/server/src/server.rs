@@ -6,6 +6,7 @@ use crate::mcp::{Endpoint, More};
 use crate::metrics::Metrics;
 use crate::problem::{COME_AGAIN, Problem};
 use crate::quota::{Quotas, Strangers};
+use crate::relay::Relays;
 use crate::rerun::{Rerunner, Reruns};
 use crate::room::Rooms;
 use crate::shared::{Inner, Shared};
@@ -150,6 +151,7 @@ impl Server {
             secret,
             metrics: Metrics::default(),
             streams: Streams::default(),
+            relays: Relays::default(),
             asking: Asking::default(),
             rooms: Rooms::new(&limits),
             keys: Keys::default(),

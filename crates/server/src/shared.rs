@@ -3,6 +3,7 @@ use crate::door::Door;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::quota::{Quotas, Strangers};
+use crate::relay::Relays;
 use crate::rerun::Reruns;
 use crate::room::Rooms;
 use crate::streams::{Asking, Streams};
@@ -30,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) secret: [u8; 32],
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
+    /// Who reads for those streams.
+    pub(crate) relays: Relays,
     pub(crate) asking: Asking,
     pub(crate) rooms: Rooms,
     pub(crate) keys: Keys,

@@ -1,18 +1,19 @@
 //! A stream of server-sent events: numbered, alive, and over when the server shuts down.
 //!
 //! The body is pulled: a reader that is slow slows nobody, it only leaves its own line to overflow, and is told so.
-use crate::follow::{Filter, Followed, Frame, Seen};
+use crate::follow::{Filter, Streamed, Told};
 use crate::shared::Shared;
 use crate::streams::Open;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::StreamExt;
 use outlast_runtime::Runtime;
 use outlast_vocab::Error;
 use serde_json::json;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,16 +22,16 @@ use tokio::time::Instant;
 const COME_BACK_MS: u64 = 1_000;
 
 /// What a stream is made of.
-pub(crate) struct Streamed {
+pub(crate) struct Stream {
     pub(crate) runtime: Runtime,
-    pub(crate) followed: Followed,
+    pub(crate) streamed: Streamed,
     pub(crate) filter: Filter,
     /// Counts it as long as it is there.
     pub(crate) _open: Open,
 }
 
 struct Running {
-    streamed: Streamed,
+    stream: Stream,
     heartbeat: Duration,
     /// When it says that it is alive, unless it says something else before.
     alive_at: Instant,
@@ -43,29 +44,29 @@ struct Running {
 enum Happened {
     Stop,
     Silence,
-    Seen(Result<Seen, Error>),
+    Told(Result<Arc<Told>, Error>),
 }
 
 /// The stream as a response.
-pub(crate) fn response(shared: &Shared, streamed: Streamed) -> Response {
+pub(crate) fn response(shared: &Shared, stream: Stream) -> Response {
     let [high, low, ..] = shared.runtime.world().entropy.random();
     let jitter = u64::from(u16::from_be_bytes([high, low])) % COME_BACK_MS;
     let hello = Bytes::from(format!("retry: {}\n\n", COME_BACK_MS / 2 + jitter));
     let running = Running {
-        streamed,
+        stream,
         heartbeat: shared.limits.heartbeat,
         alive_at: Instant::now() + shared.limits.heartbeat,
         stopping: shared.stopping.clone(),
         cursor: None,
         over: false,
     };
-    let rest = stream::unfold(running, |mut running| async move {
+    let rest = futures_util::stream::unfold(running, |mut running| async move {
         let piece = running.next().await?;
         running.alive_at = Instant::now() + running.heartbeat;
         Some((piece, running))
     });
-    let all = futures_util::StreamExt::chain(stream::once(async { hello }), rest);
-    let body = Body::from_stream(futures_util::StreamExt::map(all, Ok::<_, Infallible>));
+    let all = futures_util::stream::once(async { hello }).chain(rest);
+    let body = Body::from_stream(all.map(Ok::<_, Infallible>));
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -86,14 +87,14 @@ impl Running {
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
                 // Before what happens: events that are not told are no sign of life, however many there are.
                 () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
-                seen = self.streamed.followed.next() => Happened::Seen(seen),
+                told = self.stream.streamed.next() => Happened::Told(told),
             };
-            let seen = match happened {
+            let told = match happened {
                 Happened::Stop => return None,
                 Happened::Silence => return Some(self.alive()),
-                Happened::Seen(seen) => seen,
+                Happened::Told(told) => told,
             };
-            match self.told(seen).await {
+            match self.wanted(told).await {
                 Ok(None) => {}
                 Ok(Some(piece)) => return Some(piece),
                 Err(error) => {
@@ -104,12 +105,12 @@ impl Running {
         }
     }
 
-    async fn told(&mut self, seen: Result<Seen, Error>) -> Result<Option<Bytes>, Error> {
-        let seen = seen?;
-        let Streamed { runtime, filter, .. } = &mut self.streamed;
-        let frame = filter.frame(runtime, &seen).await?;
-        self.cursor = seen.cursor.or(self.cursor);
-        Ok(frame.map(|frame| piece(seen.cursor, &frame)))
+    async fn wanted(&mut self, told: Result<Arc<Told>, Error>) -> Result<Option<Bytes>, Error> {
+        let told = told?;
+        let Stream { runtime, filter, .. } = &mut self.stream;
+        let wanted = filter.wants(runtime, told.sight).await?;
+        self.cursor = told.cursor.or(self.cursor);
+        Ok(wanted.then(|| told.bytes.clone()))
     }
 
     /// Says that the stream is alive, and how far it has looked: a reader that comes back does not look at that again.
@@ -117,13 +118,6 @@ impl Running {
         let id = self.cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
         Bytes::from(format!(": alive\n{id}\n"))
     }
-}
-
-fn piece(cursor: Option<u64>, frame: &Frame) -> Bytes {
-    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
-    // JSON has no line breaks of its own.
-    let data = serde_json::to_string(frame).unwrap_or_default();
-    Bytes::from(format!("{id}event: {}\ndata: {data}\n\n", frame.name()))
 }
 
 /// The last event of a stream that cannot go on.

@@ -143,6 +143,8 @@ fn payments(records: &[Record], origin: &Origin, found: &mut Found) -> Result<()
             (state, &made),
             (PaymentState::Asked, _)
                 | (PaymentState::Reserved, Some(Standing::Reserved))
+                | (PaymentState::Settling, Some(Standing::Reserved | Standing::Settled { .. }))
+                | (PaymentState::Releasing { .. }, Some(Standing::Reserved | Standing::Released) | None)
                 | (PaymentState::Settled { .. }, Some(Standing::Settled { .. }))
                 | (PaymentState::Released { .. }, Some(Standing::Released) | None)
         );

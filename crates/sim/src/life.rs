@@ -156,6 +156,7 @@ impl Life {
             })],
             package: Package { tools: manifests.map(|manifest| manifest.name).collect(), ..origin.agent()? },
             agents: Vec::new(),
+            tailored: None,
             tools: vec![Arc::new(toolbox), Arc::new(bank)],
             clock: clock.clone(),
             entropy: Arc::new(Counted::from(u64::from(no) << 32)),

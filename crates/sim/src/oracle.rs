@@ -202,7 +202,9 @@ impl Session {
 
     fn answer(&self, claim: ClaimRef) -> Option<&ToolOutcome> {
         self.records.iter().find_map(|record| match &record.fact {
-            Fact::Answered(Answered { claim: of, outcome: Outcome::ToolCall(outcome) }) if *of == claim => {
+            Fact::Answered(Answered { claim: of, outcome: Outcome::ToolCall(outcome), .. })
+                if *of == claim =>
+            {
                 Some(outcome)
             }
             _ => None,

@@ -132,8 +132,7 @@ fn reply(text: &str) -> Fact {
         cost: None,
         attempt: 1,
     };
-    let outcome = ModelOutcome::Reply(reply).into();
-    Fact::Performed(Performed { key: ReplayKey::turn(0).model(0), command: call.into(), outcome })
+    Fact::Performed(Performed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
 }
 
 fn asked() -> Fact {

@@ -13,10 +13,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -380,6 +380,49 @@ CREATE TABLE heard (
     place TEXT NOT NULL,
     words TEXT NOT NULL
 ) STRICT;
+";
+
+// Payments whose end is decided and that their authority has not taken yet. `brought` is what an agent said of a budget when it was
+// counted last.
+//
+// Lists are read page by page, so each has an index in its own order for those who see everything and for those who see one
+// organisation. A claim says whose it is once its outcome is unknown; before that nobody lists it.
+//
+// `reached` is the latest time that the audit has had up to a line. Clocks go back, numbers do not: it rises with them, so it finds the
+// first line that can be of a time or later.
+const VERSION_7: &str = "
+ALTER TABLE purses ADD COLUMN brought TEXT;
+
+CREATE TABLE owed (
+    turn INTEGER NOT NULL REFERENCES turns (no),
+    key TEXT NOT NULL,
+    payment TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    failure TEXT NOT NULL,
+    PRIMARY KEY (turn, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX owed_due ON owed (due_at, turn, key);
+
+ALTER TABLE audit ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;
+UPDATE audit SET reached = w.reached
+FROM (SELECT no, max(at) OVER (ORDER BY no) AS reached FROM audit) AS w WHERE w.no = audit.no;
+CREATE INDEX audit_reached ON audit (reached, no);
+CREATE INDEX audit_org ON audit (org, no);
+
+ALTER TABLE claims ADD COLUMN org BLOB;
+UPDATE claims SET org = (SELECT org FROM sessions WHERE sessions.no = claims.session) WHERE unknown = 1;
+DROP INDEX claims_unknown;
+CREATE INDEX claims_unknown ON claims (since, call) WHERE unknown = 1;
+CREATE INDEX claims_unknown_org ON claims (org, since, call) WHERE unknown = 1;
+
+ALTER TABLE grants ADD COLUMN org BLOB NOT NULL DEFAULT x'00000000000000000000000000000000';
+UPDATE grants SET org = (SELECT org FROM sessions WHERE sessions.no = grants.session);
+CREATE INDEX grants_at ON grants (at DESC, id);
+CREATE INDEX grants_org ON grants (org, at DESC, id);
+
+CREATE INDEX api_keys_org ON api_keys (org, id);
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

@@ -1,8 +1,8 @@
 //! A turn as spans: the turn itself, its model calls, its tool calls with what happened inside them, and its waits, named
 //! and described as the semantic conventions for generative AI have it.
 //!
-//! Pure: from the records of a turn that ended, so a crash in its middle leaves no trace in its trace but a note that a call
-//! was taken over. Times are those of the records: an effect ends when its outcome was written, and a model call begins when
+//! Pure: from the records of a turn that ended, so a crash in its middle leaves no trace in its trace but notes that the turn
+//! was resumed and calls taken over. Times are those of the records: an effect ends when its outcome was written, and a model call begins when
 //! what came before it was.
 use crate::content::{self, Content};
 use crate::otlp::{nanos, number, text, texts};
@@ -16,7 +16,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::message::{ModelName, ToolResult};
 use outlast_vocab::record::{
-    Accepted, Answered, Asked, ClaimRef, End, Fact, Performed, Reclaimed, Record, Seq,
+    Accepted, Answered, Asked, ClaimRef, End, Fact, FailedAttempt, Performed, Reclaimed, Record, Seq,
 };
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::trace::{SpanId, TraceId, provider_name};
@@ -105,6 +105,10 @@ impl Tracing {
                 let event = self.event("outlast.turn.stuck", vec![text("error.type", failure.code.code())]);
                 self.root.events.push(event);
             }
+            Fact::Resumed(resumed) => {
+                let event = self.event("outlast.turn.resumed", vec![number("outlast.lease", resumed.lease)]);
+                self.root.events.push(Event { time_unix_nano: nanos(resumed.since), ..event });
+            }
             Fact::CancelRequested { .. } => self.note("outlast.turn.cancel_requested"),
             Fact::Compacted(_) => self.note("outlast.context.compacted"),
             Fact::Hooked(hooked) => {
@@ -123,6 +127,9 @@ impl Tracing {
                     vec![text("outlast.policy.rule", ruled.ruling.rule.as_str())],
                 );
                 self.above(&ruled.key).events.push(event);
+            }
+            Fact::Tried(tried) => {
+                self.above(&tried.key).events.extend(tried.attempts.iter().map(attempt_failed));
             }
             // Everything else is for the journal to tell.
             _ => {}
@@ -189,7 +196,7 @@ impl Tracing {
         span
     }
 
-    fn answered(&mut self, Answered { claim, outcome }: &Answered) {
+    fn answered(&mut self, Answered { claim, outcome, .. }: &Answered) {
         let Outcome::ToolCall(outcome) = outcome else { return };
         let Some(at) = self.open.iter().position(|open| open.claim == Some(*claim)) else { return };
         // Somebody outside ends a call that is pending.
@@ -221,15 +228,17 @@ impl Tracing {
         }
     }
 
-    fn performed(&mut self, Performed { key, command, outcome }: &Performed) {
+    fn performed(&mut self, Performed { key, command, outcome, tried, .. }: &Performed) {
         match (command, outcome) {
             (Command::ModelCall(call), Outcome::ModelCall(outcome)) => {
-                let span = self.chat(key, &call.model, outcome);
+                let mut span = self.chat(key, &call.model, outcome);
+                span.events.extend(tried.iter().map(attempt_failed));
                 self.closed(key, span);
             }
             (Command::DirectCall(call), Outcome::DirectCall(DirectOutcome(outcome))) => {
                 let mut span = self.chat(key, &call.model, outcome);
                 span.attributes.push(text("outlast.usage_source", call.usage_source.as_str()));
+                span.events.extend(tried.iter().map(attempt_failed));
                 self.closed(key, span);
             }
             (Command::ToolCall(call), Outcome::ToolCall(outcome)) => {
@@ -440,6 +449,19 @@ impl Tracing {
             Span { end_time_unix_nano, ..open.span }
         }));
         spans
+    }
+}
+
+/// An attempt of a model call that failed.
+fn attempt_failed(failed: &FailedAttempt) -> Event {
+    Event {
+        time_unix_nano: nanos(failed.until),
+        name: "outlast.attempt.failed".to_owned(),
+        attributes: vec![
+            number("outlast.attempt", failed.attempt.into()),
+            text("error.type", failed.failure.code.code()),
+        ],
+        dropped_attributes_count: 0,
     }
 }
 

@@ -167,7 +167,8 @@ impl Session {
             // A turn that is stopped while it waits leaves a call without a result; nothing else does here.
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
             // A long session is made shorter for the model; nothing is changed by it.
-            Fact::Parked { .. } | Fact::Compacted(_) => {}
+            // Who goes on after a kill says so.
+            Fact::Parked { .. } | Fact::Compacted(_) | Fact::Resumed(_) => {}
             Fact::Opened { .. }
             | Fact::HeadMoved { .. }
             | Fact::Repaired { .. }
@@ -177,7 +178,8 @@ impl Session {
             | Fact::Escalated { .. }
             | Fact::Payment(_)
             | Fact::Ruled(_)
-            | Fact::Paced(_) => {
+            | Fact::Paced(_)
+            | Fact::Tried(_) => {
                 self.odd(record, "nobody did this");
             }
         }

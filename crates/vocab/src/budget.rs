@@ -312,6 +312,17 @@ impl Period {
         }
     }
 
+    /// The kind of period that this is the name of, as [`Period::at`] gives it.
+    pub fn named(name: &str) -> Option<Self> {
+        let parts: Vec<usize> = name.split('-').map(str::len).collect();
+        let is_date = name.chars().all(|c| c.is_ascii_digit() || c == '-');
+        match parts[..] {
+            [4, 2, 2] if is_date => Some(Self::Day),
+            [4, 2] if is_date => Some(Self::Month),
+            _ => None,
+        }
+    }
+
     /// When the period of an instant is over.
     pub fn end(self, now: Millis) -> Millis {
         const DAY: u64 = 86_400_000;
@@ -476,6 +487,12 @@ mod tests {
         assert_eq!(day(11_017), "2000-03-01");
         assert_eq!(day(20_773), "2026-11-16");
         assert_eq!(Period::Month.at(Millis(20_773 * 86_400_000)), "2026-11");
+        for period in [Period::Day, Period::Month] {
+            assert_eq!(Period::named(&period.at(Millis(20_773 * 86_400_000))), Some(period));
+        }
+        for other in ["", "clerk", "2026", "2026-1", "abcd-ef"] {
+            assert_eq!(Period::named(other), None);
+        }
     }
 
     #[test]

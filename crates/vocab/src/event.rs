@@ -110,7 +110,7 @@ pub enum LiveKind {
 
 /// An event as JSON readers get it. Readers ignore what they do not know.
 #[derive(Clone, Debug, Serialize)]
-pub struct Frame<'a> {
+pub struct Frame {
     /// The form of this frame.
     pub v: u8,
     /// The session.
@@ -126,7 +126,7 @@ pub struct Frame<'a> {
     pub at: Option<Millis>,
     /// What it is.
     #[serde(rename = "type")]
-    pub name: &'a str,
+    pub name: &'static str,
     /// Its content.
     pub data: Value,
 }
@@ -176,26 +176,35 @@ impl Event {
         }
     }
 
+    /// What it is: the name of its fact, `live` or `missed`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Durable(record) => record.fact.name(),
+            Self::Live(_) => "live",
+            Self::Missed { .. } => "missed",
+        }
+    }
+
     /// The event as JSON readers get it.
     ///
     /// # Panics
     /// Never: facts are plain data.
-    pub fn frame(&self, session: SessionId) -> Frame<'_> {
-        let bare = Frame { v: 1, session, seq: None, turn: None, at: None, name: "", data: Value::Null };
+    pub fn frame(&self, session: SessionId) -> Frame {
+        let name = self.name();
+        let bare = Frame { v: 1, session, seq: None, turn: None, at: None, name, data: Value::Null };
         match self {
             Self::Durable(record) => Frame {
                 seq: Some(record.seq),
                 turn: record.turn,
                 at: Some(record.at),
-                name: record.fact.name(),
                 data: content(&record.fact),
                 ..bare
             },
             Self::Live(live) => {
                 let data = serde_json::to_value(&live.what).expect("live frames are plain data");
-                Frame { turn: Some(live.turn), name: "live", data, ..bare }
+                Frame { turn: Some(live.turn), data, ..bare }
             }
-            Self::Missed { frames } => Frame { name: "missed", data: json!({ "frames": frames }), ..bare },
+            Self::Missed { frames } => Frame { data: json!({ "frames": frames }), ..bare },
         }
     }
 

@@ -22,6 +22,13 @@ impl ReplayKey {
         self.under(format_args!("model/{iteration}"))
     }
 
+    /// The model call of the turn that this is, or is a part of.
+    pub fn model_call(&self) -> Option<Self> {
+        let mut ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
+        let (turn, end) = (ends.nth(1)?, ends.nth(1)?);
+        self.0[turn..].starts_with("/model/").then(|| Self(self.0[..end].to_owned()))
+    }
+
     /// The batch of tool calls that the `iteration`-th reply asked for.
     #[must_use]
     pub fn tools(&self, iteration: u32) -> Self {
@@ -164,9 +171,9 @@ impl ReplayKey {
         self.under(format_args!("backoff:{attempt}"))
     }
 
-    /// Whether this is a wait before a model call is tried again.
-    pub fn is_backoff(&self) -> bool {
-        self.last().starts_with("backoff:")
+    /// The attempt of a model call after which this is the wait, if it is one.
+    pub fn backed_off(&self) -> Option<u32> {
+        self.last().strip_prefix("backoff:")?.parse().ok()
     }
 
     /// The `number`-th wait of a model call for its turn at the provider.

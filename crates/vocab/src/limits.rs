@@ -22,6 +22,9 @@ pub const TELEMETRY_CONTENT_BYTES: usize = 16 << 10;
 /// Spans that are sent in one request.
 pub const TELEMETRY_SPANS: usize = 500;
 
+/// Failed attempts of a model call that one record tells of; where there are more, the last ones.
+pub const ATTEMPTS_TOLD: usize = 16;
+
 /// Models, and tools, that metrics tell apart; what comes after them is counted together.
 pub const METRIC_NAMES: usize = 64;
 
@@ -96,6 +99,10 @@ pub struct Limits {
     pub hook_patch_bytes: usize,
     /// How long one request to the payment authority may take.
     pub payment_deadline: Duration,
+    /// First pause before the payment authority is told again what it did not take; doubled each time.
+    pub payment_first: Duration,
+    /// Longest pause before the payment authority is told again.
+    pub payment_most: Duration,
     /// How long a call waits for its turn where its rate says nothing.
     pub rate_wait: Duration,
     /// How long a call may take to begin once its rates let it go; after that it asks them again.
@@ -200,6 +207,8 @@ impl Default for Limits {
             hooks_per_agent: 32,
             hook_patch_bytes: 1 << 20,
             payment_deadline: Duration::from_secs(30),
+            payment_first: Duration::from_secs(5),
+            payment_most: Duration::from_hours(1),
             rate_wait: Duration::from_hours(1),
             rate_grace: Duration::from_secs(1),
             limiter_deadline: Duration::from_secs(2),
@@ -263,6 +272,8 @@ pub struct ServerLimits {
     pub streams: usize,
     /// Streams of events that one caller has at the same time.
     pub streams_per_caller: usize,
+    /// Bytes of a session's events that are kept for streams that are a little behind; the newest event is kept whatever its size.
+    pub relay_bytes: usize,
     /// How often a stream of events says that it is alive.
     pub heartbeat: Duration,
     /// How long a request may wait for a turn's end or for events.
@@ -309,6 +320,7 @@ impl Default for ServerLimits {
             bodies_bytes: 256 << 20,
             streams: 3_072,
             streams_per_caller: 2_048,
+            relay_bytes: 1 << 20,
             heartbeat: Duration::from_secs(15),
             wait_most: Duration::from_mins(1),
             wire_wait: Duration::from_mins(9),

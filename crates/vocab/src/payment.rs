@@ -119,6 +119,13 @@ pub enum PaymentState {
     Asked,
     /// The authority has set the money aside.
     Reserved,
+    /// It is to be paid, and the authority is told so until it takes it.
+    Settling,
+    /// The money is to be freed, and the authority is told so until it takes it.
+    Releasing {
+        /// Why.
+        reason: String,
+    },
     /// It was paid.
     Settled {
         /// The authority's proof of it.
@@ -132,9 +139,14 @@ pub enum PaymentState {
 }
 
 impl PaymentState {
-    /// Whether it may still be paid.
+    /// Whether nobody has decided yet what becomes of it.
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Asked | Self::Reserved)
+    }
+
+    /// Whether it is decided what becomes of it, and its authority has not taken that yet.
+    pub const fn is_owed(&self) -> bool {
+        matches!(self, Self::Settling | Self::Releasing { .. })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::effect::{
 };
 use crate::error::Failure;
 use crate::hook::Patch;
-use crate::id::{CallId, SessionId, TurnId};
+use crate::id::{CallId, SessionId, TurnId, WorkerId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{HookName, Message, ModelCallId, Part, PluginName, ToolName, ToolResult};
@@ -134,6 +134,10 @@ pub enum Fact {
     Ruled(Ruled),
     /// A rate made a call wait, let it go then, or refused it.
     Paced(Paced),
+    /// Another lease went on with the turn, which the one before did not leave parked.
+    Resumed(Resumed),
+    /// Attempts of a model call failed, and it has no outcome yet.
+    Tried(Tried),
     /// Whoever may approve a call was reminded of it.
     Reminded {
         /// The wait for the approval.
@@ -280,6 +284,9 @@ pub struct Answered {
     pub claim: ClaimRef,
     /// The outcome.
     pub outcome: Outcome,
+    /// What the call cost, where its tool has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// One claim: the record that asked, and the call in it for a batch.
@@ -306,6 +313,53 @@ pub struct Performed {
     pub command: Command,
     /// The outcome.
     pub outcome: Outcome,
+    /// Attempts of a model call that failed before the one that gave the outcome, since the turn last held still for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<FailedAttempt>,
+    /// What the call cost that is over with it, where its tool has a price. What a model cost stands in its reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+impl Performed {
+    /// An effect that had its outcome at the first attempt.
+    pub fn new(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Self {
+        Self { key, command: command.into(), outcome: outcome.into(), tried: Vec::new(), cost: None }
+    }
+}
+
+/// That another lease went on with a turn: its worker died, lost it or handed it back. Every effect that was answered before is
+/// answered from the journal (R3.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Who went on.
+    pub worker: WorkerId,
+    /// The number of its lease, the fence of its writes.
+    pub lease: u64,
+    /// When it took the turn over; the record is part of its first write.
+    pub since: Millis,
+}
+
+/// Attempts of a model call that failed, where the turn holds still or ends before the call has an outcome (R5.3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Which call.
+    pub key: ReplayKey,
+    /// The attempts, in order.
+    pub attempts: Vec<FailedAttempt>,
+}
+
+/// An attempt of a model call that gave no whole reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedAttempt {
+    /// Its number, as live frames and the reply say it.
+    pub attempt: u32,
+    /// When it began.
+    pub from: Millis,
+    /// When it had failed.
+    pub until: Millis,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// A call that was taken over from an earlier lease.
@@ -572,7 +626,7 @@ impl Fact {
         }
     }
 
-    /// What a model cost that this tells of, where its price was known.
+    /// What a model or a call of a tool cost that this tells of, where the price was known. Every sum of costs adds up this.
     pub fn cost(&self) -> Option<Cost> {
         match self {
             Self::Performed(Performed {
@@ -581,6 +635,8 @@ impl Fact {
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
                 ..
             }) => reply.cost,
+            Self::Performed(performed) => performed.cost,
+            Self::Answered(answered) => answered.cost,
             Self::Compacted(Compacted { shorter: Shorter::Summary { cost, .. }, .. }) => *cost,
             _ => None,
         }
@@ -629,6 +685,8 @@ impl Fact {
             Self::Payment(_) => "effect.payment",
             Self::Ruled(_) => "policy.ruled",
             Self::Paced(_) => "effect.paced",
+            Self::Resumed(_) => "turn.resumed",
+            Self::Tried(_) => "effect.tried",
             Self::Reminded { .. } => "approval.reminded",
             Self::Escalated { .. } => "approval.escalated",
             Self::Repaired { .. } => "transcript.repaired",

@@ -58,6 +58,8 @@ tags! { fact_tag, FACTS, Fact:
     Payment = "payment",
     Ruled = "ruled",
     Paced = "paced",
+    Resumed = "resumed",
+    Tried = "tried",
     Reminded = "reminded",
     Escalated = "escalated",
     Repaired = "repaired",

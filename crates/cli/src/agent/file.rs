@@ -346,6 +346,7 @@ impl AgentFile {
     /// Makes an agent of what its layers come to. What it names must be there.
     pub(super) fn of(name: String, folded: Overlay, place: &Place<'_>) -> Result<Self, Error> {
         let agent = table_of(&folded).map_err(|cause| place.invalid(&[], &cause.to_string()))?;
+        agent.check_files(place)?;
         if agent.shell.is_some() && agent.files.is_none() {
             let what = "the shell works in the directory for files; add `files = \"…\"`";
             return Err(place.invalid(&["shell"], what));

@@ -142,16 +142,22 @@ impl AgentTable {
         Ok(())
     }
 
+    /// Whether its directory is below the one the agent works in. What came over the network is held to that too.
+    pub(super) fn check_files(&self, place: &Place<'_>) -> Result<(), Error> {
+        let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        let Some(files) = self.files.as_ref().filter(|files| !files.components().all(below)) else {
+            return Ok(());
+        };
+        let what =
+            format!("expected a directory below the one the agent works in, got `{}`", files.display());
+        Err(place.invalid(&["files"], &what))
+    }
+
     /// The table as a layer.
     pub(super) fn layer(mut self, place: &Place<'_>) -> Result<Layer, Error> {
         let parent = self.parent.take();
         self.name = None;
-        let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-        if let Some(files) = self.files.as_ref().filter(|files| !files.components().all(below)) {
-            let what =
-                format!("expected a directory below the one the agent works in, got `{}`", files.display());
-            return Err(place.invalid(&["files"], &what));
-        }
+        self.check_files(place)?;
         if let Some(fetch) = &self.fetch {
             fetch.rules().map_err(|error| place.invalid(&["fetch"], error.detail()))?;
         }

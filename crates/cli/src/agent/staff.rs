@@ -8,6 +8,7 @@ use crate::config::{keys, schema};
 use crate::data::Data;
 use crate::providers::Configuration;
 use outlast::configs::{ConfigKind, StoredConfig};
+use outlast::store::Store;
 use outlast::vocab::overlay::{Layer, Overlay};
 use outlast::vocab::rate::Rate;
 use outlast::{Error, Kind};
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What a configuration says of agents.
+#[derive(Clone)]
 pub(crate) struct Staff {
     document: Option<Document>,
     /// Harnesses and capabilities.
@@ -29,6 +31,7 @@ pub(crate) struct Staff {
 }
 
 /// An agent as it is found.
+#[derive(Clone)]
 enum Written {
     /// In the configuration.
     Here(Box<AgentTable>),
@@ -137,22 +140,39 @@ impl Staff {
         Ok(Self { document, registry, agents, rates, pins })
     }
 
-    /// With what the database has, if there is one. A name that the configuration has too is the configuration's.
-    pub(crate) async fn and_stored(mut self, data: &Data) -> Result<Self, Error> {
+    /// With what the database has, if there is one.
+    pub(crate) async fn and_stored(self, data: &Data) -> Result<Self, Error> {
         if data.server.is_some() || !data.path.exists() {
             return Ok(self);
         }
-        let (store, most) = (data.open().await?, usize::MAX);
-        for stored in store.configs(ConfigKind::Harness, most).await? {
-            let layer = stored.parse()?;
-            self.registry.harnesses.entry(stored.name).or_insert(layer);
+        self.and_kept_in(data.open().await?.as_ref()).await
+    }
+
+    /// With what this database has.
+    pub(crate) async fn and_kept_in(self, store: &dyn Store) -> Result<Self, Error> {
+        let mut kept = Vec::new();
+        for kind in ConfigKind::ALL {
+            kept.extend(store.configs(kind, usize::MAX).await?);
         }
-        for stored in store.configs(ConfigKind::Capability, most).await? {
-            let capability = stored.parse()?;
-            self.registry.capabilities.entry(stored.name).or_insert(capability);
-        }
-        for stored in store.configs(ConfigKind::Agent, most).await? {
-            self.agents.entry(stored.name.clone()).or_insert(Written::Stored(stored));
+        self.and_kept(kept)
+    }
+
+    /// With what a database has. A name that the configuration has too is the configuration's.
+    pub(crate) fn and_kept(mut self, kept: Vec<StoredConfig>) -> Result<Self, Error> {
+        for stored in kept {
+            match stored.kind {
+                ConfigKind::Harness => {
+                    let layer = stored.parse()?;
+                    self.registry.harnesses.entry(stored.name).or_insert(layer);
+                }
+                ConfigKind::Capability => {
+                    let capability = stored.parse()?;
+                    self.registry.capabilities.entry(stored.name).or_insert(capability);
+                }
+                ConfigKind::Agent => {
+                    self.agents.entry(stored.name.clone()).or_insert(Written::Stored(stored));
+                }
+            }
         }
         Ok(self)
     }

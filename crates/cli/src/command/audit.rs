@@ -9,7 +9,9 @@ use outlast::orgs::AuditRange;
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::Millis;
 use outlast::{Error, Limits};
+use outlast_ports::rows::AuditRow;
 use serde_json::json;
+use std::num::NonZeroUsize;
 
 /// Prints who did what, the oldest first; over every organisation unless `--org` names one.
 #[derive(Args)]
@@ -20,6 +22,9 @@ pub(crate) struct Audit {
     /// Begin after this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
+    /// How many at most
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<NonZeroUsize>,
     /// Print every act as a line of JSON
     #[arg(long)]
     json: bool,
@@ -31,34 +36,40 @@ impl Audit {
         let since = self.since.as_deref().map(|text| input::moment("--since", text, SystemClock.now()));
         let since = since.transpose()?.unwrap_or(Millis(0));
         let desk = data.desk_widely().await?;
-        let mut range = AuditRange { after: self.after, since, limit: Limits::default().page_rows };
+        let (rows, mut left) =
+            (Limits::default().page_rows, self.limit.map_or(usize::MAX, NonZeroUsize::get));
+        let mut after = self.after;
         loop {
+            // One line more than is printed says whether there is more.
+            let range = AuditRange { after, since, limit: left.saturating_add(1).min(rows) };
             let page = desk.audit(range).await?;
-            let Some(last) = page.last() else { break };
-            range.after = last.no;
-            for act in &page {
-                if self.json {
-                    terminal::json(&json!({
-                        "no": act.no, "at": act.at, "org": act.org, "by": act.by, "act": act.act,
-                        "subject": act.subject, "detail": act.detail,
-                    }));
-                } else {
-                    let line = format!(
-                        "{} {} {} {} {} {}",
-                        act.no,
-                        words::when(act.at),
-                        act.by,
-                        act.act,
-                        act.subject,
-                        act.detail
-                    );
-                    terminal::say(line.trim_end());
-                }
+            for act in page.iter().take(left) {
+                self.print(act);
+                after = act.no;
             }
+            if page.len() > left {
+                terminal::note(&format!("· there is more; go on with `--after {after}`"));
+                return Ok(());
+            }
+            if page.is_empty() {
+                break;
+            }
+            left -= page.len();
         }
-        if range.after == self.after && !self.json {
+        if after == self.after && !self.json {
             terminal::note("· nothing was done that is noted here");
         }
         Ok(())
+    }
+
+    fn print(&self, act: &AuditRow) {
+        let AuditRow { no, at, org, by, act, subject, detail } = act;
+        if self.json {
+            return terminal::json(&json!({
+                "no": no, "at": at, "org": org, "by": by, "act": act, "subject": subject, "detail": detail,
+            }));
+        }
+        let line = format!("{no} {} {by} {act} {subject} {detail}", words::when(*at));
+        terminal::say(line.trim_end());
     }
 }

@@ -2,7 +2,7 @@
 use crate::data::Data;
 use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
-use outlast::budget::PurseView;
+use outlast::budget::{Limit, LimitBy, PurseView};
 use outlast::vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast::vocab::cost::Cost;
 use outlast::{Error, Kind};
@@ -109,10 +109,12 @@ impl Set {
 }
 
 fn list_json(purses: &[PurseView]) {
-    for PurseView { org, name, set, spent, held, lost } in purses {
-        let line =
-            json!({ "org": org, "name": name, "set": set, "spent": spent, "held": held, "lost": lost });
-        terminal::json(&line);
+    for PurseView { org, name, set, limit, spent, held, lost } in purses {
+        let (limit, by) = limit.as_ref().map(|Limit { budget, by }| (budget, by)).unzip();
+        terminal::json(&json!({
+            "org": org, "name": name, "set": set, "limit": limit, "limit_by": by,
+            "spent": spent, "held": held, "lost": lost,
+        }));
     }
 }
 
@@ -122,11 +124,11 @@ fn list(purses: &[PurseView]) {
         return;
     }
     let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
-    terminal::say(&format!("{:width$}  SPENT                          RESERVED             SET", "NAME"));
-    for PurseView { name, set, spent, held, lost, .. } in purses {
+    terminal::say(&format!("{:width$}  SPENT                          RESERVED             LIMIT", "NAME"));
+    for PurseView { name, limit, spent, held, lost, .. } in purses {
         let (spent, held) = (shown(spent), shown(held));
-        let set = set.as_ref().map_or_else(|| "as its agent says".to_owned(), bounds);
-        terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {set}"));
+        let limit = limit.as_ref().map_or_else(|| "none".to_owned(), said);
+        terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {limit}"));
         if *lost != Amount::ZERO {
             terminal::say(&format!(
                 "{:width$}    of this {} lost: reserved, and never settled",
@@ -147,6 +149,15 @@ fn shown(amount: &Amount) -> String {
         parts.push(format!("{} s", millis / 1_000));
     }
     if *amount == Amount::ZERO { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+/// What counts, and who said so.
+fn said(Limit { budget, by }: &Limit) -> String {
+    let by = match by {
+        LimitBy::Operator => "set by an operator",
+        LimitBy::Agent => "as its agent says",
+    };
+    format!("{} ({by})", bounds(budget))
 }
 
 fn bounds(budget: &Budget) -> String {

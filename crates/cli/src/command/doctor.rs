@@ -2,16 +2,20 @@
 mod disk;
 mod workers;
 
+use crate::agent::fitted;
+use crate::agent::staff::Staff;
 use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal::{self, Ink, Line};
-use crate::words::count;
+use crate::words::{count, when};
 use clap::Args;
 use disk::Disk;
 use outlast::contents::one_piece;
 use outlast::outbox::{Outbox, SinkView};
+use outlast::owed::{Owed, Owing};
 use outlast::sqlite::Sqlite;
 use outlast::store::{Durability, Queries, SessionState};
+use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::{Error, Limits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -46,6 +50,7 @@ impl Doctor {
                 database(&mut report, data, &store).await?;
                 self.contents(&mut report, data, &store).await?;
                 self.sinks(&mut report, &store).await?;
+                self.agents(&mut report, data).await?;
             }
             Err(error) => {
                 fact("database", &data.path.display().to_string());
@@ -65,6 +70,19 @@ impl Doctor {
             let remedy =
                 format!("outlast sinks show {name} says why, outlast sinks retry {name} tries again");
             report.open(&format!("{outputs} that the sink {name} did not take"), &remedy);
+        }
+        Ok(())
+    }
+
+    /// Makes every agent as a worker would. Those that cannot be made are left out there.
+    async fn agents(&self, report: &mut Report, data: &Data) -> Result<(), Error> {
+        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
+        for name in staff.names() {
+            let made = staff.named(name, None).and_then(|member| fitted(&member.agent, &self.configuration));
+            if let Err(error) = made {
+                let what = format!("the agent {name} ({}) cannot be made: {error}", staff.source(name));
+                report.wrong(&what, "a server that runs goes on with the version before; mend this one");
+            }
         }
         Ok(())
     }
@@ -185,6 +203,23 @@ async fn database(report: &mut Report, data: &Data, store: &Sqlite) -> Result<()
             &format!("{} of unknown outcome", count(unknown, "call", "calls")),
             "outlast unknown lists them and says how to settle them",
         );
+    }
+    payments(report, store).await
+}
+
+/// Lists payments whose end their authority has not taken yet.
+async fn payments(report: &mut Report, store: &Sqlite) -> Result<(), Error> {
+    let owed = store.owed(Limits::default().page_rows).await?;
+    fact("payments", &format!("{} whose end is not told yet", count(owed.len(), "payment", "payments")));
+    for Owed { session, payment, since, attempts, due_at, failure, .. } in owed {
+        let Payment { id, order: Order { payee, amount, .. }, state, .. } = payment;
+        let end = if state == PaymentState::Settling { "paid" } else { "freed" };
+        let why = failure.map_or_else(String::new, |failure| format!(", the last time {failure}"));
+        let told = format!("told {}{why}", count(attempts as usize, "time", "times"));
+        let what =
+            format!("{id} ({amount} to {payee}, {session}) is to be {end} since {}, {told}", when(since));
+        let remedy = format!("a worker with the payment authority tells it again, next at {}", when(due_at));
+        report.open(&what, &remedy);
     }
     Ok(())
 }

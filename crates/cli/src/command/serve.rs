@@ -8,6 +8,7 @@ use clap::Args;
 use outlast::rerun::Rerun;
 use outlast::server::rerun::{Again, Rerunner};
 use outlast::server::{Door, Server};
+use outlast::store::Store;
 use outlast::telemetry::exposition;
 use outlast::vocab::access::Access;
 use outlast::vocab::limits::ServerLimits;
@@ -51,9 +52,8 @@ impl Serve {
         // Before anything is started: a signal that comes early counts too.
         let mut stop = Stop::new()?;
         let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
-        let staff = Arc::new(self.agent.staff(data).await?);
         let outlast = self.agent.start(data).await?;
-        let served = match self.server(&outlast, staff, taken.as_ref()).await {
+        let served = match self.server(&outlast, taken.as_ref()).await {
             Ok(server) => serve(server, data, taken, &mut stop).await,
             Err(error) => Err(error),
         };
@@ -62,12 +62,7 @@ impl Serve {
     }
 
     /// The server, on the socket of the one whose place it takes if there is one.
-    async fn server(
-        &self,
-        outlast: &Outlast,
-        staff: Arc<Staff>,
-        taken: Option<&TakenOver>,
-    ) -> Result<Server, Error> {
+    async fn server(&self, outlast: &Outlast, taken: Option<&TakenOver>) -> Result<Server, Error> {
         let runtime = outlast.runtime();
         let local = Access::to(runtime.access().reach.home()).by(who());
         let server = match taken {
@@ -86,7 +81,8 @@ impl Serve {
         let server =
             server.door(|door| self.at_the_door(door, url.as_ref())).limits(limits).exposition(exposition);
         let first = runtime.agents().iter().find(|agent| agent.first).map(|agent| agent.name.clone());
-        Ok(server.rerunner(rerunner(self.agent.clone(), first, staff)))
+        let staff = Arc::new(Staff::read(&self.agent.play.configuration)?);
+        Ok(server.rerunner(rerunner(self.agent.clone(), first, staff, outlast.store().clone())))
     }
 
     fn at_the_door(&self, door: Door, url: Option<&PublicUrl>) -> Door {
@@ -141,11 +137,13 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
     server.serve(stopped).await
 }
 
-/// Runs sessions again with the agents of the configuration. Nothing that is asked for names a file of this machine.
-fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>) -> Rerunner {
+/// Runs sessions again with the agents of the configuration and of the database. Nothing that is asked for names a file of this
+/// machine.
+fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<dyn Store>) -> Rerunner {
     Arc::new(move |again: Again| {
-        let (agent, first, staff) = (agent.clone(), first.clone(), staff.clone());
+        let (agent, first, staff, store) = (agent.clone(), first.clone(), staff.clone(), store.clone());
         Box::pin(async move {
+            let staff = Staff::clone(&staff).and_kept_in(store.as_ref()).await?;
             let Again { org, within, archive, from, agent: who, model, prompt, live, run_at_most_once } =
                 again;
             let model = model.map(|model| model.parse()).transpose()?;

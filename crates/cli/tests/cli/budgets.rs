@@ -52,15 +52,15 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
             #4    assistant [add {"a":1}]
             #6    add {"a":1}
             $ budgets
-            NAME         SPENT                          RESERVED             SET
-            agent:clerk  $0.01, 27 tokens, 2 calls      nothing              as its agent says
+            NAME         SPENT                          RESERVED             LIMIT
+            agent:clerk  $0.01, 27 tokens, 2 calls      nothing              4 calls, pauses at 50 % (as its agent says)
             $ budgets set agent:clerk --calls 10 --warn-at 10
             | ✓ agent:clerk is set; turns that wait for it go on where a worker runs
             $ work --agent clerk.toml --script script.txt
             ses_1 #10 turn.ended answered: "done"
             | · nothing is left that could be driven now
             $ budgets --json
-            {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","org":"org_1","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
+            {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"limit":{"calls":10,"warn_at":10},"limit_by":"operator","lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","org":"org_1","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
             $ budgets clear agent:clerk
             | ✓ agent:clerk is as its agent says
         "#]],

@@ -154,13 +154,13 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
          verify ann",
         &expect![[r#"
             $ work --script script.txt
-            ses_1 #9 turn.ended answered: "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL…"
+            ses_1 #10 turn.ended answered: "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL…"
             | · nothing is left that could be driven now
             $ run four --session ann --script script.txt
             Fine.
             | · the conversation grew too long for the model: its beginning is summarised
             $ verify ann
-            ses_1 whole: 14 records
+            ses_1 whole: 15 records
         "#]],
     );
 }

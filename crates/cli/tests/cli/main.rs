@@ -19,6 +19,7 @@ mod import;
 mod inbox;
 mod injection;
 mod json;
+mod kept;
 mod layers;
 mod log;
 mod manual;

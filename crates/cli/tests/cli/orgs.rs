@@ -127,6 +127,8 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
          keys --org acme
          audit --org acme
          audit --since 1h --after 2
+         audit --limit 2
+         audit --limit 2 --after 1
          audit --since soon
          keys create ci --scope write
          keys create ci --expires soon",
@@ -145,6 +147,13 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
             2 TIME person:ann key.create key_1 for service:ci, may run,approve
             3 TIME person:ann key.revoke key_1 of service:ci
             $ audit --since 1h --after 2
+            3 TIME person:ann key.revoke key_1 of service:ci
+            $ audit --limit 2
+            1 TIME person:ann org.create org_1 acme
+            2 TIME person:ann key.create key_1 for service:ci, may run,approve
+            | · there is more; go on with `--after 2`
+            $ audit --limit 2 --after 1
+            2 TIME person:ann key.create key_1 for service:ci, may run,approve
             3 TIME person:ann key.revoke key_1 of service:ci
             $ audit --since soon
             | error[input.invalid]: expected how long ago (`2h`), a day (`2026-01-31`) or a time (`TIME`) after `--since`, got `soon`

@@ -82,14 +82,14 @@ fn a_reader_that_goes_away_ends_the_program_quietly_and_the_turn_is_not_lost() {
          sessions show ann",
         &expect![[r#"
             $ work --script script.txt
-            ses_1 #5 turn.ended answered: "One two three.⏎Four."
+            ses_1 #6 turn.ended answered: "One two three.⏎Four."
             | · nothing is left that could be driven now
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
-            head main at #4 of ses_1
+            head main at #5 of ses_1
             trn_1 answered
             #2    user count
-            #4    assistant One two three.
+            #5    assistant One two three.
                   Four.
         "#]],
     );

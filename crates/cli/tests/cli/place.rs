@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-const PREFIXES: [&str; 10] = ["ses_", "trn_", "cal_", "cpl_", "apr_", "grt_", "dlv_", "org_", "key_", "olk_"];
+const PREFIXES: [&str; 11] =
+    ["ses_", "trn_", "cal_", "cpl_", "apr_", "grt_", "dlv_", "org_", "key_", "olk_", "wrk_"];
 
 /// Where a test lives.
 pub(crate) struct Place {

@@ -267,6 +267,7 @@ fn the_doctor_finds_nothing_wrong_with_a_healthy_database() {
         workers     0 living, 0 dead whose locks the next one removes
         sessions    1 idle, 0 ready, 0 running, 0 parked
         unknown     0 calls
+        payments    0 payments whose end is not told yet
         attachments in the database
         nothing is wrong"#]]
     .assert_eq(&text.lines().filter(stable).collect::<Vec<_>>().join("\n"));

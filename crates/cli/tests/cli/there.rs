@@ -100,6 +100,7 @@ fn every_look_at_a_file_and_at_its_server_prints_the_same() {
         keys
         audit
         audit --since 1h
+        audit --limit 1
         attachments ann
         agents history clerk
         search hello

@@ -37,15 +37,15 @@ fn an_interrupted_call_of_unknown_outcome_is_listed_and_settled_by_a_person() {
             exit 1
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
-            head main at #8 of ses_1
+            head main at #9 of ses_1
             trn_1 answered
             #2    user pay
             #4    assistant [pay {"what":"5 euros"}]
-            #7    pay nobody knows whether it happened; `outlast unknown`
-            #8    assistant Payment: error tool.outcome_unknown: the process stopped while this call ran; nobody knows whether it happened, and it will not be repeated. An operator can find out and settle it
-            #10   pay happened: {"number":7}
+            #8    pay nobody knows whether it happened; `outlast unknown`
+            #9    assistant Payment: error tool.outcome_unknown: the process stopped while this call ran; nobody knows whether it happened, and it will not be repeated. An operator can find out and settle it
+            #11   pay happened: {"number":7}
             $ verify
-            ses_1 whole: 10 records
+            ses_1 whole: 11 records
             | · 1 session, 0 damaged
         "#]],
     );

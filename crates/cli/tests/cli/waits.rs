@@ -85,13 +85,14 @@ fn a_resolution_may_come_before_the_wait() {
         "events ann --after 3",
         &expect![[r#"
             $ events ann --after 3
-            TIME #4 turn.started on main after the beginning
-            TIME #5 effect.performed turn/0/model/0: ask_person {"what":"may I?"}
-            TIME #6 effect.asked ask_person {"what":"may I?"}
-            TIME #7 effect.answered call 0 of #6: waits for somebody outside to finish it
-            TIME #8 effect.performed turn/0/tools/0/child:0:call_0/completion: ok "early"
-            TIME #9 effect.performed turn/0/model/1: "You said early"
-            TIME #10 turn.ended answered: "You said early"
+            TIME #4 turn.resumed by wrk_1, lease 2, since TIME
+            TIME #5 turn.started on main after the beginning
+            TIME #6 effect.performed turn/0/model/0: ask_person {"what":"may I?"}
+            TIME #7 effect.asked ask_person {"what":"may I?"}
+            TIME #8 effect.answered call 0 of #7: waits for somebody outside to finish it
+            TIME #9 effect.performed turn/0/tools/0/child:0:call_0/completion: ok "early"
+            TIME #10 effect.performed turn/0/model/1: "You said early"
+            TIME #11 turn.ended answered: "You said early"
         "#]],
     );
 }

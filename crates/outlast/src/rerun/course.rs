@@ -125,7 +125,7 @@ fn course(records: &[Record]) -> Course {
                     course.calls.push(made(call));
                 }
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome) }) => {
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome), .. }) => {
                 if let Some(call) = places.get(claim).and_then(|at| course.calls.get_mut(*at)) {
                     call.result = told(outcome);
                 }

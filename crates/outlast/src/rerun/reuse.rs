@@ -120,7 +120,9 @@ fn answered(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
                     }
                 }
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Done(result)) }) => {
+            Fact::Answered(Answered {
+                claim, outcome: Outcome::ToolCall(ToolOutcome::Done(result)), ..
+            }) => {
                 results.insert(*claim, result.clone());
             }
             Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {

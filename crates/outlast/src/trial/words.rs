@@ -22,7 +22,7 @@ impl Words {
         Some(match &record.fact {
             Fact::Opened { .. } => "session opened".to_owned(),
             Fact::Accepted(_) => "input accepted".to_owned(),
-            Fact::Started(_) => return None,
+            Fact::Started(_) | Fact::Resumed(_) => return None,
             Fact::Asked(asked) => match &asked.command {
                 Command::ToolBatch(batch) => format!("{} claimed", self.claims(record.seq, &batch.calls)),
                 command => format!("{} asked", command.kind()),
@@ -42,12 +42,15 @@ impl Words {
                 PaymentState::Reserved => "payment reserved".to_owned(),
                 PaymentState::Settled { .. } => "payment settled".to_owned(),
                 PaymentState::Released { .. } => "payment released".to_owned(),
+                PaymentState::Settling => "payment to be settled".to_owned(),
+                PaymentState::Releasing { .. } => "payment to be released".to_owned(),
             },
             Fact::Paced(paced) => match &paced.pace {
                 Pace::Waits { .. } => format!("waits for the rate {}", paced.rate),
                 Pace::Goes => format!("let go by the rate {}", paced.rate),
                 Pace::Refused { .. } => format!("refused by the rate {}", paced.rate),
             },
+            Fact::Tried(_) => "model tried".to_owned(),
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ruled(ruled) => format!("{} by {}", ruled.ruling.decision.name(), ruled.ruling.rule),
             Fact::Reminded { .. } => "approval reminded".to_owned(),

@@ -69,3 +69,18 @@ async fn another_agent_answers_with_its_own_tools_and_a_turn_says_something_over
     assert_eq!(refused.kind(), Kind::AgentNotFound);
     outlast.shut_down().await;
 }
+
+#[tokio::test]
+async fn an_agent_that_is_put_into_a_program_that_runs_answers_from_then_on() {
+    let outlast = Outlast::ephemeral().start().await.unwrap();
+    let session = outlast.session("ann").answered_by("counter");
+    assert_eq!(session.send("add 2 and 3").await.err().unwrap().kind(), Kind::AgentNotFound);
+    let counter = || Outlast::agent("counter").system("Count.").builtin(Builtin::Calculator);
+    outlast.put_agent(counter()).unwrap();
+    let refused = outlast.put_agent(counter().model("nobody/x")).unwrap_err();
+    assert_eq!(refused.kind(), Kind::ModelUnknown);
+    let turn = session.send("add 2 and 3").await.unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "2 + 3 is 5.");
+    assert_eq!(package(&outlast, &turn).await.system, "Count.");
+    outlast.shut_down().await;
+}

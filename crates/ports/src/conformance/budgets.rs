@@ -1,7 +1,7 @@
 //! Budgets: no turn sleeps for what is there, and none is woken for what is not (R11.5).
 use super::Rule;
 use super::scene::{NOW, Scene, commit};
-use crate::budget::{Held, Hold, Metering, Price, Settlement, Short, Wish};
+use crate::budget::{Held, Hold, Limit, LimitBy, Metering, Price, Settlement, Short, Wish};
 use crate::store::{After, Commit, Lease, SessionState, Then};
 use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Measure, Percent, Period, Purse};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -136,5 +136,34 @@ pub(super) async fn what_nobody_knows_the_price_of_does_not_fit_where_money_is_b
     let held = s.commit(Commit { metering, ..commit(&lease, Vec::new(), Then::GoOn) }).await?.held;
     let short = Short { purse, lacks: Lacks::Price, pauses: false, until: None };
     assert_eq!(held, Some(Held::No(short)));
+    Ok(())
+}
+
+/// The limits that are listed of an agent, by name.
+async fn limits(s: &Scene<'_>, agent: &str) -> Result<Vec<(String, Option<Limit>)>, Error> {
+    let own = format!("agent:{agent}");
+    let rows = s.budgets(100).await?.into_iter().filter(|row| row.name.starts_with(&own));
+    Ok(rows.map(|row| (row.name, row.limit)).collect())
+}
+
+pub(super) async fn the_limit_that_counts_is_listed_with_who_said_it(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    reserve(s, &lease, "bound", 5).await?;
+    let own = || "agent:bound".to_owned();
+    let agents = Limit { budget: hundred(), by: LimitBy::Agent };
+    assert_eq!(limits(s, "bound").await?, [(own(), Some(agents.clone()))]);
+    let ten = Budget { calls: Some(10), ..Budget::default() };
+    let set = |budget: &Budget| Some(Limit { budget: budget.clone(), by: LimitBy::Operator });
+    s.set_budget(Purse::Agent("bound".to_owned()), Some(ten.clone()), NOW).await?;
+    assert_eq!(limits(s, "bound").await?, [(own(), set(&ten))]);
+    let daily = Budget { per: Some(Period::Day), ..ten };
+    s.set_budget(Purse::Agent("bound".to_owned()), Some(daily.clone()), NOW).await?;
+    settle(s, &lease, "bound", 1).await?;
+    reserve(s, &lease, "bound", 5).await?;
+    let day = "agent:bound@1970-01-01".to_owned();
+    assert_eq!(limits(s, "bound").await?, [(own(), set(&daily)), (day.clone(), set(&daily))]);
+    s.set_budget(Purse::Agent("bound".to_owned()), None, NOW).await?;
+    // What the agent said stands beside what an operator set.
+    assert_eq!(limits(s, "bound").await?, [(own(), Some(agents)), (day, None)]);
     Ok(())
 }

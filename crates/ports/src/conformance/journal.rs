@@ -7,7 +7,9 @@ use super::scene::{
 use crate::store::{Commit, FeedCursor, FeedRecord, Fence, Fork, ForkTo, Lease, Then};
 use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, Slept, StepOutcome};
 use outlast_vocab::id::SessionId;
-use outlast_vocab::record::{Asked, ClaimRef, Fact, Record, RepairedCall, Seq, chain};
+use outlast_vocab::record::{
+    Asked, ClaimRef, Fact, FailedAttempt, Record, RepairedCall, Resumed, Seq, Tried, chain,
+};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 
@@ -34,8 +36,12 @@ pub(super) async fn facts_read_back_as_they_were_written(s: &Scene<'_>) -> Rule 
     let key = ReplayKey::turn(0).step("é/%");
     let failure = ModelFailure { failure: Failure::new(Kind::ModelCut, "cut"), streamed: true };
     let sleep = Sleep { until: Millis(u64::MAX) };
+    let (worker, since) = (lease.worker, NOW);
+    let again = FailedAttempt { attempt: 2, from: NOW, until: NOW, failure: failure.failure.clone() };
     let facts = vec![
+        Fact::Resumed(Resumed { worker, lease: u64::MAX, since }),
         started(),
+        Fact::Tried(Tried { key: ReplayKey::turn(0).model(0), attempts: vec![again] }),
         Fact::Asked(Asked { key: ReplayKey::turn(0).sleep(1), command: sleep.clone().into() }),
         performed(key.clone(), step.clone(), StepOutcome::Value(json!([null, "\u{1f600}\0"]))),
         performed(key, step, StepOutcome::Failed(Failure::new(Kind::ToolFailed, "no"))),

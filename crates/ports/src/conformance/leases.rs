@@ -172,6 +172,21 @@ pub(super) async fn a_session_that_was_handed_back_is_claimable_at_once(s: &Scen
     Ok(())
 }
 
+pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_parked_is_not(
+    s: &Scene<'_>,
+) -> Rule {
+    let first = s.begin("hi").await?;
+    let abandoned = s.take(s.rival(), UNTIL).await?;
+    s.hand_back(abandoned.lease.clone(), UNTIL).await?;
+    let returned = s.take(s.taker(), UNTIL).await?;
+    s.park(&returned.lease, vec![wait_until("a", LATER)]).await?;
+    let woken = s.take(s.rival(), LATER).await?;
+    let left_again = s.take(s.taker(), Millis(LATER.0 + LATER.0)).await?;
+    let resumed = [&first, &abandoned, &returned, &woken, &left_again].map(|work| work.resumed);
+    assert_eq!(resumed, [false, true, true, false, true]);
+    Ok(())
+}
+
 pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &Scene<'_>) -> Rule {
     let mut work = s.begin("hi").await?;
     for _ in 0..3 {

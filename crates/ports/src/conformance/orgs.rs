@@ -2,22 +2,29 @@
 //! (R12.8, S28, S29, S35, S55).
 mod matrix;
 
+use super::owed::payment;
 use super::scene::{
     ALL, NOW, Scene, answer, answered, asked, by_key, call, commit, input, place, refused, reply, session_id,
     started, wait, yes,
 };
 use super::votes::{asking, input_of_clerk, place_of};
 use super::{Fixture, Rule, SharedFixture, fresh};
-use crate::configs::ConfigKind;
-use crate::orgs::{AuditRange, NewKey, Org};
-use crate::outbox::{Begins, Collect, Subscription};
-use crate::store::{Accept, Commit, Fork, ForkTo, Lease, MAIN, Store, Target, Then, Upload, ValueWrite};
-use crate::votes::Ballot;
+use crate::Answer;
+use crate::configs::{ConfigKind, StoredConfig};
+use crate::orgs::{AuditRange, KeyView, NewKey, Org};
+use crate::outbox::{Begins, Collect, DeliveryView, Subscription};
+use crate::page::Page;
+use crate::store::{
+    Accept, Commit, Fork, ForkTo, Lease, MAIN, Store, Target, Then, UnknownCall, Upload, ValueWrite,
+};
+use crate::votes::{Ballot, Grant};
 use matrix::Ids;
 use outlast_vocab::access::{Access, ApiKey, Principal, Scope, Scopes};
+use outlast_vocab::budget::{Budget, Purse};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::{CallId, GrantId, KeyId, OrgId, SessionId, TurnId};
 use outlast_vocab::message::MediaType;
+use outlast_vocab::payment::{Payment, PaymentState};
 use outlast_vocab::policy::{Approval, Ask, Verdict as Word};
 use outlast_vocab::record::{ClaimRef, Fact, NodeRef, Seq, Started, Verdict};
 use outlast_vocab::tool::PreparedCall;
@@ -113,11 +120,7 @@ impl Houses<'_> {
         let approval = Wait { key: approval_place(), kind: WaitKind::Approval, deadline: None };
         self.park(&parked, vec![wait("go"), approval]).await?;
 
-        let lost = self.begin_for(org, new_input("send it")).await?;
-        let sent = call("send");
-        let asked = self.add(&lost, vec![asked(std::slice::from_ref(&sent))]).await?.places[0].seq;
-        let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown)];
-        self.write(&lost, facts, Then::End(answer("nobody knows"))).await?;
+        let (sent, owes) = self.lose(org).await?;
 
         let subscription = Subscription::to_ends("crm", Begins::Beginning);
         self.subscribe(vec![subscription.clone()], NOW).await?;
@@ -131,8 +134,9 @@ impl Houses<'_> {
             key: "theirs".to_owned(),
             turn: lease.turn,
             waiting: parked.turn,
+            owes,
             place: place("go"),
-            call: sent.id,
+            call: sent,
             attachment: file.attachment.id,
             content: file.attachment.content,
             message,
@@ -144,6 +148,27 @@ impl Houses<'_> {
             api_key: key,
             grant,
         })
+    }
+
+    /// A call of an organisation whose outcome nobody knows, and the turn that owes its payment.
+    async fn lose(&self, org: OrgId) -> Result<(CallId, TurnId), Error> {
+        let lease = self.begin_for(org, new_input("send it")).await?;
+        let sent = call("send");
+        let asked = self.add(&lease, vec![asked(std::slice::from_ref(&sent))]).await?.places[0].seq;
+        let owed = Fact::Payment(payment(PaymentState::Settling));
+        let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown), owed];
+        self.write(&lease, facts, Then::End(answer("nobody knows"))).await?;
+        Ok((sent.id, lease.turn))
+    }
+
+    /// Approves a call of an organisation for the rest of its session.
+    async fn grant(&self, org: OrgId) -> Rule {
+        let lease = self.begin_for(org, input_of_clerk(new_input("wait"))).await?;
+        let held = asking(Ask::default());
+        let (turn, key) = (lease.turn, place_of(&held, 0));
+        self.add(&lease, vec![asked(&[held])]).await?;
+        let approval = Approval::new("ann", Word::ApproveForSession);
+        self.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW }).await.map(drop)
     }
 
     /// A new API key of an organisation, as its holder has it and by its id.
@@ -441,6 +466,145 @@ pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &Houses<'_>) ->
     Ok(())
 }
 
+pub(super) async fn the_audit_is_read_on_behind_a_number_and_from_a_time_on_though_a_clock_went_back(
+    s: &Houses<'_>,
+) -> Rule {
+    let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
+    let mut done = Vec::new();
+    for (org, later) in [(acme, 10), (acme, 30), (bolt, 40), (acme, 20), (acme, 50), (bolt, 25)] {
+        let (id, at) = (KeyId::from_u128(fresh()), Millis(NOW.0 + later));
+        let seal = ApiKey::new(id, [7; 32]).seal(&s.secret().await?);
+        let (by, scopes) = ("service:ci".parse()?, Scope::Run.into());
+        s.create_key(NewKey { id, org, by, scopes, seal, expires: None }, at).await?;
+        done.push((org, at, id.to_string()));
+    }
+    for reach in [None, Some(acme), Some(bolt)] {
+        let store = reach.map_or_else(|| s.all.clone(), |org| s.within(org));
+        for since in [0, 10, 20, 25, 26, 40, 41, 50, 51].map(|later| Millis(NOW.0 + later)) {
+            let shown = done.iter().filter(|(org, at, _)| reach.is_none_or(|of| of == *org) && *at >= since);
+            let shown: Vec<&str> = shown.map(|(.., key)| key.as_str()).collect();
+            let (mut walked, mut after) = (Vec::new(), 0);
+            while let [act] = &store.audit(AuditRange { after, since, limit: 1 }).await?[..] {
+                after = act.no;
+                walked.extend((act.act == "key.create").then(|| act.subject.clone()));
+            }
+            assert_eq!(walked, shown, "{reach:?} since {since:?}");
+        }
+    }
+    Ok(())
+}
+
+impl Houses<'_> {
+    /// Several of everything that is listed.
+    async fn furnish_richly(&self, org: OrgId) -> Rule {
+        for _ in 0..2 {
+            self.lose(org).await?;
+            self.grant(org).await?;
+            self.key(org, Scope::Run, None).await?;
+        }
+        self.furnish(org).await.map(drop)
+    }
+}
+
+/// All entries of a list, one at a time, and what is done after each of them.
+async fn walked<'a, T, K>(
+    page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>,
+    mut between: impl AsyncFnMut(&T) -> Rule,
+) -> Result<Vec<T>, Error> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let Page { items, next } = page(after).await?;
+        assert!(items.len() <= 1);
+        for entry in &items {
+            between(entry).await?;
+        }
+        all.extend(items);
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// All entries of a list, one at a time.
+async fn whole<'a, T, K>(page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>) -> Result<Vec<T>, Error> {
+    walked(page, async |_| Ok(())).await
+}
+
+pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisation(s: &Houses<'_>) -> Rule {
+    let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
+    for org in [acme, bolt] {
+        s.furnish_richly(org).await?;
+        for name in ["b", "a", "b"] {
+            let (store, json) = (s.within(org), json!({ "system": fresh().to_string() }));
+            store.put_config(ConfigKind::Agent, name.to_owned(), json, NOW).await?;
+            let budget = Some(Budget { calls: Some(9), ..Budget::default() });
+            store.set_budget(Purse::Agent(name.into()), budget, NOW).await?;
+        }
+    }
+    for store in [s.all.clone(), s.within(acme), s.within(bolt)] {
+        assert_eq!(whole(|after| store.unknown_after(after, 1)).await?, store.unknown(ALL).await?);
+        assert_eq!(whole(|after| store.budgets_after(after, 1)).await?, store.budgets(ALL).await?);
+        assert_eq!(whole(|after| store.grants_after(after, 1)).await?, store.grants(ALL).await?);
+        assert_eq!(whole(|after| store.orgs_after(after, 1)).await?, store.orgs().await?);
+        assert_eq!(whole(|after| store.keys_after(after, 1)).await?, store.keys().await?);
+        let configs = whole(|after| store.configs_after(ConfigKind::Agent, after, 1)).await?;
+        assert_eq!(configs, store.configs(ConfigKind::Agent, ALL).await?);
+        for StoredConfig { name, .. } in configs {
+            let page = |before| store.config_versions_before(ConfigKind::Agent, name.clone(), before, 1);
+            let versions = store.config_versions(ConfigKind::Agent, name.clone(), ALL).await?;
+            assert_eq!(whole(page).await?, versions);
+        }
+        for session in store.sessions(None, ALL).await? {
+            let attached = whole(|after| store.attachments_after(session.id, after, 1)).await?;
+            assert_eq!(attached, store.attachments(session.id, ALL).await?);
+        }
+    }
+    let deliveries = whole(|after| s.all.deliveries_after("crm".to_owned(), after, 1)).await?;
+    assert_eq!(deliveries, s.deliveries("crm".to_owned(), ALL).await?);
+    assert!(deliveries.len() >= 6);
+    Ok(())
+}
+
+pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_other(s: &Houses<'_>) -> Rule {
+    let acme = s.org("acme").await?;
+    s.furnish_richly(acme).await?;
+    let store = s.within(acme);
+    // What was read is gone before the next page is.
+    let lost: Vec<CallId> = store.unknown(ALL).await?.iter().map(|lost| lost.call).collect();
+    let settle =
+        async |lost: &UnknownCall| store.settle(lost.call, Verdict::DidNotHappen, NOW).await.map(drop);
+    let read = walked(|after| store.unknown_after(after, 1), settle).await?;
+    assert_eq!(read.iter().map(|lost| lost.call).collect::<Vec<_>>(), lost);
+    let given: Vec<GrantId> = store.grants(ALL).await?.iter().map(|grant| grant.id).collect();
+    let revoke = async |grant: &Grant| store.revoke_grant(grant.id, NOW).await.map(drop);
+    let read = walked(|after| store.grants_after(after, 1), revoke).await?;
+    assert_eq!(read.iter().map(|grant| grant.id).collect::<Vec<_>>(), given);
+    assert_eq!((lost.len(), given.len()), (3, 3));
+    // What comes is at the end.
+    let mut keys = 0;
+    let make = async |_: &KeyView| {
+        keys += 1;
+        if keys < 3 {
+            s.key(acme, Scope::Run, None).await?;
+        }
+        Ok(())
+    };
+    let read = walked(|after| store.keys_after(after, 1), make).await?;
+    assert_eq!(read, store.keys().await?);
+    // Sessions are deleted with what they were to tell, once the authority has taken what they owe it.
+    for owed in s.owed(ALL).await? {
+        let state = PaymentState::Settled { receipt: "taken".to_owned() };
+        s.told(owed.turn, Payment { state, ..owed.payment }, NOW).await?;
+    }
+    let delete = async |told: &DeliveryView| s.delete(told.session, NOW).await;
+    let waiting: Vec<TurnId> =
+        s.deliveries("crm".to_owned(), ALL).await?.iter().map(|told| told.turn).collect();
+    let read = walked(|after| s.all.deliveries_after("crm".to_owned(), after, 1), delete).await?;
+    assert_eq!(read.iter().map(|told| told.turn).collect::<Vec<_>>(), waiting);
+    Ok(())
+}
+
 pub(super) async fn what_changes_nothing_is_not_written_down(s: &Houses<'_>) -> Rule {
     let acme = s.org("acme").await?;
     let theirs = s.furnish(acme).await?;
@@ -537,6 +701,7 @@ impl Ids {
             key: format!("key {}", fresh()),
             turn,
             waiting: turn,
+            owes: turn,
             place: place("go"),
             call: CallId::from_u128(fresh()),
             attachment: outlast_vocab::id::AttachmentId::from_u128(fresh()),

@@ -304,7 +304,7 @@ pub(super) fn performed<E: outlast_vocab::effect::Effect>(
     effect: E,
     outcome: E::Outcome,
 ) -> Fact {
-    Fact::Performed(Performed { key, command: effect.into(), outcome: outcome.into() })
+    Fact::Performed(Performed::new(key, effect, outcome))
 }
 
 /// A call of an at-most-once tool.
@@ -330,7 +330,7 @@ pub(super) fn asked(calls: &[PreparedCall]) -> Fact {
 
 /// The outcome of a call.
 pub(super) fn answered(claim: ClaimRef, outcome: ToolOutcome) -> Fact {
-    Fact::Answered(Answered { claim, outcome: outcome.into() })
+    Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None })
 }
 
 /// The result of a call.

@@ -81,7 +81,7 @@ fn outline(rows: &dyn ReadRows, session: &SessionRow, to: Seq) -> Result<Outline
             ended: turn.ended.filter(|ended| *ended <= to),
         });
     }
-    let attachments = rows.attachments(session.no, usize::MAX)?.into_iter();
+    let attachments = rows.attachments(session.no, None, usize::MAX)?.into_iter();
     let SessionRow { id, key, created, updated, .. } = session.clone();
     let forked_from = session.forked_from.map(name).transpose()?;
     let last = Place { seq: to, hash };
@@ -379,7 +379,7 @@ impl Section {
                     self.claims.insert(claim, Open { row, may_repeat: call.class.may_repeat() });
                 }
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Unknown) }) => {
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Unknown), .. }) => {
                 if let Some(open) = self.claims.get_mut(&claim) {
                     open.row.unknown = true;
                 }
@@ -436,7 +436,8 @@ impl Section {
             } else {
                 ToolOutcome::Unknown
             };
-            let fact = Fact::Answered(Answered { claim: open.row.claim, outcome: outcome.into() });
+            let claim = open.row.claim;
+            let fact = Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None });
             append(rows, &mut self.row, Some(&mut turn), fact.into(), now)?;
         }
         if turn.state == TurnState::Active {

@@ -2,9 +2,11 @@
 use super::orgs::{Deed, note};
 use super::turn::settle_wait;
 use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, Price, PurseView, Settlement, Short, Wish};
+use crate::budget::{Limit, LimitBy};
+use crate::page::{Page, rows_for};
 use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
 use outlast_vocab::access::{Act, Reach};
-use outlast_vocab::budget::{Amount, Budget, Fit, Lacks, Measure, Purse};
+use outlast_vocab::budget::{Amount, Budget, Fit, Lacks, Measure, Period, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind, Millis, ReplayKey, canon};
@@ -251,6 +253,7 @@ fn counted(
             Some(period) => purse_row(rows, session.org, &format!("{name}@{}", period.at(now)))?,
             None => row,
         };
+        let row = PurseRow { brought: brought.clone(), ..row };
         counted.push(Counted { purse, budget, row });
     }
     Ok(counted)
@@ -265,13 +268,33 @@ fn hold_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<Ho
 }
 
 /// All that was ever counted or set.
-pub fn budgets(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PurseView>, Error> {
+pub fn budgets(
+    rows: &dyn ReadRows,
+    after: Option<&(OrgId, String)>,
+    limit: usize,
+) -> Result<Page<PurseView, (OrgId, String)>, Error> {
     let view = |row: PurseRow| {
-        let PurseRow { org, name, set, spent, held, lost, standing: _ } = row;
-        PurseView { org, name, set, spent, held, lost }
+        let limit = counts(rows, &row)?;
+        let PurseRow { org, name, set, spent, held, lost, brought: _, standing: _ } = row;
+        let is_shown = set.is_some() || spent + held + lost != Amount::ZERO;
+        Ok(is_shown.then_some(PurseView { org, name, set, limit, spent, held, lost }))
     };
-    let counts = |row: &PurseRow| row.set.is_some() || row.spent + row.held + row.lost != Amount::ZERO;
-    Ok(rows.purses(rows.access().reach, limit)?.into_iter().filter(counts).map(view).collect())
+    let after = after.map(|(org, name)| (*org, name.as_str()));
+    let purses = rows.purses(rows.access().reach, after, rows_for(limit))?;
+    Page::of(purses, limit, |row| (row.org, row.name.clone()), view)
+}
+
+/// The budget that counts where this is counted, and who said so. Where it begins anew by day or month, each period is counted apart,
+/// and what an operator set stands with the owner.
+fn counts(rows: &dyn ReadRows, row: &PurseRow) -> Result<Option<Limit>, Error> {
+    let by = |by| move |budget| Limit { budget, by };
+    let brought = row.brought.clone().map(by(LimitBy::Agent));
+    let of_period = |(owner, period)| Some((owner, Period::named(period)?));
+    let Some((owner, period)) = row.name.rsplit_once('@').and_then(of_period) else {
+        return Ok(row.set.clone().map(by(LimitBy::Operator)).or(brought));
+    };
+    let set = rows.purse(row.org, owner)?.and_then(|owner| owner.set).map(by(LimitBy::Operator));
+    Ok(set.or(brought).filter(|limit| limit.budget.per == Some(period)))
 }
 
 /// Sets a budget in place of what an agent says, or goes back to that. Who holds still for a budget looks again.

@@ -1,6 +1,7 @@
 //! Versions of agents, harnesses and capabilities. A version is never changed.
 use super::orgs::{Deed, note};
 use crate::configs::{ConfigKind, StoredConfig};
+use crate::page::{Page, rows_for};
 use crate::rows::{ConfigRow, ReadRows, Rows};
 use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
@@ -69,20 +70,27 @@ pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Optio
 }
 
 /// The last version of each, by name.
-pub fn configs(rows: &dyn ReadRows, kind: ConfigKind, limit: usize) -> Result<Vec<StoredConfig>, Error> {
+pub fn configs(
+    rows: &dyn ReadRows,
+    kind: ConfigKind,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<StoredConfig, String>, Error> {
     rows.access().need(Scope::Read)?;
-    rows.configs(rows.access().reach.home(), kind, limit)?.iter().map(stored).collect()
+    let found = rows.configs(rows.access().reach.home(), kind, after, rows_for(limit))?;
+    Page::of(found, limit, |row| row.name.clone(), |row| stored(&row).map(Some))
 }
 
 /// Every version, the newest first.
 pub fn config_versions(
     rows: &dyn ReadRows,
-    kind: ConfigKind,
-    name: &str,
+    of: (ConfigKind, &str),
+    before: Option<u32>,
     limit: usize,
-) -> Result<Vec<StoredConfig>, Error> {
+) -> Result<Page<StoredConfig, u32>, Error> {
     rows.access().need(Scope::Read)?;
-    rows.config_versions(rows.access().reach.home(), kind, name, limit)?.iter().map(stored).collect()
+    let found = rows.config_versions(rows.access().reach.home(), of, before, rows_for(limit))?;
+    Page::of(found, limit, |row| row.version, |row| stored(&row).map(Some))
 }
 
 fn stored(row: &ConfigRow) -> Result<StoredConfig, Error> {

@@ -1,8 +1,9 @@
 //! Reads: records, history, and what people look at.
 use super::{referred, session_row, turn_by_no, turn_row};
+use crate::page::{Page, rows_for};
 use crate::rows::{
-    AttachmentRow, Body, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow, TurnNo,
-    TurnRow,
+    AttachmentRow, Body, ClaimRow, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
+    TurnNo, TurnRow,
 };
 use crate::store::{
     AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Load, Said, SessionState, SessionView, TurnState,
@@ -10,12 +11,12 @@ use crate::store::{
 };
 use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, Place};
-use outlast_vocab::id::AttachmentId;
+use outlast_vocab::id::{AttachmentId, CallId};
 use outlast_vocab::message::Part;
 use outlast_vocab::package::StoredPackage;
 use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, ReplayKey, SessionId, TurnId, canon};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, canon};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -235,7 +236,8 @@ pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
 pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
     rows.access().need_everything()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
-    Ok(Load { ready: count(SessionState::Ready)?, leased: count(SessionState::Leased)? })
+    let owed = rows.owed(rows.access().reach, COUNTED)?.len();
+    Ok(Load { ready: count(SessionState::Ready)?, leased: count(SessionState::Leased)?, owed })
 }
 
 /// Turns of a session, in the order they were accepted.
@@ -299,30 +301,33 @@ pub fn forks(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionId>, 
 }
 
 /// Calls whose outcome nobody knows, with what the journal has of them.
-pub fn unknown(rows: &dyn ReadRows, limit: usize) -> Result<Vec<UnknownCall>, Error> {
-    let mut calls = Vec::new();
-    for claim in rows.unknown(rows.access().reach, limit)? {
-        let session = referred("session", rows.session(claim.session)?)?;
-        let turn = turn_by_no(rows, claim.turn)?;
-        let row = referred("record", one(rows, claim.session, claim.claim.asked)?)?;
-        let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = decode(rows, row, None)?.fact
-        else {
-            return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record that claims nothing"));
-        };
-        let child = usize::try_from(claim.claim.child).unwrap_or(usize::MAX);
-        if let Some(BatchCall::Run(call)) = batch.calls.into_iter().nth(child) {
-            calls.push(UnknownCall {
-                call: claim.call,
-                tool: call.tool,
-                arguments: call.arguments,
-                session: session.id,
-                turn: turn.id,
-                claim: claim.claim,
-                since: claim.since,
-            });
-        }
-    }
-    Ok(calls)
+pub fn unknown(
+    rows: &dyn ReadRows,
+    after: Option<(Millis, CallId)>,
+    limit: usize,
+) -> Result<Page<UnknownCall, (Millis, CallId)>, Error> {
+    let claims = rows.unknown(rows.access().reach, after, rows_for(limit))?;
+    Page::of(claims, limit, |claim| (claim.since, claim.call), |claim| unknown_call(rows, &claim))
+}
+
+fn unknown_call(rows: &dyn ReadRows, claim: &ClaimRow) -> Result<Option<UnknownCall>, Error> {
+    let session = referred("session", rows.session(claim.session)?)?;
+    let turn = turn_by_no(rows, claim.turn)?;
+    let row = referred("record", one(rows, claim.session, claim.claim.asked)?)?;
+    let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = decode(rows, row, None)?.fact else {
+        return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record that claims nothing"));
+    };
+    let child = usize::try_from(claim.claim.child).unwrap_or(usize::MAX);
+    let Some(BatchCall::Run(call)) = batch.calls.into_iter().nth(child) else { return Ok(None) };
+    Ok(Some(UnknownCall {
+        call: claim.call,
+        tool: call.tool,
+        arguments: call.arguments,
+        session: session.id,
+        turn: turn.id,
+        claim: claim.claim,
+        since: claim.since,
+    }))
 }
 
 /// Turns that wait for something of this kind.
@@ -362,10 +367,12 @@ fn attachment_row(rows: &dyn ReadRows, session: SessionId, id: AttachmentId) -> 
 pub fn attachments(
     rows: &dyn ReadRows,
     session: SessionId,
+    after: Option<AttachmentId>,
     limit: usize,
-) -> Result<Vec<AttachmentView>, Error> {
-    let row = session_row(rows, session)?;
-    Ok(rows.attachments(row.no, limit)?.into_iter().map(attachment_view).collect())
+) -> Result<Page<AttachmentView, AttachmentId>, Error> {
+    let session = session_row(rows, session)?;
+    let found = rows.attachments(session.no, after, rows_for(limit))?;
+    Page::of(found, limit, |row| row.attachment.id, |row| Ok(Some(attachment_view(row))))
 }
 
 fn attachment_view(row: AttachmentRow) -> AttachmentView {

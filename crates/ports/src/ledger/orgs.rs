@@ -1,6 +1,7 @@
 //! Organisations, API keys, and what was done in whose name.
 use super::votes::may_speak;
 use crate::orgs::{AuditRange, KeyView, NewKey, Org};
+use crate::page::{Page, rows_for};
 use crate::rows::{AuditRow, KeyRow, ReadRows, Rows};
 use outlast_vocab::access::{Access, Act, ApiKey, Reach, Scope, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
@@ -85,6 +86,16 @@ pub fn org_by_name(rows: &dyn ReadRows, name: &str) -> Result<Org, Error> {
     found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation is called `{name}`")))
 }
 
+/// The organisations that are shown, by name.
+pub fn orgs_after(
+    rows: &dyn ReadRows,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<Org, String>, Error> {
+    let orgs = rows.orgs(after, rows_for(limit))?;
+    Page::of(orgs, limit, |org| org.name.to_string(), |org| Ok(Some(org)))
+}
+
 /// Makes an API key that may do no more than whoever makes it.
 pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), Error> {
     let NewKey { id, org, by, scopes, seal, expires } = key;
@@ -118,9 +129,10 @@ pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView
 }
 
 /// The API keys that are shown.
-pub fn keys(rows: &dyn ReadRows) -> Result<Vec<KeyView>, Error> {
+pub fn keys(rows: &dyn ReadRows, after: Option<KeyId>, limit: usize) -> Result<Page<KeyView, KeyId>, Error> {
     rows.access().need(Scope::Admin)?;
-    Ok(rows.keys(rows.access().reach)?.into_iter().map(KeyView::from).collect())
+    let keys = rows.keys(rows.access().reach, after, rows_for(limit))?;
+    Page::of(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
 }
 
 /// What an API key gives access to. A key that is not there takes as long to refuse as one that is wrong (S31).

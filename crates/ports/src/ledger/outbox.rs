@@ -2,7 +2,10 @@
 use super::orgs::{Deed, note};
 use super::outputs::{about, moments};
 use super::{lookup, referred, turn_by_no};
-use crate::outbox::{Attempt, Begins, Collect, DeliveryView, Due, Outlook, SinkView, Subscription};
+use crate::outbox::{
+    Attempt, Begins, Collect, DeliveryPlace, DeliveryView, Due, Outlook, SinkView, Subscription,
+};
+use crate::page::{Page, rows_for};
 use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
 use crate::sink::{Moment, Output, Topic};
 use outlast_vocab::access::{Act, Reach};
@@ -187,14 +190,19 @@ pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
 }
 
 /// What is not delivered to a sink yet, the oldest first.
-pub fn deliveries(rows: &dyn ReadRows, sink: &str, limit: usize) -> Result<Vec<DeliveryView>, Error> {
+pub fn deliveries(
+    rows: &dyn ReadRows,
+    sink: &str,
+    after: Option<DeliveryPlace>,
+    limit: usize,
+) -> Result<Page<DeliveryView, DeliveryPlace>, Error> {
     find(rows, sink)?;
     let view = |row: DeliveryRow| {
         let (id, session, turn, topic) = named(rows, &row)?;
         let DeliveryRow { attempts, due_at, failure, .. } = row;
-        Ok(DeliveryView { id, session, turn, topic, attempts, due_at, failure })
+        Ok(Some(DeliveryView { id, session, turn, topic, attempts, due_at, failure }))
     };
-    rows.deliveries(sink, limit)?.into_iter().map(view).collect()
+    Page::of(rows.deliveries(sink, after, rows_for(limit))?, limit, DeliveryRow::place, view)
 }
 
 /// Gives one delivery of a sink, or all that are dead, all attempts anew.
@@ -206,7 +214,7 @@ pub fn redeliver(
 ) -> Result<u64, Error> {
     find(rows, sink)?;
     let mut revived = 0;
-    for row in rows.deliveries(sink, usize::MAX)? {
+    for row in rows.deliveries(sink, None, usize::MAX)? {
         let wanted = match only {
             Some(only) => named(rows, &row)?.0 == only,
             None => row.due_at.is_none(),

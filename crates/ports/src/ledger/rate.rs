@@ -1,5 +1,6 @@
 //! Rates: a call is let out in the write that claims it, so processes that ask at the same time never exceed one (R11.7).
 use super::append;
+use crate::page::{Page, rows_for};
 use crate::rate::{Pacing, RateView, Want, full};
 use crate::rows::{ReadRows, Rows, SessionRow, TurnRow};
 use outlast_vocab::id::OrgId;
@@ -62,6 +63,12 @@ fn let_out(rows: &mut dyn Rows, org: OrgId, want: &Want, now: Millis) -> Result<
 }
 
 /// All rates that were ever asked.
-pub fn rates(rows: &dyn ReadRows, limit: usize) -> Result<Vec<RateView>, Error> {
-    rows.rates(rows.access().reach, limit)
+pub fn rates(
+    rows: &dyn ReadRows,
+    after: Option<&(OrgId, String)>,
+    limit: usize,
+) -> Result<Page<RateView, (OrgId, String)>, Error> {
+    let after = after.map(|(org, name)| (*org, name.as_str()));
+    let rates = rows.rates(rows.access().reach, after, rows_for(limit))?;
+    Page::of(rates, limit, |rate| (rate.org, rate.name.clone()), |rate| Ok(Some(rate)))
 }

@@ -1,5 +1,6 @@
 //! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
 use super::orgs::{Deed, note};
+use super::owed::{decide, owes_nothing};
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
 use crate::rows::{Node, Rows, SessionNo, SessionRow};
 use crate::store::{Fork, ForkTo, MAIN, SessionState};
@@ -129,6 +130,7 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
             format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
         return Err(Error::new(Kind::SessionHasForks, detail));
     }
+    owes_nothing(rows, &session)?;
     super::search::forget(rows, &session)?;
     rows.delete_purse(session.org, &Purse::Session(session.id).to_string())?;
     let detail = session.key.map_or_else(String::new, |key| format!("with the key `{key}`"));
@@ -136,9 +138,9 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
     rows.delete_session(session.no)
 }
 
-/// Says how a call of unknown outcome went. The transcript shows it from then on.
+/// Says how a call of unknown outcome went. The transcript shows it from then on, and what the call had set aside is paid or freed.
 pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) -> Result<SessionId, Error> {
-    let claims = rows.unknown(rows.access().reach, usize::MAX)?;
+    let claims = rows.unknown(rows.access().reach, None, usize::MAX)?;
     let claim = claims.into_iter().find(|claim| claim.call == call).ok_or_else(|| {
         let detail =
             format!("no call with the id {call} has an unknown outcome; `outlast unknown` lists them");
@@ -153,6 +155,7 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) 
     };
     let detail = detail.to_owned();
     note(rows, Deed { act: Act::Settle, org: session.org, subject: &call, detail }, now)?;
+    decide(rows, &mut session, &mut turn, (&claim, &verdict), now)?;
     let fact = Fact::Settled(Settled { claim: claim.claim, verdict });
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;

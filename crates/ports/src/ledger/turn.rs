@@ -3,6 +3,7 @@ use super::budget::{close, forget_wishes, meter, meter_first, must_wait};
 use super::notices::{arm, disarm};
 use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
+use super::owed;
 use super::rate::pace;
 use super::votes::{forget_votes, still_granted, vote_alone};
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
@@ -261,6 +262,7 @@ fn work_of(
         claims: session.claims,
         records,
         held: None,
+        resumed: false,
     })
 }
 
@@ -321,19 +323,20 @@ fn abandoned(
 }
 
 fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
-    let turn = if let Some(no) = session.active {
-        turn_by_no(rows, no)?
+    let (turn, resumed) = if let Some(no) = session.active {
+        // One that parked has waits until it is taken again; any other was left in the middle.
+        (turn_by_no(rows, no)?, rows.waits(no)?.is_empty())
     } else {
         let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
         begin(rows, &mut session, &mut next)?;
-        next
+        (next, false)
     };
     rows.delete_waits(turn.no)?;
     forget_wishes(rows, turn.no)?;
     lease(&mut session, taker);
     rows.put_session(&session)?;
     let records = lookup::of_turn(rows, &session, &turn)?;
-    work_of(rows, &session, &turn, records)
+    Ok(Work { resumed, ..work_of(rows, &session, &turn, records)? })
 }
 
 /// Extends all leases of a worker.
@@ -440,7 +443,7 @@ fn project(
             Command::ToolBatch(batch) => claim_batch(rows, session, turn, &batch.calls, (seq, now)),
             _ => Ok(()),
         },
-        Fact::Answered(Answered { claim, outcome }) => {
+        Fact::Answered(Answered { claim, outcome, .. }) => {
             let mut row = open_claim(rows, session, *claim)?;
             if matches!(outcome, Outcome::ToolCall(ToolOutcome::Unknown)) {
                 row.unknown = true;
@@ -463,15 +466,17 @@ fn project(
             }
             Ok(())
         }
+        Fact::Payment(payment) => owed::keep(rows, turn.no, payment, now),
         Fact::Started(_)
         | Fact::Performed(_)
         | Fact::Stuck { .. }
         | Fact::Repaired { .. }
         | Fact::Undoable(_)
         | Fact::Hooked(_)
-        | Fact::Payment(_)
         | Fact::Ruled(_)
         | Fact::Paced(_)
+        | Fact::Resumed(_)
+        | Fact::Tried(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }

@@ -4,6 +4,7 @@ use super::orgs::{Deed, note};
 use super::outputs::first_wait;
 use super::turn::settle_wait;
 use super::{lookup, referred, session_row, turn_row};
+use crate::page::{Page, rows_for};
 use crate::rows::{GrantRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow, VoteRow};
 use crate::store::{Resolved, TurnState};
 use crate::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
@@ -287,9 +288,14 @@ pub fn grants_in(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Grant>, 
 }
 
 /// What is approved for the rest of sessions.
-pub fn grants(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Grant>, Error> {
-    let found = rows.grants(rows.access().reach, limit)?;
-    found.into_iter().map(|row| Ok(view(&referred("session", rows.session(row.session)?)?, row))).collect()
+pub fn grants(
+    rows: &dyn ReadRows,
+    after: Option<(Millis, GrantId)>,
+    limit: usize,
+) -> Result<Page<Grant, (Millis, GrantId)>, Error> {
+    let found = rows.grants(rows.access().reach, after, rows_for(limit))?;
+    let shown = |row: GrantRow| Ok(Some(view(&referred("session", rows.session(row.session)?)?, row)));
+    Page::of(found, limit, |row| (row.at, row.id), shown)
 }
 
 fn view(session: &SessionRow, row: GrantRow) -> Grant {

@@ -7,16 +7,17 @@
 use crate::configs::ConfigKind;
 use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
+use crate::outbox::DeliveryPlace;
 use crate::rate::RateView;
 use crate::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows,
-    SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
+    Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use crate::sink::Moment;
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
-use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -267,9 +268,14 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.of(session, || self.rows.claims(session, turn))
     }
 
-    fn unknown(&self, of: Reach, limit: usize) -> Result<Vec<ClaimRow>, Error> {
+    fn unknown(
+        &self,
+        of: Reach,
+        after: Option<(Millis, CallId)>,
+        limit: usize,
+    ) -> Result<Vec<ClaimRow>, Error> {
         let mut shown = Vec::new();
-        for row in self.rows.unknown(self.narrowed(of), limit)? {
+        for row in self.rows.unknown(self.narrowed(of), after, limit)? {
             if self.is_shown(row.session)? {
                 shown.push(row);
             }
@@ -308,8 +314,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(row.map(|row| self.attachment_seen(row)))
     }
 
-    fn attachments(&self, session: SessionNo, limit: usize) -> Result<Vec<AttachmentRow>, Error> {
-        let rows = self.of(session, || self.rows.attachments(session, limit))?;
+    fn attachments(
+        &self,
+        session: SessionNo,
+        after: Option<AttachmentId>,
+        limit: usize,
+    ) -> Result<Vec<AttachmentRow>, Error> {
+        let rows = self.of(session, || self.rows.attachments(session, after, limit))?;
         Ok(rows.into_iter().map(|row| self.attachment_seen(row)).collect())
     }
 
@@ -317,8 +328,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         if self.covers(org) { self.rows.rate(org, name) } else { Ok(None) }
     }
 
-    fn rates(&self, of: Reach, limit: usize) -> Result<Vec<RateView>, Error> {
-        self.rows.rates(self.narrowed(of), limit)
+    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error> {
+        self.rows.rates(self.narrowed(of), after, limit)
     }
 
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
@@ -329,22 +340,28 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         if self.covers(org) { self.rows.config(org, kind, name) } else { Ok(None) }
     }
 
-    fn configs(&self, org: OrgId, kind: ConfigKind, limit: usize) -> Result<Vec<ConfigRow>, Error> {
-        if self.covers(org) { self.rows.configs(org, kind, limit) } else { Ok(Vec::new()) }
+    fn configs(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        if self.covers(org) { self.rows.configs(org, kind, after, limit) } else { Ok(Vec::new()) }
     }
 
     fn config_versions(
         &self,
         org: OrgId,
-        kind: ConfigKind,
-        name: &str,
+        of: (ConfigKind, &str),
+        before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
-        if self.covers(org) { self.rows.config_versions(org, kind, name, limit) } else { Ok(Vec::new()) }
+        if self.covers(org) { self.rows.config_versions(org, of, before, limit) } else { Ok(Vec::new()) }
     }
 
-    fn purses(&self, of: Reach, limit: usize) -> Result<Vec<PurseRow>, Error> {
-        self.rows.purses(self.narrowed(of), limit)
+    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error> {
+        self.rows.purses(self.narrowed(of), after, limit)
     }
 
     // Whether turns are counted at all tells nobody what others may use.
@@ -372,6 +389,28 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.for_operators(|| self.rows.next_notice())
     }
 
+    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
+        self.of_turn(turn, || self.rows.owed_payment(turn, key))
+    }
+
+    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error> {
+        let mut shown = Vec::new();
+        for row in self.rows.owed(self.narrowed(of), limit)? {
+            if self.turn_is_shown(row.turn)? {
+                shown.push(row);
+            }
+        }
+        Ok(shown)
+    }
+
+    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error> {
+        self.for_operators(|| self.rows.owed_due(now, limit))
+    }
+
+    fn next_owed(&self) -> Result<Option<Millis>, Error> {
+        self.for_operators(|| self.rows.next_owed())
+    }
+
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
         match self.rows.grant(id)? {
             Some(row) if self.is_shown(row.session)? => Ok(Some(row)),
@@ -383,9 +422,14 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.of(session, || self.rows.session_grants(session))
     }
 
-    fn grants(&self, of: Reach, limit: usize) -> Result<Vec<GrantRow>, Error> {
+    fn grants(
+        &self,
+        of: Reach,
+        after: Option<(Millis, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<GrantRow>, Error> {
         let mut shown = Vec::new();
-        for row in self.rows.grants(self.narrowed(of), limit)? {
+        for row in self.rows.grants(self.narrowed(of), after, limit)? {
             if self.is_shown(row.session)? {
                 shown.push(row);
             }
@@ -434,8 +478,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.for_operators(|| self.rows.delivery(sink, turn, moment))
     }
 
-    fn deliveries(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.deliveries(sink, limit))
+    fn deliveries(
+        &self,
+        sink: &str,
+        after: Option<DeliveryPlace>,
+        limit: usize,
+    ) -> Result<Vec<DeliveryRow>, Error> {
+        self.for_operators(|| self.rows.deliveries(sink, after, limit))
     }
 
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
@@ -462,16 +511,18 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(self.rows.org_by_name(name)?.filter(|org| self.covers(org.id)))
     }
 
-    fn orgs(&self) -> Result<Vec<Org>, Error> {
-        Ok(self.rows.orgs()?.into_iter().filter(|org| self.covers(org.id)).collect())
+    fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error> {
+        let Reach::Org(only) = self.access.reach else { return self.rows.orgs(after, limit) };
+        let shown = self.rows.org(only)?.filter(|org| after.is_none_or(|after| org.name.as_str() > after));
+        Ok(shown.into_iter().take(limit).collect())
     }
 
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error> {
         Ok(self.rows.key(id)?.filter(|row| self.covers(row.org)))
     }
 
-    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
-        self.rows.keys(self.narrowed(of))
+    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
+        self.rows.keys(self.narrowed(of), after, limit)
     }
 
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
@@ -685,6 +736,16 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
     fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.may_write_turn(turn)?;
         self.rows.delete_notice(turn, key)
+    }
+
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
+        self.may_write_turn(row.turn)?;
+        self.rows.put_owed(row)
+    }
+
+    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.may_write_turn(turn)?;
+        self.rows.delete_owed(turn, key)
     }
 
     fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Questions of a running call to a model, outside the conversation.
 use super::Scope;
-use crate::asking::{Asked, Asking, Audience};
+use crate::asking::{Asked, Asking, Audience, Tries};
 use crate::catalogue::Caller;
 use crate::host::{Asker, Reserved, Tier};
 use crate::meter::{bounded, most_of, price_of, short_of};
@@ -12,7 +12,7 @@ use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, Part, text_of};
-use outlast_vocab::record::Seq;
+use outlast_vocab::record::{Performed, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 
@@ -74,26 +74,38 @@ impl Scope {
             provider,
             info,
             lease: self.lease,
-            tried: self.history.backoffs(&key),
+            tried: self.history.tried(&key),
             in_line: self.history.times_in_line(&key),
             tier: self.tier,
             audience: Audience::Nobody,
             most,
         };
-        let outcome = match asking.ask(request, String::new(), &mut Aside(self)).await? {
+        let mut tries = Tries::default();
+        let outcome = match asking.ask(request, String::new(), (&mut Aside(self), &mut tries)).await? {
             Asked::Outcome(outcome) => outcome,
-            Asked::Short(short) => return Err(short_of(&short)),
-            Asked::Pause { key, pause } => {
+            Asked::Short(short) => {
+                self.note_tries(tries, &key).await;
+                return Err(short_of(&short));
+            }
+            Asked::Pause { key: wait, pause } => {
+                self.note_tries(tries, &key).await;
                 let deadline = Some(self.world.clock.now().after(pause));
-                return self.hold_still(Wait { key, kind: WaitKind::Sleep, deadline }).await;
+                return self.hold_still(Wait { key: wait, kind: WaitKind::Sleep, deadline }).await;
             }
         };
-        let fact = self.performed(key, call.clone(), DirectOutcome(outcome.clone()));
+        let performed = Performed::new(key, call.clone(), DirectOutcome(outcome.clone()));
+        let fact = self.keep(Performed { tried: tries.before(&outcome), ..performed });
         match self.tier {
             Tier::Durable => self.record(fact).await,
             Tier::Ephemeral => self.note(fact).await,
         }
         reply_of(outcome)
+    }
+
+    async fn note_tries(&self, tries: Tries, key: &ReplayKey) {
+        if let Some(fact) = tries.fact(key) {
+            self.note(fact).await;
+        }
     }
 }
 

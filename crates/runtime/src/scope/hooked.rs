@@ -5,6 +5,7 @@ use crate::catalogue::Caller;
 use crate::hooks::{Hooking, after_tool, completed_as_recorded};
 use outlast_kernel::transcript::result_of_resolution;
 use outlast_vocab::message::ToolResult;
+use outlast_vocab::record::Performed;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, ReplayKey};
@@ -42,7 +43,10 @@ impl Scope {
             Awaited::Resolved(effect, resolution) => (effect, resolution),
         };
         let shown = self.shown(call, result_of_resolution(resolution.clone())).await;
-        self.note(self.performed(key, effect, resolution.clone())).await;
+        let worked = matches!(resolution, Resolution::Ok(_));
+        let cost = if worked { self.outfit.price(&call.tool) } else { None };
+        let performed = Performed { cost, ..Performed::new(key, effect, resolution.clone()) };
+        self.note(self.keep(performed)).await;
         Ok((resolution, shown))
     }
 }

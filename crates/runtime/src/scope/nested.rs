@@ -11,7 +11,7 @@ use outlast_vocab::effect::{BatchCall, DurableStep, RefusedCall, StepOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, ToolResult, ToolUse};
-use outlast_vocab::record::{Fact, Ruled, Undoable};
+use outlast_vocab::record::{Fact, Performed, Ruled, Undoable};
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
@@ -149,7 +149,10 @@ impl Scope {
         for change in changes {
             self.note(change).await;
         }
-        self.record_with(self.performed(key, effect, outcome.clone()), written).await;
+        let worked = matches!(actual, StepOutcome::Value(_));
+        let cost = if worked { self.outfit.price(tool) } else { None };
+        let performed = Performed { cost, ..Performed::new(key, effect, outcome.clone()) };
+        self.record_with(self.keep(performed), written).await;
         outcome.into()
     }
 

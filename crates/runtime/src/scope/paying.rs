@@ -25,8 +25,13 @@ impl Scope {
             return Err(Error::new(Kind::JournalDiverged, detail));
         }
         let Some(payment) = known else { return self.set_aside_anew(key, order).await };
-        if let PaymentState::Settled { receipt } = payment.state {
-            return Ok(Standing::Settled { receipt });
+        match payment.state {
+            PaymentState::Settled { receipt } => return Ok(Standing::Settled { receipt }),
+            PaymentState::Releasing { .. } => return Ok(Standing::Released),
+            PaymentState::Asked
+            | PaymentState::Reserved
+            | PaymentState::Settling
+            | PaymentState::Released { .. } => {}
         }
         // What another life left may stand in any way by now. What it gave back comes back as given back.
         match self.world.paid(authority.find(payment.id)).await? {
@@ -71,6 +76,9 @@ impl Scope {
     /// Pays what was set aside.
     pub(super) async fn pay(&self, name: &str) -> Result<String, Error> {
         let payment = self.payment_named(name)?;
+        if let PaymentState::Releasing { reason } = payment.state {
+            return Err(Error::new(Kind::PaymentRefused, reason));
+        }
         let standing = self.world.paid(self.world.authority()?.settle(payment.id)).await?;
         self.note(self.pays(come_to(&payment, &standing, "the authority had released it"))).await;
         match standing {
@@ -111,9 +119,8 @@ impl Scope {
     /// Frees what the call left set aside. What is known of it is written with its answer.
     pub(crate) async fn free_money(&self, reason: &str) {
         for payment in self.open_payments() {
-            if let Some(freed) = self.world.free(&payment, reason).await {
-                self.note(self.pays(freed)).await;
-            }
+            let freed = self.world.free(&payment, reason).await;
+            self.note(self.pays(freed)).await;
         }
     }
 

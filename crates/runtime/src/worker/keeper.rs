@@ -1,4 +1,5 @@
-//! Keeps a worker going: renews leases, takes work, tells people again what waits for them, passes on cancels, sweeps contents.
+//! Keeps a worker going: renews leases, takes work, tells people again what waits for them, passes on cancels, sweeps contents,
+//! notices agents that other processes keep.
 use super::{Inner, Runtime, Taking, lock};
 use crate::attachments::Swept;
 use crate::cancel::Canceller;
@@ -56,6 +57,33 @@ pub(super) async fn sweep(inner: Arc<Inner>) {
             Err(error) => tracing::warn!(%error, "unused contents could not be deleted; it is tried again"),
         }
     }
+}
+
+/// Lets agents that another process keeps in the database answer here.
+pub(super) async fn fit(inner: Arc<Inner>) {
+    let mut stopping = inner.stopping.subscribe();
+    let mut seen = None;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = inner.world.clock.sleep(LOOK_AGAIN) => {}
+        }
+        if let Err(error) = look_for_agents(&inner, &mut seen).await {
+            tracing::warn!(%error, "agents in the database could not be looked at; it is tried again");
+        }
+    }
+}
+
+/// Looks only if another process changed something since.
+async fn look_for_agents(inner: &Inner, seen: &mut Option<u64>) -> Result<(), Error> {
+    let Some(fitting) = &inner.fitting else { return Ok(()) };
+    let changes = inner.store.changes().await?;
+    if *seen != Some(changes) {
+        fitting.look().await?;
+        *seen = Some(changes);
+    }
+    Ok(())
 }
 
 /// Whether so much time has passed. A clock that was set back cannot tell, so it counts as passed.

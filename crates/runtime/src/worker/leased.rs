@@ -14,7 +14,7 @@ use outlast_kernel::replay::History;
 use outlast_ports::store::{Lease, Work};
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::package::Pinned;
-use outlast_vocab::record::{self, End, Fact, NodeRef, Record, Seq};
+use outlast_vocab::record::{self, End, Fact, NodeRef, Record, Resumed, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, OrgId, ReplayKey};
 use std::sync::Arc;
@@ -90,7 +90,10 @@ impl Drive<'_> {
     /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
     async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records, mut held, org } = work;
+        let Work { lease, index, head, parent, claims, mut records, mut held, org, resumed } = work;
+        let Lease { worker, fence, .. } = lease;
+        let since = self.inner.world.clock.now();
+        let resumed = resumed.then_some(Resumed { worker, lease: fence.0, since });
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
@@ -108,6 +111,7 @@ impl Drive<'_> {
                 parent,
                 recent: self.inner.recent.clone(),
                 first,
+                resumed: resumed.clone(),
                 meter: Some(Meter::of(outfit, &self.inner.world, held.as_ref(), index)),
                 labels: None,
             };
@@ -260,12 +264,17 @@ impl Drive<'_> {
 
     /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
     async fn outfit(&self, history: &History) -> Result<Arc<Outfit>, Error> {
-        let Inner { outfits, store, world, .. } = &**self.inner;
+        let Inner { outfits, fitting, store, world, .. } = &**self.inner;
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
-        match pinned {
-            Some(fingerprint) => outfits.pinned(fingerprint, store.as_ref(), world).await,
-            None => Ok(outfits.first()),
+        let Some(fingerprint) = pinned else { return Ok(outfits.first()) };
+        match (outfits.pinned(fingerprint, store.as_ref(), world).await, fitting) {
+            // Another process may have kept the agent a moment ago.
+            (Err(error), Some(fitting)) if error.kind() == Kind::PackageUnavailable => {
+                fitting.look().await?;
+                outfits.pinned(fingerprint, store.as_ref(), world).await
+            }
+            (outfit, _) => outfit,
         }
     }
 

@@ -11,7 +11,8 @@ use outlast_runtime::costs::{By, spent};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period, Purse};
-use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{EffectKind, StopReason, Usage};
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::record::{End, Seq};
@@ -342,6 +343,14 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
     assert_eq!(cost(By::Tool).await, ["tool fax: $0.02"]);
     let booked = agents(store).await.spent.money;
     assert_eq!(cost(By::Agent).await, [format!("tester: ${booked}")]);
+    // There is one sum, wherever it is shown.
+    let records = store.turn_records(turn).await.unwrap();
+    assert_eq!(outlast_runtime::costs::of_turn(&records).1, booked);
+    assert_eq!(store.session(SESSION).await.unwrap().cost, Some(booked));
+    let effects = outlast_runtime::timeline::of_turn(&records).effects;
+    assert_eq!(effects.iter().filter_map(|effect| effect.cost).sum::<Cost>(), booked);
+    let used = effects.iter().filter(|effect| effect.usage.is_some());
+    assert!(used.map(|effect| effect.kind).all(|kind| kind == EffectKind::ModelCall));
 }
 
 #[tokio::test(start_paused = true)]

@@ -390,6 +390,7 @@ pub(crate) async fn live_with(
         tools: vec![Arc::new(toolbox)],
         package,
         agents: Vec::new(),
+        tailored: None,
         clock: PausedClock::new(),
         entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
         tasks: Arc::new(outlast_runtime::system::TokioTasks),

@@ -1,20 +1,25 @@
 //! A policy engine in code: it decides beside the rules, and who fails forbids (R11.1).
 use crate::common::*;
 use crate::points::{deny, doing, lines, rule, rulings};
+use futures_util::{StreamExt, stream};
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::policy::{Judgement, PolicyEngine};
 use outlast_ports::store::Resolved;
 use outlast_ports::votes::Voted;
 use outlast_runtime::Config;
 use outlast_runtime::approvals::{Approvals, Question};
-use outlast_vocab::message::RuleId;
+use outlast_vocab::effect::StopReason;
+use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::message::{ModelName, RuleId};
 use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Redaction, Rule, Verdict};
-use outlast_vocab::record::{End, Fact};
+use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Hash, Kind};
 use serde_json::json;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What an engine does when it is asked at a point.
@@ -283,4 +288,134 @@ async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
     let (life, end) = under(Point::Tool, Does::Decides(two_of_one), Vec::new()).await;
     let told = told(&life, &end);
     assert!(told.contains("policy.failed") && told.contains("`who` must name at least 2 people"), "{told}");
+}
+
+/// An engine that decides at some points, with what it was asked.
+#[derive(Default)]
+struct Choosy {
+    decides: Vec<Point>,
+    asked: Mutex<Vec<Point>>,
+}
+
+impl Choosy {
+    fn at(decides: &[Point]) -> Arc<Self> {
+        Arc::new(Self { decides: decides.to_vec(), asked: Mutex::default() })
+    }
+}
+
+impl PolicyEngine for Choosy {
+    fn version(&self) -> Hash {
+        Hash::of(b"choosy")
+    }
+
+    fn decides_at(&self, point: Point, agent: &str) -> bool {
+        assert_eq!(agent, "tester");
+        self.decides.contains(&point)
+    }
+
+    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+        self.asked.lock().unwrap().push(facts.at);
+        Box::pin(async { Ok(None) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_is_asked_where_it_decides_and_nowhere_else() {
+    for at in Point::ALL {
+        for decides in [&[][..], &[at][..], &Point::ALL[..]] {
+            let engine = Choosy::at(decides);
+            let witness: Arc<Witness> = Arc::default();
+            let doing = doing(&witness, Vec::new());
+            let change = |config: &mut Config| {
+                doing(config);
+                config.policy_engine = Some(engine.clone());
+            };
+            let life =
+                live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
+            let turn = life.send("go").await;
+            assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
+            let asked = std::mem::take(&mut *engine.asked.lock().unwrap());
+            assert!(asked.iter().all(|asked| decides.contains(asked)), "{at}: {asked:?}");
+            assert_eq!(asked.contains(&at), decides.contains(&at), "{at}: {asked:?}");
+        }
+    }
+}
+
+/// What is heard of a reply that says a word every second, and how many seconds after the turn began.
+async fn heard_under(engine: Arc<dyn PolicyEngine>) -> Vec<(u64, String)> {
+    let change = |config: &mut Config| {
+        config.models = vec![Arc::new(Slow)];
+        config.policy_engine = Some(engine);
+    };
+    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let mut events = life.runtime.events(SESSION, Seq(0));
+    let began = tokio::time::Instant::now();
+    life.send("go").await;
+    let mut heard = Vec::new();
+    loop {
+        match events.next().await.unwrap() {
+            Event::Live(Live { what: LiveKind::Text { text, .. }, .. }) => {
+                heard.push((began.elapsed().as_secs(), text));
+            }
+            Event::Durable(record) if record.fact.name() == "turn.ended" => return heard,
+            _ => {}
+        }
+    }
+}
+
+/// A model that says a word every second.
+struct Slow;
+
+impl ModelProvider for Slow {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
+        let said = ["all ", "is ", "well"].map(|word| ModelEvent::Text(word.into()));
+        let events = said.into_iter().chain([ModelEvent::End(StopReason::End)]);
+        Box::pin(stream::iter(events).then(async |event| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(event)
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_are_heard_as_they_are_said_unless_the_engine_decides_at_output() {
+    let others: Vec<Point> = Point::ALL.into_iter().filter(|at| *at != Point::Output).collect();
+    let word = |after: u64, text: &str| (after, text.to_owned());
+    let live = heard_under(Choosy::at(&others)).await;
+    assert_eq!(live, [word(1, "all "), word(2, "is "), word(3, "well")]);
+    let late = heard_under(Choosy::at(&[Point::Output])).await;
+    assert_eq!(late, [word(4, "all is well")]);
+    // Who does not say where it decides, decides everywhere.
+    let silent = heard_under(Engine::new(Point::Tool, Does::Nothing)).await;
+    assert_eq!(silent, [word(4, "all is well")]);
+}
+
+/// An engine that panics when it is asked where it decides.
+struct Clumsy;
+
+impl PolicyEngine for Clumsy {
+    fn version(&self) -> Hash {
+        Hash::of(b"clumsy")
+    }
+
+    fn decides_at(&self, _: Point, _: &str) -> bool {
+        panic!("no")
+    }
+
+    fn judge<'a>(&'a self, _: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+        Box::pin(async { Ok(Some(Judgement { rule: "coded".parse().unwrap(), decision: deny() })) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_fails_to_say_where_it_decides_is_asked_everywhere() {
+    let change = |config: &mut Config| config.policy_engine = Some(Arc::new(Clumsy));
+    let lines = vec![Line::Say("done")];
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    assert!(matches!(life.end(turn).await, End::Failed { failure } if failure.code == Kind::PolicyDenied));
 }

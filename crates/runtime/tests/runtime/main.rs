@@ -26,6 +26,7 @@ mod rates;
 mod room;
 mod shown;
 mod sinks;
+mod tailor;
 mod timeline;
 mod traces;
 mod triggers;

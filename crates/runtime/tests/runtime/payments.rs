@@ -6,11 +6,12 @@ use outlast_ports::payment::{Cashbox, PaymentAuthority, PaymentDesk, Payments};
 use outlast_ports::service::{Cancellation, Services, Tools};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
 use outlast_runtime::Config;
+use outlast_vocab::event::Event;
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::payment::{Order, PaymentState, Standing};
-use outlast_vocab::record::{End, Fact};
-use outlast_vocab::{CallId, Error, Limits};
+use outlast_vocab::record::{End, Fact, Seq, Verdict};
+use outlast_vocab::{CallId, Error, Kind, Limits};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,7 @@ struct Buy(Arc<Shop>, EffectClassOf);
 enum EffectClassOf {
     Idempotent,
     Probed,
+    Lost,
 }
 
 impl Tool for Buy {
@@ -70,6 +72,7 @@ impl Tool for Buy {
                 cancellation.requested().await;
                 return Err(failed("stopped when asked"));
             }
+            "rude" => std::future::pending().await,
             "given back" => hold.release("changed my mind").await?,
             _ => {
                 self.0.bought.fetch_add(1, Ordering::SeqCst);
@@ -80,6 +83,9 @@ impl Tool for Buy {
     }
 
     async fn probe(&self, _: CallId, args: Note) -> Result<Probe, Error> {
+        if self.1 == EffectClassOf::Lost {
+            return Ok(Probe::CannotTell);
+        }
         Ok(if self.0.bought.load(Ordering::SeqCst) > 0 {
             Probe::Happened(ToolResult::Ok(json!(format!("bought {}", args.text))))
         } else {
@@ -235,7 +241,12 @@ async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
     assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
     let told = life.last_shown().pop().unwrap();
     assert_eq!(told, "error payment.unavailable: the payment authority did not answer within 30000 ms");
-    assert_eq!(states(&life).await, [PaymentState::Asked], "it is still open, and everybody can see that");
+    let releasing = PaymentState::Releasing { reason: "the call failed".to_owned() };
+    assert_eq!(
+        states(&life).await,
+        [PaymentState::Asked, releasing],
+        "it is owed, and everybody can see that"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,4 +336,192 @@ async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
             assert!(!look(&purse).1.contains(&"reserved"), "{death:?}");
         }
     }
+}
+
+/// A purse whose authority does not take the end of a payment so many times.
+struct Deaf {
+    purse: Arc<Cashbox>,
+    times: AtomicU32,
+    /// What it was told, and whether it took that.
+    heard: Mutex<Vec<(&'static str, PaymentId, bool)>>,
+}
+
+impl Deaf {
+    fn new(times: u32) -> Arc<Self> {
+        Arc::new(Self { purse: purse(), times: AtomicU32::new(times), heard: Mutex::default() })
+    }
+
+    fn hears(&self, what: &'static str, id: PaymentId) -> Result<(), Error> {
+        let less = |left: u32| left.checked_sub(1);
+        let hears = self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_err();
+        self.heard.lock().unwrap().push((what, id, hears));
+        if hears { Ok(()) } else { Err(Error::new(Kind::PaymentUnavailable, "the bank is closed")) }
+    }
+
+    /// What it was told of its only payment, and whether it took that.
+    fn heard(&self) -> Vec<(&'static str, bool)> {
+        let heard = self.heard.lock().unwrap();
+        assert!(heard.iter().all(|(_, id, _)| *id == heard[0].1), "one payment has one key: {heard:?}");
+        heard.iter().map(|(what, _, hears)| (*what, *hears)).collect()
+    }
+}
+
+impl PaymentAuthority for Deaf {
+    fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing> {
+        self.purse.reserve(id, order)
+    }
+
+    fn settle(&self, id: PaymentId) -> Answer<'_, Standing> {
+        match self.hears("settle", id) {
+            Ok(()) => self.purse.settle(id),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn release(&self, id: PaymentId) -> Answer<'_, Standing> {
+        match self.hears("release", id) {
+            Ok(()) => self.purse.release(id),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn find(&self, id: PaymentId) -> Answer<'_, Option<Standing>> {
+        self.purse.find(id)
+    }
+}
+
+/// Waits until the authority took the end of the payment.
+async fn concluded(life: &Life) -> PaymentState {
+    let mut events = life.runtime.events(SESSION, Seq(0));
+    loop {
+        if let Event::Durable(record) = events.next().await.unwrap()
+            && let Fact::Payment(payment) = record.fact
+            && !payment.state.is_open()
+            && !payment.state.is_owed()
+        {
+            return payment.state;
+        }
+    }
+}
+
+fn released(reason: &str) -> PaymentState {
+    PaymentState::Released { reason: reason.to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_authority_does_not_take_is_kept_and_told_again_until_it_does() {
+    let deaf = Deaf::new(3);
+    let life = with(deaf.clone(), buy("broken")).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "nothing waits for it");
+    assert_eq!(concluded(&life).await, released("the call failed"));
+    assert_eq!(look(&deaf.purse), ("10 EUR".to_owned(), vec!["released"]));
+    let told = [("release", false), ("release", false), ("release", false), ("release", true)];
+    assert_eq!(deaf.heard(), told);
+    let releasing = PaymentState::Releasing { reason: "the call failed".to_owned() };
+    let last = [PaymentState::Asked, PaymentState::Reserved, releasing, released("the call failed")];
+    assert_eq!(states(&life).await, last);
+    assert_eq!(life.runtime.store().owed(10).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_is_listed_with_the_last_failure_and_pauses_grow_to_their_bound() {
+    let deaf = Deaf::new(u32::MAX);
+    let life = with(deaf.clone(), buy("broken")).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let mut pauses = Vec::new();
+    while pauses.len() < 14 {
+        let owed = life.runtime.store().owed(10).await.unwrap().remove(0);
+        let now = life.runtime.now();
+        if let Some(failure) = owed.failure
+            && owed.due_at > now
+        {
+            assert_eq!(failure.code, Kind::PaymentUnavailable);
+            assert_eq!((owed.turn, owed.payment.order), (turn, order("broken")));
+            pauses.push(now.until(owed.due_at).as_secs());
+        }
+        let due = now.until(owed.due_at).max(std::time::Duration::from_millis(1));
+        tokio::time::sleep(due).await;
+    }
+    assert!(pauses.is_sorted(), "{pauses:?}");
+    assert!(pauses.last().is_some_and(|last| (3_590..=3_600).contains(last)), "{pauses:?}");
+}
+
+/// Buys something and never comes back; then somebody wants it to stop, and says how it went.
+async fn lose(life: &Life, verdict: &Verdict) {
+    let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
+    let turn = life.runtime.submit(input).await.unwrap().turn;
+    // A call that a death cut off before it asked for money is over without it.
+    tokio::select! {
+        () = life.until("effect.payment") => drop(life.runtime.cancel(turn, "enough").await.unwrap()),
+        _ = life.end(turn) => {}
+    }
+    life.end(turn).await;
+    for unknown in life.runtime.store().unknown(10).await.unwrap() {
+        life.runtime.settle(unknown.call, verdict.clone()).await.unwrap();
+    }
+}
+
+fn verdicts() -> [Verdict; 2] {
+    [Verdict::Happened(ToolResult::Ok(json!("it did"))), Verdict::DidNotHappen]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_on_a_call_of_unknown_outcome_pays_or_frees_what_it_had_set_aside() {
+    let ends = [("6.9 EUR", "settled", "settle"), ("10 EUR", "released", "release")];
+    for (verdict, (left, standing, told)) in verdicts().into_iter().zip(ends) {
+        for times in [0, 2] {
+            let deaf = Deaf::new(times);
+            let change = paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
+            let memory = Arc::new(Memory::new());
+            let life = live_with(memory, buy("rude"), Arc::default(), 1, change).await.unwrap();
+            lose(&life, &verdict).await;
+            concluded(&life).await;
+            assert_eq!(look(&deaf.purse), (left.to_owned(), vec![standing]));
+            let heard = deaf.heard();
+            assert_eq!(heard.len(), times as usize + 1);
+            assert!(heard.iter().all(|(what, _)| *what == told), "{heard:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_on_a_call_decides_its_payment_wherever_the_process_dies() {
+    for verdict in verdicts() {
+        let (writes, whole) = word_over_a_death(&verdict, Death::Never).await;
+        for at in 0..writes {
+            for death in [Death::Before(at), Death::After(at)] {
+                let (_, end) = word_over_a_death(&verdict, death).await;
+                // Of what was only asked for nothing may be set aside; then there is nothing to pay.
+                assert!(end == whole || end == ("10 EUR".to_owned(), vec![]), "{death:?}: {end:?}");
+            }
+        }
+    }
+}
+
+async fn word_over_a_death(verdict: &Verdict, death: Death) -> (u64, (String, Vec<&'static str>)) {
+    let (memory, deaf) = (Memory::new(), Deaf::new(2));
+    let mortal = Mortal::new(memory.clone(), death);
+    let heart = mortal.pulse();
+    let change = || paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
+    let act = async |life: &Life| {
+        lose(life, verdict).await;
+        if !states(life).await.is_empty() {
+            concluded(life).await;
+        }
+    };
+    let first = live_with(Arc::new(mortal), buy("rude"), Arc::default(), 1, change()).await.unwrap();
+    let done = tokio::select! {
+        () = act(&first) => true,
+        () = heart.stopped() => false,
+    };
+    let witness = first.die(&memory).await;
+    if !done {
+        let second = live_with(Arc::new(memory.clone()), buy("rude"), witness, 2, change()).await.unwrap();
+        act(&second).await;
+        second.runtime.store().verify(SESSION).await.unwrap();
+        assert_eq!(second.runtime.store().owed(10).await.unwrap(), []);
+    }
+    (heart.writes(), look(&deaf.purse))
 }

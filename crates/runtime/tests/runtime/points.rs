@@ -480,7 +480,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
         let want = Ruled::of_call(key.clone(), tool, ruling.clone(), json!({ "text": text }), labels.clone());
         assert_eq!(noted, [want]);
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let mut effects = outlast_runtime::timeline::of_turn(&records).into_iter();
+        let mut effects = outlast_runtime::timeline::of_turn(&records).effects.into_iter();
         let Some(effect) = effects.find(|effect| effect.key == key) else {
             // A call that would have to wait leaves its ruling alone.
             assert_eq!(then.name(), "ask");

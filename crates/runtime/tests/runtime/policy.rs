@@ -363,7 +363,7 @@ async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_t
         assert_eq!((call.ruling.as_deref(), &call.labels), (Some(&ruling), &labels));
         assert_eq!(call.failure.policy.as_deref(), Some(format!("tainted@{version}").as_str()));
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let mut views = timeline::of_turn(&records).into_iter().filter_map(|effect| effect.call);
+        let mut views = timeline::of_turn(&records).effects.into_iter().filter_map(|effect| effect.call);
         let view = views.rfind(|view| view.tool == "pay").unwrap();
         assert_eq!((view.ruling, view.labels), (Some(ruling), labels));
     }

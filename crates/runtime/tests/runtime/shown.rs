@@ -16,7 +16,7 @@ async fn both(lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> [Vec<(Strin
     for text in ["go", "on"] {
         let turn = life.send(text).await;
         life.end(turn).await;
-        for effect in timeline::of_turn(&store.turn_records(turn).await.unwrap()) {
+        for effect in timeline::of_turn(&store.turn_records(turn).await.unwrap()).effects {
             if effect.kind == EffectKind::ModelCall {
                 let shown = shown::to_model(store.as_ref(), turn, effect.key.as_str()).await.unwrap();
                 let texts = shown.messages.iter().map(|message| message.text().into_owned()).collect();

@@ -1,12 +1,21 @@
 //! What befell an effect is kept with it.
-use outlast_runtime::timeline::{Befell, EffectState, EffectView, Incident, of_turn};
+use crate::common::*;
+use crate::points::{deny, lines, rule, under};
+use outlast_ports::memory::Memory;
+use outlast_runtime::timeline::{
+    Befell, Decided, EffectState, EffectView, Incident, Resume, Timeline, of_turn,
+};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolBatch, ToolOutcome};
 use outlast_vocab::label::Labels;
+use outlast_vocab::limits::ATTEMPTS_TOLD;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Record, Seq};
+use outlast_vocab::policy::{Decision, Point};
+use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Reclaimed, Record, Resumed, Seq};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
-use outlast_vocab::{CallId, Failure, Hash, Kind, Millis, ReplayKey};
+use outlast_vocab::{CallId, Failure, Hash, Kind, Limits, Millis, ReplayKey, TurnId, WorkerId};
 use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
 
 const CLAIM: ClaimRef = ClaimRef { asked: Seq(3), child: 0 };
 
@@ -18,7 +27,7 @@ fn effects(facts: Vec<Fact>) -> Vec<EffectView> {
         hash: Hash::ZERO,
         fact,
     });
-    of_turn(&records.collect::<Vec<_>>())
+    of_turn(&records.collect::<Vec<_>>()).effects
 }
 
 fn batch() -> Fact {
@@ -41,7 +50,7 @@ fn every_further_attempt_of_a_call_is_kept_with_its_time() {
     let again = |attempt| Fact::Reclaimed(Reclaimed { claim: CLAIM, attempt });
     let renewed = again(1);
     let done = Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(json!("put a"))));
-    let answered = Fact::Answered(Answered { claim: CLAIM, outcome: done });
+    let answered = Fact::Answered(Answered { claim: CLAIM, outcome: done, cost: None });
     let [effect] = &effects(vec![batch(), renewed, again(2), again(3), answered])[..] else { panic!() };
     let tried =
         |seq, attempt| Incident { seq: Seq(seq), at: Millis(seq * 100), what: Befell::Again { attempt } };
@@ -59,4 +68,244 @@ fn what_held_an_effect_up_is_kept_with_it() {
     assert_eq!(effect.incidents, [incident(3)]);
     let [effect] = &effects(vec![batch(), stuck])[..] else { panic!() };
     assert_eq!(effect.incidents, [incident(4)]);
+}
+
+async fn timeline(life: &Life, turn: TurnId) -> Timeline {
+    of_turn(&life.runtime.store().turn_records(turn).await.unwrap())
+}
+
+/// The attempts that failed: number, how long it took, code.
+fn failed(effect: &EffectView) -> Vec<(u32, Duration, Kind)> {
+    let failed = effect.incidents.iter().filter_map(|incident| match &incident.what {
+        Befell::Failed(failed) => Some(failed),
+        _ => None,
+    });
+    failed.map(|failed| (failed.attempt, failed.from.until(failed.until), failed.failure.code)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_of_a_model_call_that_failed_stand_in_its_record_and_cost_no_commit() {
+    let store = Mortal::new(Memory::new(), Death::Never);
+    let pulse = store.pulse();
+    let life = live(Arc::new(store), vec![Line::Cut], Arc::default(), 1).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, End::Answered { text: "whole".into() });
+    let Timeline { effects, .. } = timeline(&life, turn).await;
+    let [call] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(failed(call), [(1, Duration::ZERO, Kind::ModelCut)]);
+    assert_eq!((call.attempts, call.state), (2, EffectState::Done));
+    assert_eq!(pulse.writes(), 2);
+    assert_eq!(life.names().await[2..], ["turn.started", "effect.performed", "turn.ended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span_their_silence() {
+    let (_memory, life) = fresh(vec![Line::Hang]).await;
+    let turn = life.send("go").await;
+    assert!(matches!(life.end(turn).await, End::Failed { .. }));
+    let Timeline { effects, .. } = timeline(&life, turn).await;
+    let [call] = &effects[..] else { panic!("{effects:?}") };
+    let Limits { model_attempts, model_stall, .. } = Limits::default();
+    // The last one is the outcome.
+    let stalled = (1..model_attempts).map(|attempt| (attempt, model_stall, Kind::ModelStalled));
+    assert_eq!(failed(call), stalled.collect::<Vec<_>>());
+    assert_eq!((call.attempts, call.state), (model_attempts, EffectState::Failed));
+    assert!(call.from.until(call.until.unwrap()) >= model_stall * model_attempts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_before_a_turn_holds_still_are_written_with_its_parking_and_belong_to_the_same_call() {
+    let (_memory, life) = fresh(vec![Line::Busy]).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    let Timeline { effects, .. } = timeline(&life, turn).await;
+    let [call] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((call.state, call.waits.len()), (EffectState::Waits, 1));
+    assert_eq!(failed(call), [(1, Duration::ZERO, Kind::ModelUnavailable)]);
+    life.end(turn).await;
+    let Timeline { effects, .. } = timeline(&life, turn).await;
+    let [call] = &effects[..] else { panic!("{effects:?}") };
+    let attempts = Limits::default().model_attempts;
+    assert_eq!(failed(call).len(), attempts as usize - 1);
+    assert_eq!((call.state, call.waits.len()), (EffectState::Failed, 0));
+    // Every pause was waited for by holding still, and the call lasted over all of them.
+    assert!(call.from.until(call.until.unwrap()) >= Duration::from_secs(3) * (attempts - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_of_a_call_that_was_cancelled_meanwhile_are_not_lost() {
+    let (_memory, life) = fresh(vec![Line::Hang]).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(Limits::default().model_stall + Duration::from_secs(5)).await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert!(matches!(life.end(turn).await, End::Cancelled { .. }));
+    let Timeline { effects, .. } = timeline(&life, turn).await;
+    let [call] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(failed(call), [(1, Limits::default().model_stall, Kind::ModelStalled)]);
+    assert_eq!((call.state, &call.outcome), (EffectState::Failed, &None));
+}
+
+/// A turn whose model is never there, within these limits.
+async fn never_there(limits: Limits) -> (Life, TurnId) {
+    let lines = vec![Line::Fail(Kind::ModelUnavailable)];
+    let change = |config: &mut outlast_runtime::Config| config.limits = limits;
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    assert!(matches!(life.end(turn).await, End::Failed { .. }));
+    (life, turn)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_which_more_attempts_failed_than_a_record_tells_keeps_the_last_ones() {
+    let backoff_most = Duration::from_secs(1);
+    let (life, turn) = never_there(Limits { model_attempts: 40, backoff_most, ..Limits::default() }).await;
+    let effects = timeline(&life, turn).await.effects;
+    let told: Vec<u32> = failed(&effects[0]).into_iter().map(|(attempt, ..)| attempt).collect();
+    let first = 40 - u32::try_from(ATTEMPTS_TOLD).unwrap();
+    // The last one is the outcome.
+    assert_eq!(told, (first + 1..40).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_before_short_pauses_count_like_those_before_which_the_turn_held_still() {
+    let (life, turn) = never_there(Limits { model_attempts: 8, ..Limits::default() }).await;
+    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 8);
+    assert!(life.names().await.contains(&"turn.parked"));
+    let effects = timeline(&life, turn).await.effects;
+    assert_eq!(failed(&effects[0]).len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with_each() {
+    for (at, then) in [
+        (Point::Turn, Decision::Allow),
+        (Point::Turn, deny()),
+        (Point::Model, Decision::Allow),
+        (Point::Model, deny()),
+        (Point::Output, Decision::Allow),
+    ] {
+        let life = under(vec![rule(at, then.clone())], lines(at)).await;
+        let turn = life.send("go").await;
+        life.end(turn).await;
+        let Timeline { effects, decisions, .. } = timeline(&life, turn).await;
+        let of_calls: Vec<Decided> = effects.iter().flat_map(|effect| effect.decisions.clone()).collect();
+        let (with, others) = if at == Point::Turn { (decisions, of_calls) } else { (of_calls, decisions) };
+        assert_eq!(others, [], "{at}");
+        let [decided] = &with[..] else { panic!("{at}: {with:?}") };
+        let ruled = &crate::points::rulings(&life).await[0];
+        assert_eq!((decided.point, &decided.key, &decided.ruling), (at, &ruled.key, &ruled.ruling));
+        if at == Point::Model {
+            let [call] = &effects[..] else { panic!("{effects:?}") };
+            let refused = then == deny();
+            let state = if refused { EffectState::Refused } else { EffectState::Done };
+            assert_eq!((&call.key, call.state), (&decided.key, state));
+            assert_eq!(call.answered == Some(decided.seq), refused);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_call_that_a_rule_holds_up_is_there_while_it_waits_and_is_the_same_when_it_was_asked() {
+    let defer = Decision::Defer { pause: Duration::from_hours(2) };
+    let life = under(vec![rule(Point::Model, defer)], lines(Point::Model)).await;
+    let turn = life.send("go").await;
+    life.until("turn.parked").await;
+    let waits = timeline(&life, turn).await.effects;
+    assert_eq!(waits.iter().map(|effect| effect.state).collect::<Vec<_>>(), [EffectState::Waits]);
+    life.end(turn).await;
+    let done = timeline(&life, turn).await.effects;
+    let call = done.iter().find(|effect| effect.key == waits[0].key).unwrap();
+    assert_eq!(
+        (call.state, &call.decisions, call.from),
+        (EffectState::Done, &waits[0].decisions, waits[0].from)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_call_began_when_the_write_before_that_of_its_reply_was_made() {
+    let (_memory, life) = fresh(vec![call("look", "a"), Line::Hang]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let effects = timeline(&life, turn).await.effects;
+    let [.., tool, last] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(Some(last.from), tool.until);
+}
+
+/// A turn of a tool whose first worker dies after its write of this number, as the second one leaves it.
+async fn resumed_after(death: Death) -> (Life, Timeline, Vec<Record>) {
+    let memory = Memory::new();
+    let lines = || vec![call("put", "a"), Line::Say("done")];
+    let dies = Mortal::new(memory.clone(), death);
+    let first = live(Arc::new(dies), lines(), Arc::default(), 1).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let witness = first.die(&memory).await;
+    let second = live(Arc::new(memory), lines(), witness, 2).await;
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    let records = second.runtime.store().turn_records(turn).await.unwrap();
+    (second, of_turn(&records), records)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_answered_before() {
+    let deaths = [
+        (Death::Before(1), vec![0, 0, 0]),
+        (Death::After(1), vec![1, 0, 0]),
+        (Death::After(2), vec![1, 1, 0]),
+    ];
+    for (death, replayed) in deaths {
+        let (life, timeline, records) = resumed_after(death).await;
+        let [Resume { seq, by, replayed: count }] = &timeline.resumes[..] else { panic!("{timeline:?}") };
+        assert_eq!((by.worker, by.lease), (WorkerId::from_u128(2), 2));
+        assert!(by.since <= life.runtime.now());
+        assert_eq!(timeline.effects.iter().map(|effect| effect.replays).collect::<Vec<_>>(), replayed);
+        assert_eq!(*count, replayed.iter().sum::<usize>());
+        // It is part of the first write, so it costs none.
+        let after = records.iter().find(|record| record.seq.0 == seq.0 + 1).unwrap();
+        let resumed = records.iter().find(|record| record.seq == *seq).unwrap();
+        assert_eq!(resumed.at, after.at, "{death:?}: {:?}", after.fact);
+        let began = |effect: &&EffectView| effect.answered > Some(*seq) && effect.seq > *seq;
+        assert!(timeline.effects.iter().filter(began).all(|effect| effect.from >= by.since));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn going_on_in_the_middle_of_a_turn_costs_no_commit_of_its_own() {
+    let memory = Memory::new();
+    let lines = || vec![call("put", "a"), Line::Say("done")];
+    let dies = Mortal::new(memory.clone(), Death::After(2));
+    let first = live(Arc::new(dies), lines(), Arc::default(), 1).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let witness = first.die(&memory).await;
+    let store = Mortal::new(memory, Death::Never);
+    let pulse = store.pulse();
+    let second = live(Arc::new(store), lines(), witness, 2).await;
+    second.end(turn).await;
+    // The claim of the session; the last reply and the end.
+    assert_eq!(pulse.writes(), 2);
+    assert_eq!(
+        second.names().await.iter().rev().take(3).collect::<Vec<_>>(),
+        [&"turn.ended", &"effect.performed", &"turn.resumed"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_handed_back_is_resumed_and_one_that_wakes_from_a_wait_is_not() {
+    let (memory, first) = fresh(vec![call("hangs", "polite"), Line::Say("done")]).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    first.runtime.clone().shut_down(Duration::from_secs(10)).await;
+    let lines = vec![call("hangs", "polite"), Line::Say("done")];
+    let second = live(Arc::new(memory), lines, first.witness, 2).await;
+    second.end(turn).await;
+    let resumes = timeline(&second, turn).await.resumes;
+    let by: Vec<&Resumed> = resumes.iter().map(|resume| &resume.by).collect();
+    assert_eq!(by.iter().map(|by| (by.worker, by.lease)).collect::<Vec<_>>(), [(WorkerId::from_u128(2), 2)]);
+
+    let (_memory, life) = fresh(vec![Line::Busy]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    assert!(life.names().await.contains(&"turn.parked"));
+    assert_eq!(timeline(&life, turn).await.resumes, []);
 }

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use outlast_vocab::access::Access;
 use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId, TurnId};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -36,12 +37,15 @@ pub(crate) struct Health {
     /// The version of the database's schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<u32>,
+    /// How many agents cannot be made of what the database has of them; `/v1/configs/agent` says why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents_left_out: Option<usize>,
 }
 
 /// Whether the process answers.
 #[utoipa::path(get, path = "/health/live", tag = "about", responses((status = 200, body = Health)))]
 async fn live() -> Json<Health> {
-    Json(Health { state: "live", durability: None, schema: None })
+    Json(Health { state: "live", durability: None, schema: None, agents_left_out: None })
 }
 
 /// Whether the server takes requests: its database answers, and it does not shut down.
@@ -50,12 +54,14 @@ async fn live() -> Json<Health> {
         content((Health = "application/json"), (Problem = "application/problem+json")))))]
 async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>)> {
     if *shared.stopping.borrow() {
-        let stopping = Health { state: "stopping", durability: None, schema: None };
+        let stopping = Health { state: "stopping", durability: None, schema: None, agents_left_out: None };
         return Ok((StatusCode::SERVICE_UNAVAILABLE, Json(stopping)));
     }
     let status = shared.runtime.store().status().await?;
     let (durability, schema) = (Some(status.durability.name()), Some(status.schema));
-    Ok((StatusCode::OK, Json(Health { state: "ready", durability, schema })))
+    let left_out = shared.runtime.serving(Access::to(shared.home)).left_out().len();
+    let agents_left_out = (left_out > 0).then_some(left_out);
+    Ok((StatusCode::OK, Json(Health { state: "ready", durability, schema, agents_left_out })))
 }
 
 /// Counts of requests and streams, and how busy the worker is, in the text form of Prometheus.

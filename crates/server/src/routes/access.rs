@@ -64,9 +64,8 @@ async fn keys(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Key>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "keys");
-    let keys = caller.runtime.store().keys().await?.into_iter().map(Key::from);
-    let most = most.or_all(&shared.limits);
-    Ok(Json(page::paged(keys, |key| key.id, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
 }
 
 /// A key to be made.

@@ -2,19 +2,21 @@
 use crate::caller::{Caller, Operates, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Both, Said, Word};
-use crate::page::{self, Most, Page};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problem, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
+use outlast_ports::store::Store;
 use outlast_runtime::difference;
 use outlast_runtime::outfits::AgentView;
-use outlast_vocab::{Error, Hash, Kind, Millis};
+use outlast_runtime::tailor::{Counts, Kept, LeftOut};
+use outlast_vocab::{Error, Hash, Kind, Millis, OrgId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::cmp::Reverse;
+use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -68,6 +70,7 @@ impl Agent {
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = Page<Agent>), Problems),
     security(("key" = ["read"])))]
 async fn agents(caller: Caller<Reads>) -> Json<Page<Agent>> {
+    // As many as this server was started with.
     Json(Page::whole(caller.runtime.agents().iter().map(Agent::short).collect()))
 }
 
@@ -115,16 +118,12 @@ impl From<StoredConfig> for Stored {
 type Tagged = ([(HeaderName, String); 1], Json<Stored>);
 
 /// With the version as its tag, which `if-match` takes.
-fn tagged(config: StoredConfig) -> Tagged {
-    noted(config, None)
-}
-
-fn noted(config: StoredConfig, note: Option<String>) -> Tagged {
+fn tagged(config: StoredConfig, note: Option<String>) -> Tagged {
     let tag = format!("\"{}\"", config.version);
     ([(header::ETAG, tag)], Json(Stored { note, ..config.into() }))
 }
 
-/// The agents, harnesses or capabilities in the database, by name. They are what agents are made of at the next start.
+/// The agents, harnesses or capabilities in the database, by name. They are what agents are made of.
 #[utoipa::path(get, path = "/v1/configs/{kind}", tag = "agents", params(("kind" = String, Path), Most),
     responses((status = 200, body = Page<Stored>), Problems), security(("key" = ["read"])))]
 async fn configs(
@@ -134,8 +133,16 @@ async fn configs(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Stored>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "configs");
-    let found = caller.runtime.store().configs(kind, usize::MAX).await?.into_iter().map(Stored::from);
-    Ok(Json(page::paged(found, |config| config.name.clone(), most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    let outlast_ports::page::Page { items, next } =
+        caller.runtime.store().configs_after(kind, after, limit).await?;
+    let left_out = caller.runtime.left_out();
+    let noted = |config: StoredConfig| {
+        let note = left_out.iter().find(|left| is_it(left, &config)).map(said_of);
+        Stored { note, ..config.into() }
+    };
+    let items: Vec<Stored> = items.into_iter().map(noted).collect();
+    Ok(Json(Page::of(outlast_ports::page::Page { items, next }, &cursors)))
 }
 
 /// The last version. The header `etag` is what `if-match` takes.
@@ -144,15 +151,31 @@ async fn configs(
     responses((status = 200, body = Stored, headers(("etag" = String, description = "Its version."))), Problems), security(("key" = ["read"])))]
 async fn config(caller: Caller<Reads>, Both(kind, Word(name)): Both<ConfigKind, Word>) -> Answer<Tagged> {
     let found = caller.runtime.store().config(kind, name.clone()).await?;
-    Ok(tagged(found.ok_or_else(|| missing(kind, &name))?))
+    let found = found.ok_or_else(|| missing(kind, &name))?;
+    let left_out = caller.runtime.left_out();
+    let note = left_out.iter().find(|left| is_it(left, &found)).map(said_of);
+    Ok(tagged(found, note))
+}
+
+fn is_it(left: &LeftOut, config: &StoredConfig) -> bool {
+    config.kind == ConfigKind::Agent && config.name == left.name
+}
+
+/// What is said of an agent that cannot be made.
+fn said_of(left: &LeftOut) -> String {
+    let LeftOut { failure, answers, .. } = left;
+    let instead = if *answers { "the version before answers" } else { "it does not answer" };
+    // What is wrong with the machine is for the log (S23).
+    let why = if failure.code.status() < 500 { failure.to_string() } else { "the log says why".to_owned() };
+    format!("it cannot be made here, and {instead}: {why}")
 }
 
 fn missing(kind: ConfigKind, name: &str) -> Error {
     Error::new(Kind::AgentNotFound, format!("no {kind} in the database is called `{name}`"))
 }
 
-/// Keeps a new version. One that says the same as the last is not new. Agents are made of it at the next start of a server that is
-/// started for its organisation.
+/// Keeps a new version. One that says the same as the last is not new. Agents that are made of it answer from the next input on, on a
+/// server that is started for its organisation; a version that would break one of them is refused.
 #[utoipa::path(put, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path),
         ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace, or `*` for any that is there; without it there may be none."),
@@ -168,28 +191,39 @@ async fn put(
     headers: HeaderMap,
     Said(body): Said<Value>,
 ) -> Answer<Tagged> {
-    let (store, now) = (caller.runtime.store(), caller.runtime.now());
+    let runtime = &caller.runtime;
     let kept = match expected(&headers)? {
-        Expected::Version(version) => store.replace_config(kind, name, body, version, now).await?,
+        Expected::Version(version) => runtime.replace_config(kind, name, body, version).await?,
         Expected::Some => {
-            let there = store.config(kind, name.clone()).await?.map(|config| config.version);
+            let there = runtime.store().config(kind, name.clone()).await?.map(|config| config.version);
             let none = || {
                 let detail = format!("expected a version of the {kind} `{name}`, but there is none");
                 Error::new(Kind::ConfigChanged, detail)
             };
             let there = there.ok_or_else(none)?;
-            store.replace_config(kind, name, body, there, now).await?
+            runtime.replace_config(kind, name, body, there).await?
         }
-        Expected::Anything => store.put_config(kind, name, body, now).await?,
+        Expected::Anything => runtime.put_config(kind, name, body).await?,
     };
-    let org = caller.runtime.access().reach.home();
-    let elsewhere = (org != shared.home).then(|| {
-        format!(
-            "it is kept, and answers where a server is started for {org}; this one is started for {}",
-            shared.home
-        )
-    });
-    Ok(noted(kept, elsewhere))
+    let note = note(&kept, runtime.access().reach.home(), shared.home);
+    Ok(tagged(kept.config, note))
+}
+
+/// What whoever keeps something is told if it does not count here.
+fn note(kept: &Kept, org: OrgId, home: OrgId) -> Option<String> {
+    let name = &kept.config.name;
+    match kept.counts {
+        Counts::Here => None,
+        Counts::Hidden => Some(format!(
+            "it is kept, and does not answer here: this server is started with an agent `{name}` of its own"
+        )),
+        Counts::Elsewhere if org != home => Some(format!(
+            "it is kept, and answers where a server is started for {org}; this one is started for {home}"
+        )),
+        Counts::Elsewhere => Some(
+            "it is kept, and this server makes no agents of what is kept; `outlast serve` does".to_owned(),
+        ),
+    }
 }
 
 /// What must be there for a new version to be kept.
@@ -227,13 +261,12 @@ async fn versions(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Stored>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "versions");
-    let found = caller.runtime.store().config_versions(kind, name.clone(), usize::MAX).await?;
-    if found.is_empty() {
+    let (before, limit) = most.read(&cursors, &shared.limits)?;
+    let page = caller.runtime.store().config_versions_before(kind, name.clone(), before, limit).await?;
+    if before.is_none() && page.items.is_empty() {
         return Err(missing(kind, &name).into());
     }
-    let found = found.into_iter().map(Stored::from);
-    let key = |config: &Stored| Reverse(config.version);
-    Ok(Json(page::paged(found, key, most, (&cursors, &shared.limits))?))
+    Ok(Json(Page::of(page, &cursors)))
 }
 
 /// Which versions.
@@ -263,13 +296,19 @@ async fn differ(
     Both(kind, Word(name)): Both<ConfigKind, Word>,
     Asked(Between { from, to }): Asked<Between>,
 ) -> Answer<Json<Difference>> {
-    let found = caller.runtime.store().config_versions(kind, name.clone(), usize::MAX).await?;
-    let body = |version: u32| {
-        let config = found.iter().find(|config| config.version == version);
-        config.map(|config| &config.body).ok_or_else(|| {
-            let detail = format!("the {kind} `{name}` has no version {version}; it has {}", found.len());
-            Error::new(Kind::AgentNotFound, detail)
-        })
-    };
-    Ok(Json(Difference { lines: difference::between(body(from)?, body(to)?) }))
+    let store = caller.runtime.store();
+    let (one, other) = (version(store, kind, &name, from).await?, version(store, kind, &name, to).await?);
+    Ok(Json(Difference { lines: difference::between(&one, &other) }))
+}
+
+/// What one version says.
+async fn version(store: &Arc<dyn Store>, kind: ConfigKind, name: &str, version: u32) -> Result<Value, Error> {
+    let below = version.saturating_add(1);
+    let found = store.config_versions_before(kind, name.to_owned(), Some(below), 1).await?.items.pop();
+    if let Some(config) = found.filter(|config| config.version == version) {
+        return Ok(config.body);
+    }
+    let last = store.config(kind, name.to_owned()).await?.map_or(0, |config| config.version);
+    let detail = format!("the {kind} `{name}` has no version {version}; it has {last}");
+    Err(Error::new(Kind::AgentNotFound, detail))
 }

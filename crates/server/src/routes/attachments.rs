@@ -2,7 +2,7 @@
 use crate::caller::{Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Both};
-use crate::page::{self, Most, Page};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -63,10 +63,8 @@ async fn list(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Attached>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "attachments");
-    let attached = caller.runtime.store().attachments(session, usize::MAX).await?;
-    let attached = attached.into_iter().map(Attached::from);
-    let most = most.or_all(&shared.limits);
-    Ok(Json(page::paged(attached, |attached| attached.id, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
 }
 
 /// The bytes of an attachment, of this session or of those it was forked from. A browser saves them and never shows them.

@@ -2,13 +2,13 @@
 use crate::caller::{Caller, Operates, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
-use crate::page::{self, Most, Page};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use outlast_ports::budget::PurseView;
+use outlast_ports::budget::{Limit, LimitBy, PurseView};
 use outlast_ports::rate::RateView;
 use outlast_runtime::costs::{self, By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
@@ -117,6 +117,13 @@ pub(crate) struct Standing {
     /// What an operator set; absent if it is as its agent says.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<Bounds>,
+    /// What counts; absent where nothing is bounded any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Bounds>,
+    /// Who said what counts: `operator`, or `agent` as it was when something was counted last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "agent")]
+    limit_by: Option<LimitBy>,
     /// What was used.
     #[schema(value_type = Object)]
     spent: Amount,
@@ -172,8 +179,9 @@ impl From<Bounds> for Budget {
 }
 
 impl From<PurseView> for Standing {
-    fn from(PurseView { org, name, set, spent, held, lost }: PurseView) -> Self {
-        Self { org, name, set: set.map(Bounds::from), spent, held, lost }
+    fn from(PurseView { org, name, set, limit, spent, held, lost }: PurseView) -> Self {
+        let (limit, limit_by) = limit.map(|Limit { budget, by }| (Bounds::from(budget), by)).unzip();
+        Self { org, name, set: set.map(Bounds::from), limit, limit_by, spent, held, lost }
     }
 }
 
@@ -186,10 +194,8 @@ async fn budgets(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Standing>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "budgets");
-    let purses = caller.runtime.store().budgets(usize::MAX).await?.into_iter().map(Standing::from);
-    let key = |standing: &Standing| (standing.org, standing.name.clone());
-    let most = most.or_all(&shared.limits);
-    Ok(Json(page::paged(purses, key, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
 }
 
 /// A rate of outbound calls, and how it stands.
@@ -233,10 +239,8 @@ async fn rates(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Paced>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "rates");
-    let rates = caller.runtime.store().rates(usize::MAX).await?.into_iter().map(Paced::from);
-    let most = most.or_all(&shared.limits);
-    let key = |rate: &Paced| (rate.org, rate.name.clone());
-    Ok(Json(page::paged(rates, key, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
 }
 
 /// Sets a budget in place of what its agent says. Turns that wait for it go on.

@@ -9,13 +9,13 @@ use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
 use outlast_runtime::shown::{self, Shown};
-use outlast_runtime::timeline::{self, Befell, CallView, EffectView, Incident};
+use outlast_runtime::timeline::{self, Befell, CallView, Decided, EffectView, Incident};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::policy::Ruling;
-use outlast_vocab::record::Seq;
+use outlast_vocab::record::{FailedAttempt, Seq};
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{CallId, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub(crate) struct Effect {
     until: Option<Millis>,
     /// The attempt that gave the outcome, or runs; counted from 1.
     attempts: u32,
-    /// What was asked.
+    /// What was asked; empty where a model was not asked yet, because something holds the call up or an attempt failed.
     #[schema(value_type = Object)]
     request: Value,
     /// What came of it.
@@ -67,6 +67,10 @@ pub(crate) struct Effect {
     /// What is known of a call of a tool beside that.
     #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<Call>,
+    /// What a policy decided of it at other points than that of a call: before the model was asked, of its answer, of what a call
+    /// does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    decisions: Vec<PointDecision>,
     /// Tokens, where a model was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -84,6 +88,14 @@ pub(crate) struct Effect {
     /// What befell it on the way to its outcome, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     incidents: Vec<Befallen>,
+    /// How often it was answered from the journal, because another lease went on with the turn.
+    #[serde(skip_serializing_if = "is_never")]
+    replays: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_never(times: &usize) -> bool {
+    *times == 0
 }
 
 /// Something that befell an effect on the way to its outcome.
@@ -92,15 +104,19 @@ pub(crate) struct Befallen {
     /// The record of it.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When it was written.
+    /// When it happened.
     #[schema(value_type = u64)]
     at: Millis,
-    /// `again`: it was begun once more. `paced`: a rate made it wait, let it go or refused it. `payment`: a payment of it came this
+    /// `again`: it was begun once more. `failed`: an attempt to ask a model failed. `paced`: a rate made it wait, let it go or refused it. `payment`: a payment of it came this
     /// far. `stuck`: the turn could not go on here.
     what: &'static str,
-    /// Which attempt began, counted from 1.
+    /// Which attempt began, counted from 1; which one failed, counted on over the leases of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
+    /// When the attempt that failed began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    from: Option<Millis>,
     /// What the record says beside that.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -110,13 +126,50 @@ pub(crate) struct Befallen {
 impl From<Incident> for Befallen {
     fn from(Incident { seq, at, what }: Incident) -> Self {
         let name = what.name();
-        let (attempt, detail) = match what {
-            Befell::Again { attempt } => (Some(attempt), None),
-            Befell::Paced(paced) => (None, Some(serde_json::to_value(paced))),
-            Befell::Payment(payment) => (None, Some(serde_json::to_value(payment))),
-            Befell::Stuck(failure) => (None, Some(serde_json::to_value(failure))),
+        let (attempt, from, detail) = match what {
+            Befell::Again { attempt } => (Some(attempt), None, None),
+            Befell::Failed(FailedAttempt { attempt, from, failure, .. }) => {
+                (Some(attempt), Some(from), Some(serde_json::to_value(failure)))
+            }
+            Befell::Paced(paced) => (None, None, Some(serde_json::to_value(paced))),
+            Befell::Payment(payment) => (None, None, Some(serde_json::to_value(payment))),
+            Befell::Stuck(failure) => (None, None, Some(serde_json::to_value(failure))),
         };
-        Self { seq, at, what: name, attempt, detail: detail.and_then(Result::ok) }
+        Self { seq, at, what: name, attempt, from, detail: detail.and_then(Result::ok) }
+    }
+}
+
+/// What a policy decided at a point of a turn.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PointDecision {
+    /// What it is about: the path of the turn, of a model call, of its answer, of what a call does.
+    key: String,
+    /// The record of it.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// When it was written.
+    #[schema(value_type = u64)]
+    at: Millis,
+    /// `turn`, `model`, `output`, `egress`, `secret`, `process` or `payment`.
+    point: &'static str,
+    /// `allow`, `deny`, `ask`, `modify`, `interrupt` or `defer`.
+    decision: &'static str,
+    /// Why, where the rule says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The rule, the version of its policy, and everything that it decided.
+    #[schema(value_type = Object)]
+    ruling: Ruling,
+    /// The untrusted sources that may have asked for it.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    labels: Labels,
+}
+
+impl From<Decided> for PointDecision {
+    fn from(Decided { key, seq, at, point, ruling, labels }: Decided) -> Self {
+        let (decision, reason) = (ruling.decision.name(), ruling.decision.reason().map(ToOwned::to_owned));
+        Self { key: key.as_str().to_owned(), seq, at, point: point.name(), decision, reason, ruling, labels }
     }
 }
 
@@ -145,8 +198,8 @@ pub(crate) struct Call {
 impl Effect {
     fn new(turn: TurnId, effect: EffectView) -> Self {
         let EffectView { key, kind, seq, answered, from, until, state, .. } = effect;
-        let EffectView { attempts, request, outcome, call, spent, hooks, waits, incidents, .. } = effect;
-        let (usage, cost) = spent.unzip();
+        let EffectView { attempts, request, outcome, call, decisions, usage, cost, .. } = effect;
+        let EffectView { hooks, waits, incidents, replays, .. } = effect;
         Self {
             turn,
             key: key.as_str().to_owned(),
@@ -160,11 +213,13 @@ impl Effect {
             request,
             outcome,
             call: call.map(Call::from),
+            decisions: decisions.into_iter().map(PointDecision::from).collect(),
             usage,
-            cost: cost.flatten(),
+            cost,
             hooks: hooks.iter().map(ToString::to_string).collect(),
             waits: waits.iter().map(Waiting::from).collect(),
             incidents: incidents.into_iter().map(Befallen::from).collect(),
+            replays,
         }
     }
 }
@@ -180,7 +235,8 @@ impl From<CallView> for Call {
     responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
 async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Page<Effect>>> {
     let records = caller.runtime.store().turn_records(turn).await?;
-    let effects = timeline::of_turn(&records).into_iter();
+    let effects = timeline::of_turn(&records).effects.into_iter();
+    // `model_calls`, `tools_per_reply` and what a call may do (`nested_per_call`, `steps_per_call`) bound it.
     Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
 }
 
@@ -271,7 +327,7 @@ async fn of_session(
     turns.truncate(limit);
     let mut items = Vec::new();
     for turn in turns {
-        let effects = timeline::of_turn(&store.turn_records(turn.id).await?);
+        let effects = timeline::of_turn(&store.turn_records(turn.id).await?).effects;
         items.extend(effects.into_iter().map(|effect| Effect::new(turn.id, effect)));
     }
     Ok(Json(Page { items, next }))

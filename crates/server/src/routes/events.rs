@@ -4,11 +4,11 @@
 //! durable event is its `id:`, so a reader that comes back with `Last-Event-ID` misses nothing and gets nothing twice.
 use crate::caller::{Caller, Reads};
 use crate::extract::{Asked, At};
-use crate::follow::{Filter, Followed, Frame};
+use crate::follow::{Filter, Frame, Joined, Paged, Streamed};
 use crate::page;
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
-use crate::sse::{self, Streamed};
+use crate::sse::{self, Stream};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -85,10 +85,15 @@ async fn of_session(
     headers: HeaderMap,
 ) -> Answer<Response> {
     // A stream that is open cannot answer that the session is not there.
-    caller.runtime.store().session(session).await?;
+    let last = caller.runtime.store().session(session).await?.last.seq;
     let after = cursor(&find, &headers)?.unwrap_or(0);
-    let followed = Followed::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
-    answered(caller, &shared, followed, (find, after), &headers).await
+    if !wants_stream(&headers) {
+        let paged = Paged::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
+        return page(&caller.runtime, &shared, paged, (find, after)).await;
+    }
+    let join = || shared.relays.join(&shared.runtime, &shared.limits, (session, last));
+    let joined = Joined::new(&caller.runtime, (session, Seq(after)), join);
+    stream(caller.runtime, &shared, Streamed::Session(Box::new(joined)), find)
 }
 
 /// The events of all sessions, in the order they became durable: a stream if `text/event-stream` is accepted, otherwise a page.
@@ -110,8 +115,11 @@ async fn of_all(
         Some(after) => after,
         None => feed::newest(caller.runtime.store().as_ref()).await?.0,
     };
-    let followed = Followed::All(Box::new(caller.runtime.feed(FeedCursor(after))));
-    answered(caller, &shared, followed, (find, after), &headers).await
+    let feed = Box::new(caller.runtime.feed(FeedCursor(after)));
+    if !wants_stream(&headers) {
+        return page(&caller.runtime, &shared, Paged::All(feed), (find, after)).await;
+    }
+    stream(caller.runtime, &shared, Streamed::All(feed), find)
 }
 
 /// Where a reader goes on: where it was, or where it says.
@@ -122,29 +130,35 @@ fn cursor(find: &Find, headers: &HeaderMap) -> Result<Option<u64>, Error> {
     number.map(Some).ok_or_else(wrong)
 }
 
-async fn answered(
-    caller: Caller<Reads>,
-    shared: &Shared,
-    followed: Followed,
-    (find, after): (Find, u64),
-    headers: &HeaderMap,
-) -> Answer<Response> {
-    let Find { session, turn, agent, types, live, wait, limit, .. } = find;
-    let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
-    let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-    let filter = Filter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() };
+fn wants_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accepts.contains("text/event-stream") {
-        let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
-        return Ok(sse::response(
-            shared,
-            Streamed { runtime: caller.runtime, followed, filter, _open: open },
-        ));
+    accepts.contains("text/event-stream")
+}
+
+impl Find {
+    fn filter(self) -> Filter {
+        let Self { session, turn, agent, types, live, .. } = self;
+        let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
+        let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+        Filter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() }
     }
-    let patience = page::patience(wait, &shared.limits)?;
-    let limit = page::size(limit, &shared.limits)?;
+}
+
+fn stream(runtime: Runtime, shared: &Shared, streamed: Streamed, find: Find) -> Answer<Response> {
+    let open = shared.streams.open(runtime.access(), &shared.limits)?;
+    Ok(sse::response(shared, Stream { runtime, streamed, filter: find.filter(), _open: open }))
+}
+
+async fn page(
+    runtime: &Runtime,
+    shared: &Shared,
+    paged: Paged,
+    (find, after): (Find, u64),
+) -> Answer<Response> {
+    let patience = page::patience(find.wait, &shared.limits)?;
+    let limit = page::size(find.limit, &shared.limits)?;
     let wish = Wish { after, limit, looked_at: shared.limits.searched, patience };
-    let page = events(&caller.runtime, followed, filter, wish).await?;
+    let page = events(runtime, paged, find.filter(), wish).await?;
     Ok(Json(page).into_response())
 }
 
@@ -160,7 +174,7 @@ struct Wish {
 /// What is there already, or comes within the time. A page that has looked at many events ends there, and says where to go on.
 async fn events(
     runtime: &Runtime,
-    mut followed: Followed,
+    mut paged: Paged,
     filter: Filter,
     Wish { after, limit, looked_at, patience }: Wish,
 ) -> Result<EventPage, Error> {
@@ -171,16 +185,18 @@ async fn events(
         if page.items.len() == limit {
             break;
         }
-        let seen = match followed.past().await? {
+        let seen = match paged.past().await? {
             Some(seen) => seen,
             None if !page.items.is_empty() || patience.is_zero() => break,
-            None => match tokio::time::timeout_at(until, followed.next()).await {
+            None => match tokio::time::timeout_at(until, paged.next()).await {
                 Ok(seen) => seen?,
                 Err(_) => break,
             },
         };
         page.next = seen.cursor.unwrap_or(page.next);
-        page.items.extend(filter.frame(runtime, &seen).await?);
+        if filter.wants(runtime, seen.sight()).await? {
+            page.items.push(seen.frame());
+        }
     }
     Ok(page)
 }

@@ -2,7 +2,7 @@
 use crate::caller::{Approves, Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
-use crate::page::{self, Most, Page};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -12,7 +12,6 @@ use outlast_vocab::id::GrantId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::{Millis, SessionId};
 use serde::Serialize;
-use std::cmp::Reverse;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -58,9 +57,8 @@ async fn list(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Grant>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "grants");
-    let grants = caller.runtime.approvals().grants(usize::MAX).await?.into_iter().map(Grant::from);
-    let key = |grant: &Grant| (Reverse(grant.at), grant.id);
-    Ok(Json(page::paged(grants, key, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }
 
 /// Ends one: somebody is asked again from the next call on.

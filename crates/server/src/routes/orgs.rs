@@ -1,7 +1,8 @@
 //! `/v1/orgs`: the organisations of the database, for the one whose the server is.
 use crate::caller::{Administers, Caller};
-use crate::extract::Said;
-use crate::page::Page;
+use crate::cursor::Cursors;
+use crate::extract::{Asked, Said};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -41,11 +42,17 @@ impl From<outlast_ports::orgs::Org> for Org {
 }
 
 /// All organisations, by name. For keys of the default one.
-#[utoipa::path(get, path = "/v1/orgs", tag = "access", responses((status = 200, body = Page<Org>), Problems),
-    security(("key" = ["admin"])))]
-async fn orgs(caller: Caller<Administers>, State(shared): State<Shared>) -> Answer<Json<Page<Org>>> {
-    let orgs = caller.operator(&shared, WHOSE)?.store().orgs().await?;
-    Ok(Json(Page::whole(orgs.into_iter().map(Org::from).collect())))
+#[utoipa::path(get, path = "/v1/orgs", tag = "access", params(Most),
+    responses((status = 200, body = Page<Org>), Problems), security(("key" = ["admin"])))]
+async fn orgs(
+    caller: Caller<Administers>,
+    State(shared): State<Shared>,
+    Asked(most): Asked<Most>,
+) -> Answer<Json<Page<Org>>> {
+    let runtime = caller.operator(&shared, WHOSE)?;
+    let cursors = Cursors::of(&shared.secret, runtime.access().reach, "orgs");
+    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(runtime.store().orgs_after(after, limit).await?, &cursors)))
 }
 
 /// An organisation to be made.

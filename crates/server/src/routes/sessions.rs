@@ -81,7 +81,7 @@ pub(crate) struct Session {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     forks: Vec<SessionId>,
-    /// What models cost in it so far, in US dollars, as far as prices were known; absent of sessions that are older than the count.
+    /// What models and tools with a price cost in it so far, in US dollars, as far as prices were known; absent of sessions that are older than the count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "0.0123")]
     cost: Option<Cost>,

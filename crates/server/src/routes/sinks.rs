@@ -2,7 +2,7 @@
 use crate::caller::{Caller, Operates};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Word};
-use crate::page::{Most, Page, paged};
+use crate::page::{Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -54,6 +54,7 @@ async fn sinks(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer
         let place = outlet.map(|outlet| outlet.sink.place());
         Sink { name, place, since, behind, due, dead, delivered }
     };
+    // As many as configurations have ever named.
     Ok(Json(Page::whole(runtime.store().sinks().await?.into_iter().map(sink).collect())))
 }
 
@@ -98,12 +99,8 @@ async fn deliveries(
 ) -> Answer<Json<Page<Delivery>>> {
     let runtime = caller.operator(&shared, WHOSE)?;
     let cursors = Cursors::of(&shared.secret, runtime.access().reach, "deliveries");
-    let mut found = runtime.store().deliveries(name, usize::MAX).await?;
-    // Turns are numbered as they come.
-    let place = |found: &DeliveryView| (found.turn.to_string(), found.id.to_string());
-    found.sort_by_cached_key(place);
-    let page = paged(found, place, most, (&cursors, &shared.limits))?;
-    Ok(Json(Page { items: page.items.into_iter().map(Delivery::from).collect(), next: page.next }))
+    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
 }
 
 /// Which of them.

@@ -5,6 +5,7 @@ use crate::extract::{Asked, At, Said};
 use crate::inputs::{self, Incoming, Marks};
 use crate::page::{self, Page};
 use crate::problem::{Answer, Problems};
+use crate::routes::effects::PointDecision;
 use crate::routes::sessions::Node;
 use crate::shared::Shared;
 use axum::Json;
@@ -14,10 +15,11 @@ use outlast_ports::store::{Accepted, Cancelled, Target, TurnState, TurnView};
 use outlast_runtime::Runtime;
 use outlast_runtime::durability::Durability;
 use outlast_runtime::outfits;
+use outlast_runtime::timeline::{self, Resume};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::record::{End, Seq};
-use outlast_vocab::{Error, Hash, Millis, SessionId, TurnId};
+use outlast_vocab::record::{End, Resumed, Seq};
+use outlast_vocab::{Error, Hash, Millis, SessionId, TurnId, WorkerId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -89,6 +91,36 @@ pub(crate) struct WholeTurn {
     cost: Cost,
     /// What its durability cost.
     durability: Kept,
+    /// What a policy decided of the turn itself; what it decided of effects is with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    decisions: Vec<PointDecision>,
+    /// Where another lease went on with it, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resumes: Vec<Resumption>,
+}
+
+/// That another lease went on with a turn which the one before did not leave parked: its worker died, lost it or handed it back.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Resumption {
+    /// The record of it, in the first write of the lease.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// When the turn was taken over.
+    #[schema(value_type = u64)]
+    at: Millis,
+    /// The number of the lease, the fence of its writes.
+    lease: u64,
+    /// Who took it over.
+    #[schema(value_type = String)]
+    worker: WorkerId,
+    /// How many effects had their outcome before: they were answered from the journal.
+    replayed: usize,
+}
+
+impl From<Resume> for Resumption {
+    fn from(Resume { seq, by: Resumed { worker, lease, since }, replayed }: Resume) -> Self {
+        Self { seq, at: since, lease, worker, replayed }
+    }
 }
 
 /// What the durability of a turn cost.
@@ -224,6 +256,7 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
     let pinned = outfits::of_turn(store, id).await?;
     let at = |record: Option<&outlast_vocab::record::Record>| record.map_or(Millis(0), |record| record.at);
     let (usage, cost) = outlast_runtime::costs::of_turn(&records);
+    let timeline = timeline::of_turn(&records);
     Ok(WholeTurn {
         turn: turn.into(),
         agent: pinned.as_ref().map(|pinned| pinned.package.agent.clone()),
@@ -233,6 +266,8 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
         usage,
         cost,
         durability: runtime.durability(id, &records).into(),
+        decisions: timeline.decisions.into_iter().map(PointDecision::from).collect(),
+        resumes: timeline.resumes.into_iter().map(Resumption::from).collect(),
     })
 }
 

@@ -144,7 +144,7 @@ pub(crate) struct Pending {
     needed: usize,
     /// Whether it may be approved for the rest of the session.
     for_session: bool,
-    /// What models cost in its turn so far, in US dollars, as far as prices were known.
+    /// What its turn cost so far, in US dollars, as far as prices were known.
     #[schema(value_type = String, example = "0.0123")]
     cost: Cost,
     /// When the model asked for it.
@@ -356,11 +356,8 @@ async fn unknown(
     Asked(most): Asked<Most>,
 ) -> Answer<Json<Page<Unknown>>> {
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "unknown");
-    let calls = caller.runtime.store().unknown(usize::MAX).await?;
-    let mut calls: Vec<Unknown> = calls.into_iter().map(Unknown::from).collect();
-    let key = |unknown: &Unknown| (unknown.since, unknown.call);
-    calls.sort_by_key(key);
-    Ok(Json(page::paged(calls, key, most, (&cursors, &shared.limits))?))
+    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    Ok(Json(Page::of(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
 }
 
 /// What was found out about a call.
@@ -393,6 +390,6 @@ async fn settle(
         Finding::Happened(result) => record::Verdict::Happened(ToolResult::Ok(result)),
         Finding::DidNotHappen => record::Verdict::DidNotHappen,
     };
-    let session = caller.runtime.store().settle(call, verdict, caller.runtime.now()).await?;
+    let session = caller.runtime.settle(call, verdict).await?;
     Ok(Json(SettledIn { session }))
 }

@@ -158,7 +158,7 @@ impl Teller {
             Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) if !key.is_undo() => {
                 self.batch = self.calls(key, record.seq, &batch.calls, told);
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome) }) => {
+            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(outcome), .. }) => {
                 self.answered(*claim, outcome, told);
             }
             Fact::Parked { waits } => self.parked(waits, record.at, told),

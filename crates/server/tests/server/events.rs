@@ -73,6 +73,34 @@ async fn text_is_streamed_as_it_is_said_and_is_the_text_of_the_record() {
 }
 
 #[tokio::test]
+async fn a_hundred_readers_of_a_session_are_told_the_same_wherever_they_begin() {
+    let stage = Stage::new().await;
+    let receipt = stage.say("ann", "one").await;
+    let session = receipt["session"].as_str().unwrap();
+    let mut streams = Vec::new();
+    for n in 0..100 {
+        let path = format!("/v1/sessions/{session}/events?after={}", n % 7);
+        streams.push(stage.request("GET", &path).stream().await);
+    }
+    let turn = stage.say("ann", "slowly").await["turn"].clone();
+    let mut told = Vec::new();
+    for (n, stream) in streams.into_iter().enumerate() {
+        let turn = turn.clone();
+        told.push((n % 7, stream.until(move |event| ended(event) && event.data["turn"] == turn).await.0));
+    }
+    let (_, whole) = told[0].clone();
+    assert!(whole.iter().filter(|event| event.name == "live").count() > 3);
+    for (after, events) in told {
+        let expected: Vec<&Event> =
+            whole.iter().filter(|event| event.id.is_none_or(|id| id > after as u64)).collect();
+        assert_eq!(events.iter().collect::<Vec<_>>(), expected);
+    }
+    let all = stage.get(&format!("/v1/sessions/{session}/events?limit=500")).await.ok();
+    assert_eq!(json!(durable(&whole).iter().map(|event| &event.data).collect::<Vec<_>>()), all["items"]);
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_tells_which_turns_it_drives_now() {
     let stage = Stage::new().await;
     assert_eq!(stage.get("/v1/running").await.ok(), json!([]));

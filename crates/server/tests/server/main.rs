@@ -8,6 +8,7 @@ mod console;
 mod costs;
 mod doors;
 mod events;
+mod kept;
 mod links;
 mod lists;
 mod mcp;

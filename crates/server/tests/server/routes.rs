@@ -256,6 +256,38 @@ async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
 }
 
 #[tokio::test]
+async fn failed_attempts_and_decisions_stand_with_the_model_call_and_those_of_a_turn_with_the_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str, at| Rule { at, ..Rule::new(name.parse().unwrap(), Decision::Allow) };
+    let rules = vec![at("open", Point::Turn), at("asks", Point::Model), at("says", Point::Output)];
+    let policy = Policy { rules };
+    let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
+    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let receipt = stage.say("ann", "shaky").await;
+    assert_eq!(receipt["end"]["text"], "At last.");
+    let path = format!("/v1/turns/{}", receipt["turn"].as_str().unwrap());
+    let turn = stage.get(&path).await.ok();
+    let version = policy.version().to_string();
+    let word = |decided: &Value| {
+        assert_eq!(decided["ruling"]["policy"], version.as_str());
+        let said = [&decided["point"], &decided["decision"], &decided["ruling"]["rule"]];
+        said.map(|said| said.as_str().unwrap().to_owned()).join(" ")
+    };
+    let words = |of: &Value| of["decisions"].as_array().unwrap().iter().map(word).collect::<Vec<_>>();
+    assert_eq!(words(&turn), ["turn allow open"]);
+    assert_eq!(turn.get("resumes"), None);
+    let effects = stage.get(&format!("{path}/effects")).await.ok();
+    let [call] = &effects["items"].as_array().unwrap()[..] else { panic!("{effects}") };
+    assert_eq!(words(call), ["model allow asks", "output allow says"]);
+    assert_eq!((&call["state"], &call["attempts"]), (&json!("done"), &json!(2)));
+    let [failed] = &call["incidents"].as_array().unwrap()[..] else { panic!("{call}") };
+    assert_eq!((&failed["what"], &failed["attempt"]), (&json!("failed"), &json!(1)));
+    assert_eq!(failed["detail"], json!({ "code": "model.unavailable", "detail": "too many requests" }));
+    assert!(failed["from"].as_u64() <= failed["at"].as_u64());
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn who_is_asked_is_told_why() {
     let dir = tempfile::tempdir().unwrap();
     let ask = Ask { reason: Some("it is money".into()), ..Ask::default() };
@@ -359,17 +391,6 @@ async fn a_configuration_is_replaced_only_if_it_is_the_version_that_was_read() {
     assert_eq!(differ["lines"], json!(["- system: Sell.", "+ system: Sell more."]));
     assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"].as_array().unwrap().len(), 1);
     assert_eq!(stage.get("/v1/configs/agent/nobody").await.code(), "agent.not_found");
-    stage.stop().await;
-}
-
-#[tokio::test]
-async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
-    let stage = Stage::new().await;
-    let put = || stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell." }));
-    assert_eq!(put().send().await.ok().get("note"), None);
-    let theirs = put().key(&stage.key("acme", "operate").await).send().await.ok();
-    let note = theirs["note"].as_str().unwrap();
-    assert!(note.starts_with("it is kept, and answers where a server is started for org_"), "{note}");
     stage.stop().await;
 }
 

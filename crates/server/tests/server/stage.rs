@@ -22,12 +22,13 @@ const SCRIPT: &str = "\
     when later\ncall later {}\n---\nsay {{result later}}
     when hang\ncall hang {}\n---\nsay {{result hang}}
     when slowly\nsay one two three four five six seven eight nine ten
+    when shaky\nerror once model.unavailable too many requests\nsay At last.
     when for ever\nsay one two\ndelay 60s\nsay three
     any\nsay Reply to {{input}}.";
 
 /// Pays somebody.
 #[tool]
-async fn pay(euros: u32) -> Result<String, Error> {
+pub(crate) async fn pay(euros: u32) -> Result<String, Error> {
     Ok(format!("paid {euros}"))
 }
 

@@ -4,13 +4,14 @@ use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow,
-    Node, NoticeRow, OutsideRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow, TurnNo,
-    TurnRow, VoteRow,
+    Node, NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow,
+    TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
 use outlast_ports::store::{Fence, SessionState, TurnState};
 use outlast_ports::votes::Vote;
 use outlast_vocab::approval::Given;
+use outlast_vocab::budget::Budget;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
@@ -129,7 +130,7 @@ macro_rules! sink {
 /// The columns of a version of an agent, a harness or a capability, in the order that [`read_config`] takes them.
 macro_rules! config {
     ($rest:literal) => {
-        concat!("SELECT org, kind, name, version, fingerprint, body, at FROM configs AS c ", $rest)
+        concat!("SELECT org, kind, name, version, fingerprint, body, at FROM configs ", $rest)
     };
 }
 
@@ -308,19 +309,24 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
 /// Everything of a purse.
 macro_rules! purse {
     ($rest:literal) => {
-        concat!("SELECT name, budget, spent, held, lost, standing, org FROM purses ", $rest)
+        concat!("SELECT name, budget, spent, held, lost, standing, org, brought FROM purses ", $rest)
     };
 }
 pub(super) use purse;
+
+fn read_budget(row: &Row<'_>, at: usize) -> Result<Option<Budget>> {
+    match row.get_ref(at)? {
+        ValueRef::Null => Ok(None),
+        _ => read_json(row, at).map(Some),
+    }
+}
 
 pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
     Ok(PurseRow {
         org: OrgId::from_u128(read_id(row, 6)?),
         name: row.get(0)?,
-        set: match row.get_ref(1)? {
-            ValueRef::Null => None,
-            _ => Some(read_json(row, 1)?),
-        },
+        set: read_budget(row, 1)?,
+        brought: read_budget(row, 7)?,
         spent: read_json(row, 2)?,
         held: read_json(row, 3)?,
         lost: read_json(row, 4)?,
@@ -382,6 +388,25 @@ pub(super) fn read_notice(row: &Row<'_>) -> Result<NoticeRow> {
         ask: read_json(row, 3)?,
         given: Given { reminded: row.get(4)?, escalated: row.get(5)? },
         due_at: read_perhaps(row, 6)?.map(Millis),
+    })
+}
+
+/// Everything of a payment that is owed.
+macro_rules! owed {
+    ($rest:literal) => {
+        concat!("SELECT turn, payment, since, attempts, due_at, failure FROM owed ", $rest)
+    };
+}
+pub(super) use owed;
+
+pub(super) fn read_owed(row: &Row<'_>) -> Result<OwedRow> {
+    Ok(OwedRow {
+        turn: TurnNo(row.get(0)?),
+        payment: read_json(row, 1)?,
+        since: Millis(read_whole(row, 2)?),
+        attempts: row.get(3)?,
+        due_at: Millis(read_whole(row, 4)?),
+        failure: read_json(row, 5)?,
     })
 }
 

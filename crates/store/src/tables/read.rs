@@ -5,16 +5,17 @@ use crate::error::failure;
 use outlast_ports::configs::ConfigKind;
 use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
+use outlast_ports::outbox::DeliveryPlace;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, LATEST, Node,
-    NoticeRow, OutsideRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
-    SinkRow, TurnNo, TurnRow, VoteRow,
+    NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo,
+    SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
 use outlast_ports::store::SessionState;
 use outlast_vocab::access::Reach;
-use outlast_vocab::id::{AttachmentId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -41,6 +42,50 @@ pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
 );
 pub(super) const NEXT_DELIVERY: &str =
     "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
+// Nothing before the first line that can be of a time is looked at, and nothing at all where none can.
+pub(super) const AUDIT: &str = column::act!(
+    "WHERE no > max(?1, coalesce((SELECT no - 1 FROM audit WHERE reached >= ?2 ORDER BY reached, no LIMIT 1),
+                                 9223372036854775807))
+     AND at >= ?2 ORDER BY no LIMIT ?3"
+);
+pub(super) const AUDIT_OF: &str = column::act!(
+    "WHERE org = ?4
+     AND no > max(?1, coalesce((SELECT no - 1 FROM audit WHERE reached >= ?2 ORDER BY reached, no LIMIT 1),
+                               9223372036854775807))
+     AND at >= ?2 ORDER BY no LIMIT ?3"
+);
+
+// What a list is read behind is its first key, or what is before every key there can be.
+pub(super) const UNKNOWN: &str =
+    column::claim!("WHERE unknown = 1 AND (since, call) > (?1, ?2) ORDER BY since, call LIMIT ?3");
+pub(super) const UNKNOWN_OF: &str = column::claim!(
+    "WHERE unknown = 1 AND org = ?4 AND (since, call) > (?1, ?2) ORDER BY since, call LIMIT ?3"
+);
+pub(super) const ATTACHMENTS: &str =
+    column::attachment!("WHERE session = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
+pub(super) const PURSES: &str = column::purse!("WHERE (org, name) > (?1, ?2) ORDER BY org, name LIMIT ?3");
+pub(super) const PURSES_OF: &str = column::purse!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
+pub(super) const RATES: &str = column::rate!("WHERE (org, name) > (?1, ?2) ORDER BY org, name LIMIT ?3");
+pub(super) const RATES_OF: &str = column::rate!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
+pub(super) const GRANTS: &str =
+    column::grant!("WHERE at <= ?1 AND (at < ?1 OR id > ?2) ORDER BY at DESC, id LIMIT ?3");
+pub(super) const GRANTS_OF: &str =
+    column::grant!("WHERE org = ?4 AND at <= ?1 AND (at < ?1 OR id > ?2) ORDER BY at DESC, id LIMIT ?3");
+pub(super) const NEXT_CONFIG: &str =
+    "SELECT name FROM configs WHERE org = ?1 AND kind = ?2 AND name > ?3 ORDER BY name LIMIT 1";
+pub(super) const VERSIONS: &str = column::config!(
+    "WHERE org = ?1 AND kind = ?2 AND name = ?3 AND version < ?4 ORDER BY version DESC LIMIT ?5"
+);
+pub(super) const DELIVERIES: &str =
+    column::outgoing!("WHERE sink = ?1 AND (turn, seq, nth) > (?2, ?3, ?4) ORDER BY turn, seq, nth LIMIT ?5");
+pub(super) const ORGS: &str = column::org!("WHERE name > ?1 ORDER BY name LIMIT ?2");
+pub(super) const KEYS: &str = column::key!("WHERE id > ?1 ORDER BY id LIMIT ?2");
+pub(super) const KEYS_OF: &str = column::key!("WHERE org = ?3 AND id > ?1 ORDER BY id LIMIT ?2");
+
+/// The bytes of an id that a list is read behind.
+fn behind(after: Option<u128>) -> Vec<u8> {
+    after.map(|after| id(after).to_vec()).unwrap_or_default()
+}
 
 /// Whose messages are looked for, as the index has it.
 fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> {
@@ -229,18 +274,18 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params![session.0, turn.0], column::read_claim)
     }
 
-    fn unknown(&self, of: Reach, most: usize) -> Result<Vec<ClaimRow>, Error> {
+    fn unknown(
+        &self,
+        of: Reach,
+        after: Option<(Millis, CallId)>,
+        most: usize,
+    ) -> Result<Vec<ClaimRow>, Error> {
+        let since = after.map_or(-1, |(since, _)| whole(since.0));
+        let (call, most) = (behind(after.map(|(_, call)| call.to_u128())), limit(most));
         match of {
-            Reach::Everything => {
-                let sql = column::claim!("WHERE unknown = 1 ORDER BY since, session, asked, child LIMIT ?1");
-                self.all(sql, [limit(most)], column::read_claim)
-            }
+            Reach::Everything => self.all(UNKNOWN, params![since, call, most], column::read_claim),
             Reach::Org(org) => {
-                let sql = column::claim!(
-                    "WHERE unknown = 1 AND (SELECT org FROM sessions WHERE no = claims.session) = ?2
-                     ORDER BY since, session, asked, child LIMIT ?1"
-                );
-                self.all(sql, params![limit(most), id(org.to_u128())], column::read_claim)
+                self.all(UNKNOWN_OF, params![since, call, most, id(org.to_u128())], column::read_claim)
             }
         }
     }
@@ -298,9 +343,14 @@ impl ReadRows for Tables<'_> {
         self.one(sql, params![session.0, id(attachment.to_u128())], column::read_attachment)
     }
 
-    fn attachments(&self, session: SessionNo, most: usize) -> Result<Vec<AttachmentRow>, Error> {
-        let sql = column::attachment!("WHERE session = ?1 ORDER BY id LIMIT ?2");
-        self.all(sql, params![session.0, limit(most)], column::read_attachment)
+    fn attachments(
+        &self,
+        session: SessionNo,
+        after: Option<AttachmentId>,
+        most: usize,
+    ) -> Result<Vec<AttachmentRow>, Error> {
+        let after = behind(after.map(AttachmentId::to_u128));
+        self.all(ATTACHMENTS, params![session.0, after, limit(most)], column::read_attachment)
     }
 
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
@@ -308,15 +358,18 @@ impl ReadRows for Tables<'_> {
         self.one(sql, params![id(org.to_u128()), name], column::read_purse)
     }
 
-    fn purses(&self, of: Reach, most: usize) -> Result<Vec<PurseRow>, Error> {
-        match of {
-            Reach::Everything => {
-                let sql = column::purse!("ORDER BY org, name LIMIT ?1");
-                self.all(sql, [limit(most)], column::read_purse)
+    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, most: usize) -> Result<Vec<PurseRow>, Error> {
+        let (from, name) = after.map_or((None, ""), |(org, name)| (Some(org), name));
+        match (of, from) {
+            (Reach::Everything, _) => {
+                let org = behind(from.map(OrgId::to_u128));
+                self.all(PURSES, params![org, name, limit(most)], column::read_purse)
             }
-            Reach::Org(org) => {
-                let sql = column::purse!("WHERE org = ?1 ORDER BY name LIMIT ?2");
-                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_purse)
+            // Every name of an organisation comes before those of the next.
+            (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
+            (Reach::Org(org), from) => {
+                let name = if from == Some(org) { name } else { "" };
+                self.all(PURSES_OF, params![id(org.to_u128()), name, limit(most)], column::read_purse)
             }
         }
     }
@@ -326,15 +379,18 @@ impl ReadRows for Tables<'_> {
         self.one(sql, params![id(org.to_u128()), name], column::read_rate)
     }
 
-    fn rates(&self, of: Reach, most: usize) -> Result<Vec<RateView>, Error> {
-        match of {
-            Reach::Everything => {
-                let sql = column::rate!("ORDER BY org, name LIMIT ?1");
-                self.all(sql, [limit(most)], column::read_rate)
+    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, most: usize) -> Result<Vec<RateView>, Error> {
+        let (from, name) = after.map_or((None, ""), |(org, name)| (Some(org), name));
+        match (of, from) {
+            (Reach::Everything, _) => {
+                let org = behind(from.map(OrgId::to_u128));
+                self.all(RATES, params![org, name, limit(most)], column::read_rate)
             }
-            Reach::Org(org) => {
-                let sql = column::rate!("WHERE org = ?1 ORDER BY name LIMIT ?2");
-                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_rate)
+            // Every name of an organisation comes before those of the next.
+            (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
+            (Reach::Org(org), from) => {
+                let name = if from == Some(org) { name } else { "" };
+                self.all(RATES_OF, params![id(org.to_u128()), name, limit(most)], column::read_rate)
             }
         }
     }
@@ -369,6 +425,37 @@ impl ReadRows for Tables<'_> {
         self.one(sql, [], |row| column::read_whole(row, 0).map(Millis))
     }
 
+    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
+        let sql = column::owed!("WHERE turn = ?1 AND key = ?2");
+        self.one(sql, params![turn.0, key.as_str()], column::read_owed)
+    }
+
+    fn owed(&self, of: Reach, most: usize) -> Result<Vec<OwedRow>, Error> {
+        match of {
+            Reach::Everything => {
+                let sql = column::owed!("ORDER BY since, turn, key LIMIT ?1");
+                self.all(sql, [limit(most)], column::read_owed)
+            }
+            Reach::Org(org) => {
+                let sql = column::owed!(
+                    "WHERE (SELECT org FROM sessions WHERE no = (SELECT session FROM turns WHERE no = owed.turn)) = ?1
+                     ORDER BY since, turn, key LIMIT ?2"
+                );
+                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_owed)
+            }
+        }
+    }
+
+    fn owed_due(&self, now: Millis, most: usize) -> Result<Vec<OwedRow>, Error> {
+        let sql = column::owed!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
+        self.all(sql, params![whole(now.0), limit(most)], column::read_owed)
+    }
+
+    fn next_owed(&self) -> Result<Option<Millis>, Error> {
+        let sql = "SELECT due_at FROM owed ORDER BY due_at LIMIT 1";
+        self.one(sql, [], |row| column::read_whole(row, 0).map(Millis))
+    }
+
     fn grant(&self, grant: GrantId) -> Result<Option<GrantRow>, Error> {
         let sql = column::grant!("WHERE id = ?1");
         self.one(sql, [id(grant.to_u128())], column::read_grant)
@@ -379,17 +466,18 @@ impl ReadRows for Tables<'_> {
         self.all(sql, [session.0], column::read_grant)
     }
 
-    fn grants(&self, of: Reach, most: usize) -> Result<Vec<GrantRow>, Error> {
+    fn grants(
+        &self,
+        of: Reach,
+        after: Option<(Millis, GrantId)>,
+        most: usize,
+    ) -> Result<Vec<GrantRow>, Error> {
+        let at = after.map_or(i64::MAX, |(at, _)| whole(at.0));
+        let (grant, most) = (behind(after.map(|(_, grant)| grant.to_u128())), limit(most));
         match of {
-            Reach::Everything => {
-                let sql = column::grant!("ORDER BY session DESC, id LIMIT ?1");
-                self.all(sql, [limit(most)], column::read_grant)
-            }
+            Reach::Everything => self.all(GRANTS, params![at, grant, most], column::read_grant),
             Reach::Org(org) => {
-                let sql = column::grant!(
-                    "WHERE session IN (SELECT no FROM sessions WHERE org = ?1) ORDER BY session DESC, id LIMIT ?2"
-                );
-                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_grant)
+                self.all(GRANTS_OF, params![at, grant, most, id(org.to_u128())], column::read_grant)
             }
         }
     }
@@ -435,27 +523,38 @@ impl ReadRows for Tables<'_> {
     }
 
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-        Ok(self.config_versions(org, kind, name, 1)?.pop())
+        Ok(self.config_versions(org, (kind, name), None, 1)?.pop())
     }
 
-    fn configs(&self, org: OrgId, kind: ConfigKind, most: usize) -> Result<Vec<ConfigRow>, Error> {
-        let sql = column::config!(
-            "WHERE org = ?1 AND kind = ?2 AND version = (SELECT max(version) FROM configs AS l
-             WHERE l.org = c.org AND l.kind = c.kind AND l.name = c.name) ORDER BY name LIMIT ?3"
-        );
-        self.all(sql, params![id(org.to_u128()), kind.name(), limit(most)], column::read_config)
+    fn configs(
+        &self,
+        org: OrgId,
+        kind: ConfigKind,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<ConfigRow>, Error> {
+        // From name to name, past all versions but the last.
+        let mut found: Vec<ConfigRow> = Vec::new();
+        while found.len() < most {
+            let last = found.last().map_or(after.unwrap_or_default(), |config| config.name.as_str());
+            let next: Option<String> =
+                self.one(NEXT_CONFIG, params![id(org.to_u128()), kind.name(), last], |row| row.get(0))?;
+            let Some(next) = next else { break };
+            found.extend(self.config(org, kind, &next)?);
+        }
+        Ok(found)
     }
 
     fn config_versions(
         &self,
         org: OrgId,
-        kind: ConfigKind,
-        name: &str,
+        (kind, name): (ConfigKind, &str),
+        before: Option<u32>,
         most: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
-        let sql =
-            column::config!("WHERE org = ?1 AND kind = ?2 AND name = ?3 ORDER BY version DESC LIMIT ?4");
-        self.all(sql, params![id(org.to_u128()), kind.name(), name, limit(most)], column::read_config)
+        let before = before.map_or(i64::MAX, i64::from);
+        let params = params![id(org.to_u128()), kind.name(), name, before, limit(most)];
+        self.all(VERSIONS, params, column::read_config)
     }
 
     fn sinks(&self) -> Result<Vec<SinkRow>, Error> {
@@ -468,9 +567,17 @@ impl ReadRows for Tables<'_> {
         self.one(sql, params![sink, turn.0, whole(seq.0), nth], column::read_outgoing)
     }
 
-    fn deliveries(&self, sink: &str, most: usize) -> Result<Vec<DeliveryRow>, Error> {
-        let sql = column::outgoing!("WHERE sink = ?1 ORDER BY turn, seq, nth LIMIT ?2");
-        self.all(sql, params![sink, limit(most)], column::read_outgoing)
+    fn deliveries(
+        &self,
+        sink: &str,
+        after: Option<DeliveryPlace>,
+        most: usize,
+    ) -> Result<Vec<DeliveryRow>, Error> {
+        let place = after.map_or((-1, -1, -1), |DeliveryPlace { turn, moment: Moment { seq, nth } }| {
+            (turn.0, whole(seq.0), i64::from(nth))
+        });
+        let params = params![sink, place.0, place.1, place.2, limit(most)];
+        self.all(DELIVERIES, params, column::read_outgoing)
     }
 
     fn deliveries_due(&self, sink: &str, now: Millis, most: usize) -> Result<Vec<DeliveryRow>, Error> {
@@ -500,34 +607,28 @@ impl ReadRows for Tables<'_> {
         self.one(column::org!("WHERE name = ?1"), [name], column::read_org)
     }
 
-    fn orgs(&self) -> Result<Vec<Org>, Error> {
-        self.all(column::org!("ORDER BY name"), [], column::read_org)
+    fn orgs(&self, after: Option<&str>, most: usize) -> Result<Vec<Org>, Error> {
+        self.all(ORGS, params![after.unwrap_or_default(), limit(most)], column::read_org)
     }
 
     fn key(&self, key: KeyId) -> Result<Option<KeyRow>, Error> {
         self.one(column::key!("WHERE id = ?1"), [id(key.to_u128())], column::read_key)
     }
 
-    fn keys(&self, of: Reach) -> Result<Vec<KeyRow>, Error> {
+    fn keys(&self, of: Reach, after: Option<KeyId>, most: usize) -> Result<Vec<KeyRow>, Error> {
+        let (after, most) = (behind(after.map(KeyId::to_u128)), limit(most));
         match of {
-            Reach::Everything => self.all(column::key!("ORDER BY id"), [], column::read_key),
-            Reach::Org(org) => {
-                let sql = column::key!("WHERE org = ?1 ORDER BY id");
-                self.all(sql, [id(org.to_u128())], column::read_key)
-            }
+            Reach::Everything => self.all(KEYS, params![after, most], column::read_key),
+            Reach::Org(org) => self.all(KEYS_OF, params![after, most, id(org.to_u128())], column::read_key),
         }
     }
 
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         let (after, since, most) = (whole(range.after), whole(range.since.0), limit(range.limit));
         match of {
-            Reach::Everything => {
-                let sql = column::act!("WHERE no > ?1 AND at >= ?2 ORDER BY no LIMIT ?3");
-                self.all(sql, params![after, since, most], column::read_act)
-            }
+            Reach::Everything => self.all(AUDIT, params![after, since, most], column::read_act),
             Reach::Org(org) => {
-                let sql = column::act!("WHERE org = ?4 AND no > ?1 AND at >= ?2 ORDER BY no LIMIT ?3");
-                self.all(sql, params![after, since, most, id(org.to_u128())], column::read_act)
+                self.all(AUDIT_OF, params![after, since, most, id(org.to_u128())], column::read_act)
             }
         }
     }

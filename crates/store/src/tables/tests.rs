@@ -188,16 +188,6 @@ async fn a_position_in_the_feed_is_never_given_out_twice() {
 #[tokio::test]
 async fn sessions_at_rest_cost_nothing_to_look_past() {
     let (_folder, store) = store();
-    let plan = |sql: &'static str| {
-        store.submit(move |tables| {
-            let sql = format!("EXPLAIN QUERY PLAN {sql}");
-            tables.all(
-                &sql,
-                rusqlite::params_from_iter([0_i64; 3].iter().take(sql.matches('?').count())),
-                |row| row.get::<_, String>(3),
-            )
-        })
-    };
     for (sql, expected) in [
         (read::SESSIONS_OF, "SEARCH sessions USING INDEX sessions_org (org=? AND no<?)"),
         (read::BY_KEY, "SEARCH sessions USING INDEX sessions_key (org=? AND key=?)"),
@@ -210,7 +200,55 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
         (read::DELIVERIES_TAKEN, "SEARCH deliveries USING INDEX deliveries_taken (sink=?)"),
         (read::NEXT_DELIVERY, "SEARCH deliveries USING COVERING INDEX deliveries_due (sink=? AND due_at>?)"),
     ] {
-        assert_eq!(plan(sql).await.unwrap(), [expected]);
+        assert_eq!(plan(&store, sql).await, [expected]);
+    }
+}
+
+/// How SQLite finds the rows of a statement, step by step.
+async fn plan(store: &Sqlite, sql: &'static str) -> Vec<String> {
+    let explained = store.submit(move |tables| {
+        let parameters = (1..=9).rev().find(|no| sql.contains(&format!("?{no}"))).unwrap_or(0);
+        let values = rusqlite::params_from_iter([0_i64; 9].iter().take(parameters));
+        tables.all(&format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get::<_, String>(3))
+    });
+    explained.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_page_of_the_audit_reads_no_line_before_it_and_none_of_others() {
+    let (_folder, store) = store();
+    let begins = ["SCALAR SUBQUERY 1", "SEARCH audit USING COVERING INDEX audit_reached (reached>?)"];
+    let pages = [
+        (read::AUDIT, "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"),
+        (read::AUDIT_OF, "SEARCH audit USING INDEX audit_org (org=? AND no>?)"),
+    ];
+    for (sql, expected) in pages {
+        assert_eq!(plan(&store, sql).await, [expected, begins[0], begins[1]]);
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_a_list_reads_no_row_before_it_and_none_of_others() {
+    let (_folder, store) = store();
+    for (sql, expected) in [
+        (read::UNKNOWN, "SEARCH claims USING INDEX claims_unknown ((since,call)>(?,?))"),
+        (read::UNKNOWN_OF, "SEARCH claims USING INDEX claims_unknown_org (org=? AND (since,call)>(?,?))"),
+        (read::ATTACHMENTS, "SEARCH attachments USING PRIMARY KEY (session=? AND id>?)"),
+        (read::PURSES, "SEARCH purses USING PRIMARY KEY ((org,name)>(?,?))"),
+        (read::PURSES_OF, "SEARCH purses USING PRIMARY KEY (org=? AND name>?)"),
+        (read::RATES, "SEARCH rates USING PRIMARY KEY ((org,name)>(?,?))"),
+        (read::RATES_OF, "SEARCH rates USING PRIMARY KEY (org=? AND name>?)"),
+        (read::GRANTS, "SEARCH grants USING INDEX grants_at (at<?)"),
+        (read::GRANTS_OF, "SEARCH grants USING INDEX grants_org (org=? AND at<?)"),
+        (read::NEXT_CONFIG, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name>?)"),
+        (read::VERSIONS, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name=? AND version<?)"),
+        (read::DELIVERIES, "SEARCH deliveries USING PRIMARY KEY (sink=? AND (turn,seq,nth)>(?,?,?))"),
+        (read::ORGS, "SEARCH orgs USING INDEX orgs_name (name>?)"),
+        (read::KEYS, "SEARCH api_keys USING PRIMARY KEY (id>?)"),
+        (read::KEYS_OF, "SEARCH api_keys USING INDEX api_keys_org (org=? AND id>?)"),
+    ] {
+        // One step: nothing is sorted, so nothing is read but the page.
+        assert_eq!(plan(&store, sql).await, [expected], "{sql}");
     }
 }
 

@@ -6,7 +6,7 @@ use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo,
+    NoticeRow, OutsideRow, OwedRow, PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo,
     SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
@@ -239,10 +239,10 @@ impl Rows for Tables<'_> {
 
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error> {
         self.run(
-            "INSERT INTO claims (session, asked, child, turn, call, fence, unknown, since)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+            "INSERT INTO claims (session, asked, child, turn, call, fence, unknown, since, org)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, CASE WHEN ?7 THEN (SELECT org FROM sessions WHERE no = ?1) END)
              ON CONFLICT (session, asked, child)
-             DO UPDATE SET turn = ?4, call = ?5, fence = ?6, unknown = ?7, since = ?8",
+             DO UPDATE SET turn = ?4, call = ?5, fence = ?6, unknown = ?7, since = ?8, org = excluded.org",
             params![
                 row.session.0,
                 whole(row.claim.asked.0),
@@ -361,10 +361,12 @@ impl Rows for Tables<'_> {
     }
 
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
-        let PurseRow { org, name, set, spent, held, lost, standing } = row;
+        let PurseRow { org, name, set, brought, spent, held, lost, standing } = row;
         self.run(
-            "INSERT INTO purses (name, budget, spent, held, lost, standing, org) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT (org, name) DO UPDATE SET budget = ?2, spent = ?3, held = ?4, lost = ?5, standing = ?6",
+            "INSERT INTO purses (name, budget, spent, held, lost, standing, org, brought)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (org, name) DO UPDATE
+             SET budget = ?2, spent = ?3, held = ?4, lost = ?5, standing = ?6, brought = ?8",
             params![
                 name,
                 set.as_ref().map(json).transpose()?,
@@ -373,6 +375,7 @@ impl Rows for Tables<'_> {
                 json(lost)?,
                 json(standing)?,
                 id(org.to_u128()),
+                brought.as_ref().map(json).transpose()?,
             ],
         )?;
         Ok(())
@@ -458,10 +461,33 @@ impl Rows for Tables<'_> {
         Ok(())
     }
 
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
+        let OwedRow { turn, payment, since, attempts, due_at, failure } = row;
+        self.run(
+            "INSERT INTO owed (turn, key, payment, since, attempts, due_at, failure) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (turn, key) DO UPDATE SET payment = ?3, since = ?4, attempts = ?5, due_at = ?6, failure = ?7",
+            params![
+                turn.0,
+                payment.key.as_str(),
+                json(payment)?,
+                whole(since.0),
+                attempts,
+                whole(due_at.0),
+                json(failure)?,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+        self.run("DELETE FROM owed WHERE turn = ?1 AND key = ?2", params![turn.0, key.as_str()])?;
+        Ok(())
+    }
+
     fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {
         self.run(
-            "INSERT INTO grants (id, session, form, tool, rule, labels, granters, at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+            "INSERT INTO grants (id, session, form, tool, rule, labels, granters, at, org)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, (SELECT org FROM sessions WHERE no = ?2))
              ON CONFLICT (id) DO UPDATE SET form = ?3, tool = ?4, rule = ?5, labels = ?6, granters = ?7, at = ?8",
             params![
                 id(row.id.to_u128()),
@@ -567,7 +593,8 @@ impl Rows for Tables<'_> {
     fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
         let AuditRow { no: _, at, org, by, act, subject, detail } = row;
         self.run(
-            "INSERT INTO audit (at, org, principal, act, subject, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO audit (at, org, principal, act, subject, detail, reached) VALUES (?1, ?2, ?3, ?4, ?5, ?6,
+             max(?1, coalesce((SELECT reached FROM audit ORDER BY no DESC LIMIT 1), 0)))",
             params![whole(at.0), id(org.to_u128()), by.to_string(), act, subject, detail],
         )?;
         Ok(())

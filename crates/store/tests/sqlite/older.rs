@@ -113,5 +113,8 @@ fn lost(record: &Record) -> Vec<Fact> {
     let Fact::Asked(_) = record.fact else { return vec![] };
     let claim = ClaimRef { asked: record.seq, child: 0 };
     let outcome = ToolOutcome::Unknown.into();
-    vec![Fact::Reclaimed(Reclaimed { claim, attempt: 2 }), Fact::Answered(Answered { claim, outcome })]
+    vec![
+        Fact::Reclaimed(Reclaimed { claim, attempt: 2 }),
+        Fact::Answered(Answered { claim, outcome, cost: None }),
+    ]
 }

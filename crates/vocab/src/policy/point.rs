@@ -136,6 +136,15 @@ impl Decision {
         }
     }
 
+    /// Why it was decided, where that is said.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Deny { reason } | Self::Interrupt { reason } => Some(reason),
+            Self::Ask(ask) => ask.reason.as_deref(),
+            Self::Allow | Self::Modify { .. } | Self::Defer { .. } => None,
+        }
+    }
+
     /// Refuses a decision that makes no sense at a point.
     pub fn check_at(&self, at: Point) -> Result<(), String> {
         let (name, possible) = (self.name(), at.decisions());

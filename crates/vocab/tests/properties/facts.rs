@@ -3,6 +3,7 @@ use crate::effects::{asked_and_answered, batch_call, tool_outcome};
 use crate::pieces::{
     claim, failure, hash, json_value, key, node, parts, perhaps_json, resolution, result, tool_use, turn,
 };
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
 use outlast_vocab::hook::{Patch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
@@ -12,12 +13,12 @@ use outlast_vocab::payment::{Order, Payment, PaymentState};
 use outlast_vocab::policy::{Ask, Change, Decision, Point, Ruling};
 use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
-    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, Hooked, Performed, Reclaimed, RepairedCall,
-    Ruled, Settled, Shorter, Started, Undoable, Verdict,
+    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, FailedAttempt, Hooked, Performed, Reclaimed,
+    RepairedCall, Resumed, Ruled, Settled, Shorter, Started, Tried, Undoable, Verdict,
 };
 use outlast_vocab::tool::Undo;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Hash, Millis};
+use outlast_vocab::{Hash, Millis, WorkerId};
 use proptest::collection::vec;
 use proptest::option::of as option;
 use proptest::prelude::*;
@@ -57,6 +58,21 @@ fn wait_kind() -> impl Strategy<Value = WaitKind> {
     ]
 }
 
+fn failed_attempt() -> impl Strategy<Value = FailedAttempt> {
+    (any::<u32>(), any::<u64>(), any::<u64>(), failure()).prop_map(|(attempt, from, until, failure)| {
+        FailedAttempt { attempt, from: Millis(from), until: Millis(until), failure }
+    })
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    any::<u32>().prop_map(|part| format!("0.{part}").parse().unwrap())
+}
+
+fn performed() -> impl Strategy<Value = Performed> {
+    (key(), asked_and_answered(), vec(failed_attempt(), 0..3), option(cost()))
+        .prop_map(|(key, (command, outcome), tried, cost)| Performed { key, command, outcome, tried, cost })
+}
+
 pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     let text = any::<String>;
     let delivery = prop_oneof![Just(Delivery::Next), Just(Delivery::Join)];
@@ -91,10 +107,14 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         }),
         (key(), vec(batch_call(), 0..4))
             .prop_map(|(key, calls)| { Fact::Asked(Asked { key, command: ToolBatch { calls }.into() }) }),
-        (claim(), tool_outcome())
-            .prop_map(|(claim, outcome)| Fact::Answered(Answered { claim, outcome: outcome.into() })),
-        (key(), asked_and_answered())
-            .prop_map(|(key, (command, outcome))| { Fact::Performed(Performed { key, command, outcome }) }),
+        (claim(), tool_outcome(), option(cost())).prop_map(|(claim, outcome, cost)| {
+            Fact::Answered(Answered { claim, outcome: outcome.into(), cost })
+        }),
+        performed().prop_map(Fact::Performed),
+        (any::<u128>(), any::<u64>(), any::<u64>()).prop_map(|(worker, lease, since)| {
+            Fact::Resumed(Resumed { worker: WorkerId::from_u128(worker), lease, since: Millis(since) })
+        }),
+        (key(), vec(failed_attempt(), 0..3)).prop_map(|(key, attempts)| Fact::Tried(Tried { key, attempts })),
         (claim(), any::<u32>()).prop_map(|(claim, attempt)| Fact::Reclaimed(Reclaimed { claim, attempt })),
         vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
         failure().prop_map(|failure| Fact::Stuck { failure }),
@@ -105,7 +125,11 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         }),
         (key(), any::<u128>(), text(), option(text())).prop_map(|(key, id, text, receipt)| {
             let order = Order { payee: text.clone(), amount: "1.5 EUR".parse().unwrap(), purpose: text };
-            let state = receipt.map_or(PaymentState::Asked, |receipt| PaymentState::Settled { receipt });
+            let state = match receipt {
+                None => PaymentState::Asked,
+                Some(reason) if reason.len() % 2 == 0 => PaymentState::Releasing { reason },
+                Some(receipt) => PaymentState::Settled { receipt },
+            };
             Fact::Payment(Payment { key, id: PaymentId::from_u128(id), order, state })
         }),
         (key(), option(any::<u64>()), failure()).prop_map(|(key, until, failure)| {
@@ -160,5 +184,5 @@ fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (21, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (23, EffectKind::ALL.len()));
 }

@@ -2,6 +2,7 @@
 use crate::conformance::Fixture;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Collect, Subscription};
+use crate::page::Page;
 use crate::search::Find;
 use crate::sink::Moment;
 use crate::store::{Accept, After, Commit, FeedCursor, Fork, Lease, Store, Taker, Target};
@@ -226,7 +227,9 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::SessionByKey(key) => Answer::of("session_by_key", store.session_by_key(key).await),
         Ask::Turn(id) => Answer::of("turn", store.turn(id).await),
         Ask::Turns(session, from, limit) => Answer::of("turns", store.turns(session, from, limit).await),
-        Ask::Unknown(limit) => Answer::of("unknown", store.unknown(limit).await),
+        Ask::Unknown(limit) => {
+            Answer::of("unknown", walked(limit, |after, limit| store.unknown_after(after, limit)).await)
+        }
         Ask::Waiting(kind, limit) => Answer::of("waiting", store.waiting(kind, limit).await),
         Ask::CancelReason(turn) => Answer::of("cancel_reason", store.cancel_reason(turn).await),
         Ask::HasWork(worker, now) => Answer::of("has_work", store.has_work(worker, now).await),
@@ -235,7 +238,8 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Blob(hash) => Answer::of("blob", store.blob(hash).await),
         Ask::Attachment(session, id) => Answer::of("attachment", store.attachment(session, id).await),
         Ask::Attachments(session, limit) => {
-            Answer::of("attachments", store.attachments(session, limit).await)
+            let page = |after, limit| store.attachments_after(session, after, limit);
+            Answer::of("attachments", walked(limit, page).await)
         }
         Ask::Sweeps => Answer::of("sweeps", store.sweeps().await),
         Ask::Left(limit) => Answer::of("left", store.left(limit).await),
@@ -247,9 +251,16 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::SetBudget(purse, budget, now) => {
             Answer::of("set_budget", store.set_budget(purse, budget, now).await)
         }
-        Ask::Rates(limit) => Answer::of("rates", store.rates(limit).await),
-        Ask::Budgets(limit) => Answer::of("budgets", store.budgets(limit).await),
-        Ask::Deliveries(sink, limit) => Answer::of("deliveries", store.deliveries(sink, limit).await),
+        Ask::Rates(limit) => {
+            Answer::of("rates", walked(limit, |after, limit| store.rates_after(after, limit)).await)
+        }
+        Ask::Budgets(limit) => {
+            Answer::of("budgets", walked(limit, |after, limit| store.budgets_after(after, limit)).await)
+        }
+        Ask::Deliveries(sink, limit) => {
+            let page = |after, limit| store.deliveries_after(sink.clone(), after, limit);
+            Answer::of("deliveries", walked(limit, page).await)
+        }
         Ask::Said(turn) => Answer::of("said", store.said(turn).await),
         Ask::Find(wanted, session, limit) => Answer::of("find", find(store, wanted, session, limit).await),
         Ask::Value(session, name) => Answer::of("value", store.value(session, name).await),
@@ -259,6 +270,18 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
         Ask::Secret => Answer::of("secret", same_secret(store).await),
         write => unreachable!("{write:?} is answered before what only reads"),
     }
+}
+
+/// All entries of a list: so many of them, and what is behind them. Keys are a store's own, so they are not compared.
+async fn walked<'a, T, K>(
+    limit: usize,
+    page: impl Fn(Option<K>, usize) -> crate::Answer<'a, Page<T, K>>,
+) -> Result<Vec<T>, Error> {
+    let Page { mut items, next } = page(None, limit.max(1)).await?;
+    if next.is_some() {
+        items.extend(page(next, usize::MAX).await?.items);
+    }
+    Ok(items)
 }
 
 /// Messages with these words, without their positions; they must fall.

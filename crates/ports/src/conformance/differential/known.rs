@@ -115,7 +115,7 @@ impl Known {
                     }
                 }
             }
-            Fact::Answered(Answered { claim, outcome }) => {
+            Fact::Answered(Answered { claim, outcome, .. }) => {
                 let this = |known: &mut Claim| known.session == session && known.place == *claim;
                 let settled: Vec<Claim> = self.claims.extract_if(.., this).collect();
                 if matches!(outcome, Outcome::ToolCall(ToolOutcome::Unknown)) {

@@ -2,6 +2,7 @@
 use crate::BoxFuture;
 use crate::archive::{Import, NotedRerun, RecordPage};
 use crate::configs::ConfigKind;
+use crate::conformance::owed::{pauses, payment};
 use crate::conformance::scene::{ALL, NOW, commit, input, started, yes};
 use crate::filed::Condemn;
 use crate::orgs::{AuditRange, NewKey, Org};
@@ -13,6 +14,7 @@ use crate::votes::Ballot;
 use outlast_vocab::access::{ApiKey, Principal, Scopes};
 use outlast_vocab::budget::Purse;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, GrantId, KeyId, OrgId, SessionId, TurnId};
+use outlast_vocab::payment::PaymentState;
 use outlast_vocab::policy::{Approval, Verdict as Word};
 use outlast_vocab::record::{NodeRef, Seq, Verdict};
 use outlast_vocab::wait::WaitKind;
@@ -30,6 +32,7 @@ pub(super) struct Ids {
     pub key: String,
     pub turn: TurnId,
     pub waiting: TurnId,
+    pub owes: TurnId,
     pub place: ReplayKey,
     pub call: CallId,
     pub attachment: AttachmentId,
@@ -52,6 +55,7 @@ impl Ids {
             self.lease.session.to_string(),
             self.turn.to_string(),
             self.waiting.to_string(),
+            self.owes.to_string(),
             self.call.to_string(),
             self.attachment.to_string(),
             self.content.to_string(),
@@ -128,6 +132,7 @@ asks! {
     turn => |s, ids| s.turn(ids.turn);
     turns => |s, ids| s.turns(ids.session, 0, ALL);
     unknown => |s, _ids| s.unknown(ALL);
+    unknown_after => |s, ids| s.unknown_after(Some((Millis(0), ids.call)), ALL);
     waiting => |s, _ids| s.waiting(WaitKind::Approval, ALL);
     cancel_reason => |s, ids| s.cancel_reason(ids.waiting);
     has_work => |s, ids| s.has_work(ids.taker().worker, Millis(9_000));
@@ -150,6 +155,7 @@ asks! {
     attached => |s, ids| s.attached(ids.session, ids.attachment, 0..9);
     attachment => |s, ids| s.attachment(ids.session, ids.attachment);
     attachments => |s, ids| s.attachments(ids.session, ALL);
+    attachments_after => |s, ids| s.attachments_after(ids.session, Some(AttachmentId::from_u128(0)), ALL);
     said => |s, ids| s.said(ids.turn);
     value => |s, ids| s.value(ids.session, "note".to_owned());
     value_names => |s, ids| s.value_names(ids.session, String::new(), ALL);
@@ -170,36 +176,49 @@ asks! {
     undelivered => |s, ids| s.undelivered(ids.attempt(), Failure::new(Kind::DeliveryFailed, "no"), None);
     sinks => |s, _ids| s.sinks();
     deliveries => |s, _ids| s.deliveries("crm".to_owned(), ALL);
+    deliveries_after => |s, _ids| s.deliveries_after("crm".to_owned(), None, ALL);
     redeliver => |s, ids| s.redeliver("crm".to_owned(), Some(ids.delivery), NOW);
     find => |s, ids| s.find(Find { wanted: words(), session: Some(ids.session), before: None, limit: ALL });
     budgets => |s, _ids| s.budgets(ALL);
+    budgets_after => |s, _ids| s.budgets_after(Some((OrgId::DEFAULT, String::new())), ALL);
     rates => |s, _ids| s.rates(ALL);
+    rates_after => |s, _ids| s.rates_after(Some((OrgId::DEFAULT, String::new())), ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
     replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);
     config => |s, ids| s.config(ConfigKind::Agent, ids.key);
     configs => |s, _ids| s.configs(ConfigKind::Harness, ALL);
+    configs_after => |s, _ids| s.configs_after(ConfigKind::Harness, Some("a".to_owned()), ALL);
     config_versions => |s, ids| s.config_versions(ConfigKind::Agent, ids.key, ALL);
+    config_versions_before => |s, ids| s.config_versions_before(ConfigKind::Agent, ids.key, Some(9), ALL);
     vote => |s, ids| {
         let (turn, key, approval) = (ids.waiting, ids.place, Approval::new("outlast", Word::Approve));
         s.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW })
     };
     standing => |s, ids| s.standing(ids.waiting, ids.place);
     notify => |s, _ids| s.notify(Millis(9_000), 1, ALL);
+    owed => |s, _ids| s.owed(ALL);
+    next_owed => |s, _ids| s.next_owed();
+    take_owed => |s, _ids| s.take_owed(pauses(), Millis(9_000), ALL);
+    told => |s, ids| s.told(ids.owes, payment(PaymentState::Settled { receipt: "1".to_owned() }), NOW);
+    not_told => |s, ids| s.not_told(ids.owes, payment(PaymentState::Settling).key, Failure::new(Kind::PaymentUnavailable, "no"));
     grants_in => |s, ids| s.grants_in(ids.lease.session);
     grants => |s, _ids| s.grants(ALL);
+    grants_after => |s, _ids| s.grants_after(Some((Millis(9_000), GrantId::from_u128(0))), ALL);
     revoke_grant => |s, ids| s.revoke_grant(ids.grant, NOW);
     create_org => |s, ids| s.create_org(Org { id: ids.org, name: "new".parse()?, created: NOW });
     org => |s, ids| s.org(ids.org);
     org_by_name => |s, ids| s.org_by_name(ids.org_name);
     orgs => |s, _ids| s.orgs();
+    orgs_after => |s, _ids| s.orgs_after(Some(String::new()), ALL);
     create_key => |s, ids| {
         let (by, scopes, seal) = (Principal::program(), Scopes::ALL, Hash::ZERO);
         s.create_key(NewKey { id: ids.api_key, org: ids.org, by, scopes, seal, expires: None }, NOW)
     };
     revoke_key => |s, ids| s.revoke_key(ids.api_key, NOW);
     keys => |s, _ids| s.keys();
+    keys_after => |s, _ids| s.keys_after(Some(KeyId::from_u128(0)), ALL);
     admit => |s, ids| s.admit(ApiKey::new(ids.api_key, [7; 32]), NOW);
     audit => |s, _ids| s.audit(AuditRange { after: 0, since: Millis(0), limit: ALL });
 }
@@ -230,6 +249,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
         include_str!("../../budget.rs"),
         include_str!("../../configs.rs"),
         include_str!("../../rate.rs"),
+        include_str!("../../owed.rs"),
         include_str!("../../votes.rs"),
         include_str!("../../archive.rs"),
         include_str!("../../search.rs"),

@@ -49,10 +49,10 @@ impl Journal {
         let usage = Usage { input: 1, output: 2, ..Usage::default() };
         let calls = tools.iter().map(|tool| tool_use(tool)).collect();
         let reply = Reply { parts, calls, stop, usage, cost: None, attempt: 1 };
-        let command =
+        let command: Command =
             serde_json::from_value(json!({"model_call": {"model": "a/b", "tools": Hash::ZERO}})).unwrap();
         let outcome = Outcome::ModelCall(ModelOutcome::Reply(reply));
-        self.fact(Fact::Performed(Performed { key: ReplayKey::turn(0).model(call), command, outcome }))
+        self.fact(Fact::Performed(Performed::new(ReplayKey::turn(0).model(call), command, outcome)))
     }
 
     /// A reply for which the model had not enough tokens.
@@ -88,7 +88,7 @@ impl Journal {
 
     fn answered(self, asked: u64, child: u32, outcome: ToolOutcome) -> Self {
         let claim = ClaimRef { asked: Seq(asked), child };
-        self.fact(Fact::Answered(Answered { claim, outcome: outcome.into() }))
+        self.fact(Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None }))
     }
 
     fn ended(self, text: &str) -> Self {

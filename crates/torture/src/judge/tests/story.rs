@@ -89,7 +89,7 @@ impl Story {
 
     pub(super) fn answer(&mut self, turn: TurnId, asked: Seq, child: u32, outcome: ToolOutcome) {
         let claim = ClaimRef { asked, child };
-        self.add(turn, Fact::Answered(Answered { claim, outcome: outcome.into() }));
+        self.add(turn, Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None }));
     }
 
     pub(super) fn end(&mut self, turn: TurnId, end: End) {
@@ -143,7 +143,7 @@ pub(super) fn done() -> ToolOutcome {
 }
 
 pub(super) fn performed(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Fact {
-    Fact::Performed(Performed { key, command: command.into(), outcome: outcome.into() })
+    Fact::Performed(Performed::new(key, command, outcome))
 }
 
 /// The calls of the turn that does everything.

@@ -1,0 +1,110 @@
+//! Where policies can only say yes, found from their scopes alone. What a scope does not tell is taken for a decision.
+use crate::{entity, resource_kind};
+use cedar_policy::{
+    ActionConstraint, Effect, Entities, EntityUid, Policy, PolicySet, PrincipalConstraint, ResourceConstraint,
+};
+use outlast_vocab::Error;
+use outlast_vocab::policy::Point;
+
+/// Whether every request of an agent at a point is permitted, whatever it is about.
+pub(crate) fn permits_all(
+    policies: &PolicySet,
+    entities: &Entities,
+    at: Point,
+    agent: &str,
+) -> Result<bool, Error> {
+    let request = Request {
+        principal: entity("Agent", agent)?,
+        action: entity("Action", at.name())?,
+        // Of these there is one; elsewhere it is known only once it is asked about.
+        resource: entity(resource_kind(at), at.name())?,
+        is_one: matches!(at, Point::Turn | Point::Output),
+        entities,
+    };
+    let mut permitted = false;
+    for policy in policies.policies() {
+        let fit = request.fit(policy);
+        if fit == Fit::Never {
+            continue;
+        }
+        // A condition may be false, and fails where a fact is missing.
+        if policy.effect() == Effect::Forbid || policy.has_non_scope_constraint() {
+            return Ok(false);
+        }
+        permitted |= fit == Fit::Always;
+    }
+    Ok(permitted)
+}
+
+/// The requests of an agent at a point.
+struct Request<'a> {
+    principal: EntityUid,
+    action: EntityUid,
+    resource: EntityUid,
+    is_one: bool,
+    entities: &'a Entities,
+}
+
+/// Which of them a scope fits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Always,
+    Perhaps,
+    Never,
+}
+
+impl Request<'_> {
+    fn fit(&self, policy: &Policy) -> Fit {
+        if self.fits_action(&policy.action_constraint())
+            && self.fits_principal(&policy.principal_constraint())
+        {
+            self.fit_resource(&policy.resource_constraint())
+        } else {
+            Fit::Never
+        }
+    }
+
+    fn fits_action(&self, scope: &ActionConstraint) -> bool {
+        match scope {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(action) => *action == self.action,
+            ActionConstraint::In(actions) => actions.iter().any(|group| self.is_in(&self.action, group)),
+        }
+    }
+
+    fn fits_principal(&self, scope: &PrincipalConstraint) -> bool {
+        let principal = &self.principal;
+        match scope {
+            PrincipalConstraint::Any => true,
+            PrincipalConstraint::Eq(agent) => agent == principal,
+            PrincipalConstraint::In(group) => self.is_in(principal, group),
+            PrincipalConstraint::Is(kind) => kind == principal.type_name(),
+            PrincipalConstraint::IsIn(kind, group) => {
+                kind == principal.type_name() && self.is_in(principal, group)
+            }
+        }
+    }
+
+    fn fit_resource(&self, scope: &ResourceConstraint) -> Fit {
+        let resource = &self.resource;
+        let (fits_kind, fits) = match scope {
+            ResourceConstraint::Any => return Fit::Always,
+            ResourceConstraint::Is(kind) if kind == resource.type_name() => return Fit::Always,
+            ResourceConstraint::Is(_) => (false, false),
+            ResourceConstraint::Eq(one) => (one.type_name() == resource.type_name(), one == resource),
+            ResourceConstraint::In(group) => (true, self.is_in(resource, group)),
+            ResourceConstraint::IsIn(kind, group) => {
+                (kind == resource.type_name(), self.is_in(resource, group))
+            }
+        };
+        match (fits_kind, self.is_one, fits) {
+            (true, false, _) => Fit::Perhaps,
+            (true, true, true) => Fit::Always,
+            _ => Fit::Never,
+        }
+    }
+
+    fn is_in(&self, one: &EntityUid, group: &EntityUid) -> bool {
+        one == group || self.entities.is_ancestor_of(group, one)
+    }
+}

@@ -1,0 +1,71 @@
+//! Agents that stand on what the database keeps, planned anew whenever that changes.
+use super::file::AgentFile;
+use super::staff::{Member, Staff};
+use super::{Agent, here, other};
+use outlast::configs::StoredConfig;
+use outlast::runtime::tailor::{Plan, Tailor};
+use outlast::vocab::overlay::Overlay;
+use outlast::vocab::{Hash, canon};
+use outlast::{Builder, Error};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Plans the agents of the database, and those of the configuration that stand on something in it.
+pub(super) struct Kept {
+    agent: Agent,
+    /// What the configuration says.
+    written: Staff,
+    /// The names of agents that need nothing of the database: they count before what it has.
+    made: BTreeSet<String>,
+    /// What the agent that answers first is called, if it needs the database.
+    first: Option<String>,
+    /// Where agents work.
+    dir: PathBuf,
+}
+
+impl Kept {
+    pub(super) fn new(
+        agent: Agent,
+        written: Staff,
+        made: BTreeSet<String>,
+        first: Option<String>,
+    ) -> Result<Self, Error> {
+        Ok(Self { agent, written, made, first, dir: here()? })
+    }
+}
+
+impl Tailor for Kept {
+    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
+        let staff = self.written.clone().and_kept(kept.to_vec())?;
+        let mut plans = Vec::new();
+        if let (Some(name), Some(who)) = (&self.first, &self.agent.who) {
+            let agent = self.agent.clone();
+            let make = move |file: &AgentFile| agent.shaped(super::Outlast::agent(file.name()), Some(file));
+            plans.push(plan(name, self.agent.member(&staff, who), make));
+        }
+        let first = self.first.as_deref();
+        for name in staff.names().filter(|name| !self.made.contains(*name) && Some(*name) != first) {
+            let dir = self.dir.clone();
+            plans.push(plan(name, staff.named(name, None), move |file| other(file, &dir)));
+        }
+        Ok(plans)
+    }
+}
+
+fn plan(
+    name: &str,
+    member: Result<Member, Error>,
+    make: impl FnOnce(&AgentFile) -> Result<Builder, Error> + Send + 'static,
+) -> Plan {
+    let name = name.to_owned();
+    match member {
+        Ok(Member { agent, layers }) => {
+            let said: Vec<&Overlay> = layers.iter().map(|placed| &placed.overlay).collect();
+            let layers = canon::fingerprint(&said);
+            Plan { name, layers, make: Box::new(move || make(&agent)?.into_one()) }
+        }
+        Err(error) => {
+            Plan { name, layers: Hash::of(error.to_string().as_bytes()), make: Box::new(|| Err(error)) }
+        }
+    }
+}

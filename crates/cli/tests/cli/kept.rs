@@ -1,0 +1,135 @@
+//! Agents in the database of a server that runs: put there over HTTP, and by another process beside it (R10.2, R10.4).
+use crate::place::Place;
+use crate::serve::Server;
+use expect_test::expect;
+use serde_json::Value;
+use std::process::Output;
+
+/// A place with a server, which every command asks.
+fn stage() -> (Place, Server) {
+    let place = Place::new();
+    let server = Server::run(&place, "127.0.0.1:0", &[]);
+    place.set("OUTLAST_SERVER", &format!("http://{}", server.address));
+    (place, server)
+}
+
+/// Runs a command on the file, beside the server.
+fn beside(place: &Place, args: &[&str]) -> Output {
+    place.command(args).env_remove("OUTLAST_SERVER").output().unwrap()
+}
+
+/// Keeps an agent as another process does, in the file.
+fn keep_beside(place: &Place, name: &str, fields: &str) {
+    place.write("beside.toml", &format!("name = \"{name}\"\n{fields}\n"));
+    let import = beside(place, &["agents", "import", "beside.toml"]);
+    assert!(import.status.success(), "{}", place.show(&import));
+}
+
+/// What an agent of the server is told first; waits until it answers there.
+fn told(place: &Place, agent: &str) -> String {
+    loop {
+        let shown = place.output(&["--json", "agents", "show", agent]);
+        if shown.status.success() {
+            let package: Value = serde_json::from_slice(&shown.stdout).unwrap();
+            return package["system"].as_str().unwrap().to_owned();
+        }
+    }
+}
+
+#[test]
+fn what_is_imported_over_a_server_answers_there_at_once_and_what_cannot_be_run_is_refused() {
+    let (place, server) = stage();
+    place.write(
+        "shop.toml",
+        "[harnesses.base]\nsystem = \"Be kind.\"\n\n[agents.clerk]\nparent = \"base\"\nsystem = \"Sell.\"\n",
+    );
+    place.write("lathe.toml", "name = \"clerk\"\ncapabilities = [\"lathe\"]\n");
+    place.write("base.toml", "[harnesses.base]\nmodel = \"nobody/x\"\n");
+    place.check(
+        "run hello --agent clerk
+         agents import shop.toml
+         run hello --agent clerk --session ann
+         agents import lathe.toml
+         agents import base.toml
+         run hello --agent clerk --session ann",
+        &expect![[r#"
+            $ run hello --agent clerk
+            | error[agent.not_found]: no agent is called `clerk` here; there are: assistant
+            |   read on with: outlast explain agent.not_found
+            exit 1
+            $ agents import shop.toml
+            harness base, version 1, in the database
+            agent clerk, version 1, in the database
+            $ run hello --agent clerk --session ann
+            Hello! What can I do for you?
+            $ agents import lathe.toml
+            | error[capability.unknown]: agent clerk switches on the capability `lathe`, which is not there; there are: none
+            |   read on with: outlast explain capability.unknown
+            exit 1
+            $ agents import base.toml
+            | error[model.unknown]: the agent `clerk` could not be made any more: no provider serves the model `nobody/x`
+            |   read on with: outlast explain model.unknown
+            exit 1
+            $ run hello --agent clerk --session ann
+            Hello! What can I do for you?
+        "#]],
+    );
+    assert_eq!(told(&place, "clerk"), "Be kind.\n\nSell.");
+    server.kill();
+}
+
+#[test]
+fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
+    let (place, server) = stage();
+    let rule = "[[rules]]\nname = \"ask\"\ntool = \"calculator\"\nthen = \"ask\"\n";
+    place.write("clerk.toml", &format!("name = \"clerk\"\nbuiltin = [\"calculator\"]\n\n{rule}"));
+    place.write("bare.toml", "name = \"clerk\"\nsystem = \"Sell.\"\n");
+    place.check(
+        "agents import clerk.toml
+         run 'what is 6*7?' --agent clerk --session ann
+         agents import bare.toml
+         approvals approve apr_1
+         run hello --agent clerk --session ann",
+        &expect![[r#"
+            $ agents import clerk.toml
+            agent clerk, version 1, in the database
+            $ run 'what is 6*7?' --agent clerk --session ann
+            | · calculator {"expression":"6*7"} (rule `ask`)
+            | · trn_1 waits for an approval
+            |   outlast approvals approve apr_1
+            $ agents import bare.toml
+            agent clerk, version 2, in the database
+            $ approvals approve apr_1
+            decided: operator approved it
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ run hello --agent clerk --session ann
+            Hello! What can I do for you?
+        "#]],
+    );
+    // The next turn has ended, so the one before it has too.
+    let shown = place.show(&place.output(&["sessions", "show", "ann"]));
+    assert!(shown.contains("assistant 6*7 is 42."), "{shown}");
+    server.kill();
+}
+
+#[test]
+fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_takes_nothing_down() {
+    let (place, server) = stage();
+    keep_beside(&place, "clerk", "system = \"Sell.\"");
+    assert_eq!(told(&place, "clerk"), "Sell.");
+    keep_beside(&place, "clerk", "model = \"nobody/x\"");
+    keep_beside(&place, "judge", "system = \"Judge.\"");
+    // Once the later one answers, both were looked at.
+    assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Sell.".to_owned()));
+    server.kill();
+    // A process that starts has no version before.
+    let started = beside(&place, &["run", "hello", "--session", "ann", "--agent", "judge"]);
+    expect![[r#"
+        Hello! What can I do for you?
+        | · the agent `clerk` is left out: model.unknown: no provider serves the model `nobody/x`
+    "#]]
+    .assert_eq(&place.show(&started));
+    let doctor = String::from_utf8(beside(&place, &["doctor"]).stdout).unwrap();
+    let wrong: Vec<&str> = doctor.lines().filter(|line| line.starts_with("wrong ")).collect();
+    expect!["wrong the agent clerk (database, version 2) cannot be made: model.unknown: no provider serves the model `nobody/x`: a server that runs goes on with the version before; mend this one"].assert_eq(&wrong.join("\n"));
+}

@@ -1,0 +1,238 @@
+//! Agents that are made of what the database keeps: they answer from the next input on, nothing that cannot be run is kept, and a
+//! turn ends with what it began with (R10.2, R10.4).
+use crate::common::*;
+use crate::policy::{done, paid, question, rule, say};
+use outlast_ports::configs::{ConfigKind, Configs, StoredConfig};
+use outlast_ports::memory::Memory;
+use outlast_ports::service::Services;
+use outlast_ports::tool::Toolbox;
+use outlast_runtime::tailor::{Counts, LeftOut, Plan, Tailor, Tailored};
+use outlast_runtime::{Agent, Config, Input};
+use outlast_vocab::access::Access;
+use outlast_vocab::package::Package;
+use outlast_vocab::policy::{Ask, Decision, Policy, Verdict};
+use outlast_vocab::record::{End, Fact};
+use outlast_vocab::{Error, Failure, Kind, Millis, OrgId, canon};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes an agent of what it says (`system`), what its harness says, and the tools that it `uses`, of which there is only `pay`.
+struct Sewn(Arc<Witness>);
+
+impl Tailor for Sewn {
+    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
+        let plan = |config: &StoredConfig| {
+            let parent = config.body["parent"].as_str();
+            let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
+            let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
+            let (name, witness) = (config.name.clone(), self.0.clone());
+            let layers = canon::fingerprint(&said);
+            Plan { name: name.clone(), layers, make: Box::new(move || sewn(&name, &said, witness)) }
+        };
+        Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
+    }
+}
+
+fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Error> {
+    let text = |key: &str| said.iter().filter_map(|one| one[key].as_str()).collect::<Vec<_>>();
+    let uses = said.iter().filter_map(|one| one["uses"].as_array()).flatten().filter_map(Value::as_str);
+    let mut tools = Toolbox::new(Services::default());
+    tools.add(Pay(witness))?;
+    let model = text("model").last().copied().unwrap_or("test/script").parse()?;
+    let ask = rule("ask", "pay", Decision::Ask(Ask::default()));
+    let package = Package {
+        tools: uses.map(str::parse).collect::<Result<_, Error>>()?,
+        policy: Policy { rules: vec![ask] },
+        ..Package::new(name, model, text("system").join(" "))
+    };
+    Ok(Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() })
+}
+
+fn tailored(witness: Arc<Witness>) -> impl FnOnce(&mut Config) {
+    let by = Arc::new(Sewn(witness));
+    |config| config.tailored = Some(Tailored { org: OrgId::DEFAULT, by })
+}
+
+async fn life_on(memory: &Memory, lines: Vec<Line>, witness: Arc<Witness>, number: u128) -> Life {
+    let change = tailored(witness.clone());
+    live_with(Arc::new(memory.clone()), lines, witness, number, change).await.unwrap()
+}
+
+async fn life(lines: Vec<Line>) -> (Memory, Life) {
+    let memory = Memory::new();
+    let life = life_on(&memory, lines, Arc::default(), 1).await;
+    (memory, life)
+}
+
+/// Keeps something as another process does: nobody here is told.
+async fn keep(memory: &Memory, kind: ConfigKind, name: &str, body: Value) {
+    memory.put_config(kind, name.to_owned(), body, Millis(1)).await.unwrap();
+}
+
+fn to(agent: &str, text: &str) -> Input {
+    Input { agent: Some(agent.to_owned()), ..input(text) }
+}
+
+impl Life {
+    async fn put(&self, kind: ConfigKind, name: &str, body: Value) -> Result<Counts, Error> {
+        Ok(self.runtime.put_config(kind, name.to_owned(), body).await?.counts)
+    }
+
+    async fn put_agent(&self, name: &str, body: Value) -> Result<Counts, Error> {
+        self.put(ConfigKind::Agent, name, body).await
+    }
+
+    /// What the model is told first by this agent.
+    async fn told_by(&self, agent: &str) -> String {
+        let turn = self.runtime.submit(to(agent, "hi")).await.unwrap().turn;
+        self.end(turn).await;
+        self.script.asked.lock().unwrap().last().unwrap().0.clone()
+    }
+
+    async fn versions(&self, kind: ConfigKind, name: &str) -> usize {
+        self.runtime.store().config_versions(kind, name.to_owned(), 10).await.unwrap().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_kept_answers_from_the_next_input_on() {
+    let (_, life) = life(vec![]).await;
+    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), Counts::Here);
+    assert_eq!(life.told_by("clerk").await, "Sell.");
+    life.put_agent("clerk", json!({ "system": "Sell more." })).await.unwrap();
+    assert_eq!(life.told_by("clerk").await, "Sell more.");
+    let names: Vec<String> = life.runtime.agents().into_iter().map(|agent| agent.name).collect();
+    assert_eq!(names, ["clerk", "tester"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_cannot_be_run_here_is_refused_and_nothing_is_written() {
+    let (_, life) = life(vec![]).await;
+    life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
+    for (body, why) in [
+        (
+            json!({ "uses": ["lathe"] }),
+            "tool.unknown: the agent `clerk` uses the tool `lathe`, which is not here",
+        ),
+        (json!({ "model": "nobody/x" }), "model.unknown: no provider serves the model `nobody/x`"),
+    ] {
+        assert_eq!(life.put_agent("clerk", body).await.unwrap_err().to_string(), why);
+    }
+    assert_eq!(life.versions(ConfigKind::Agent, "clerk").await, 1);
+    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.runtime.left_out(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_harness_changes_the_agents_on_it_and_one_that_would_break_an_agent_is_refused_with_its_name() {
+    let (_, life) = life(vec![]).await;
+    life.put(ConfigKind::Harness, "base", json!({ "system": "Be kind." })).await.unwrap();
+    life.put_agent("clerk", json!({ "system": "Sell.", "parent": "base" })).await.unwrap();
+    life.put_agent("judge", json!({ "system": "Judge." })).await.unwrap();
+    let fingerprint = |name: &str| {
+        life.runtime.agents().into_iter().find(|agent| agent.name == name).map(|agent| agent.fingerprint)
+    };
+    let judge = fingerprint("judge");
+    life.put(ConfigKind::Harness, "base", json!({ "system": "Be brief." })).await.unwrap();
+    assert_eq!(life.told_by("clerk").await, "Be brief. Sell.");
+    assert_eq!(fingerprint("judge"), judge);
+    let refused = life.put(ConfigKind::Harness, "base", json!({ "model": "nobody/x" })).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "model.unknown: the agent `clerk` could not be made any more: no provider serves the model `nobody/x`"
+    );
+    assert_eq!(life.versions(ConfigKind::Harness, "base").await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_tool_meanwhile() {
+    let (memory, life) = life(paid()).await;
+    life.put_agent("clerk", json!({ "system": "Sell.", "uses": ["pay"] })).await.unwrap();
+    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let asked = question(&life).await;
+    let queued = life.runtime.submit(to("clerk", "queued")).await.unwrap().turn;
+    life.put_agent("clerk", json!({ "system": "Sell nothing." })).await.unwrap();
+    // The worker lets go of a turn that holds still, so it finds what the turn began with anew.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
+    life.end(queued).await;
+    let asked: Vec<String> = life.script.asked.lock().unwrap().iter().map(|(told, _)| told.clone()).collect();
+    assert_eq!(asked, ["Sell.", "Sell.", "Sell."]);
+    assert_eq!(life.told_by("clerk").await, "Sell nothing.");
+    crate::archive::reads_back(Arc::new(memory)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_says_something_over_its_agent_is_answered_by_the_agent_of_now() {
+    let (_, life) = life(vec![]).await;
+    let over = || Input {
+        overlays: vec![serde_json::from_value(json!({ "system": "Rhyme." })).unwrap()],
+        ..to("clerk", "hi")
+    };
+    for text in ["Sell.", "Sell more."] {
+        life.put_agent("clerk", json!({ "system": text })).await.unwrap();
+        let turn = life.runtime.submit(over()).await.unwrap().turn;
+        life.end(turn).await;
+        let told = life.script.asked.lock().unwrap().last().unwrap().0.clone();
+        assert_eq!(told, format!("{text}\n\nRhyme."));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_leaves_the_last_one_in_place() {
+    let memory = Memory::new();
+    keep(&memory, ConfigKind::Agent, "clerk", json!({ "system": "Sell." })).await;
+    let life = life_on(&memory, vec![], Arc::default(), 1).await;
+    keep(&memory, ConfigKind::Agent, "clerk", json!({ "uses": ["lathe"] })).await;
+    keep(&memory, ConfigKind::Agent, "judge", json!({ "system": "Judge." })).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(life.told_by("judge").await, "Judge.");
+    assert_eq!(life.told_by("clerk").await, "Sell.");
+    let why = "the agent `clerk` uses the tool `lathe`, which is not here";
+    let left_out = |answers| LeftOut {
+        name: "clerk".to_owned(),
+        failure: Failure::new(Kind::ToolUnknown, why),
+        answers,
+    };
+    assert_eq!(life.runtime.left_out(), [left_out(true)]);
+    // Whoever changes something else is not told of it; whoever mends it is rid of it.
+    life.put_agent("judge", json!({ "system": "Judge well." })).await.unwrap();
+    assert_eq!(life.runtime.left_out(), [left_out(true)]);
+    // A process that starts by now has no earlier one.
+    let second = life_on(&memory, vec![], Arc::default(), 2).await;
+    assert_eq!(second.runtime.left_out(), [left_out(false)]);
+    assert_eq!(second.told_by("judge").await, "Judge well.");
+    life.put_agent("clerk", json!({ "system": "Sell again." })).await.unwrap();
+    assert_eq!((life.runtime.left_out(), life.told_by("clerk").await), (vec![], "Sell again.".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_an_agent_that_another_process_kept_a_moment_ago_is_not_stuck() {
+    let (memory, second) = life(vec![]).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let first = life_on(&memory, paid(), Arc::default(), 2).await;
+    first.put_agent("clerk", json!({ "uses": ["pay"] })).await.unwrap();
+    let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let asked = question(&first).await;
+    first.die(&memory).await;
+    say(&second, &asked, "ann", Verdict::Deny { reason: "no".to_owned() }).await.unwrap();
+    assert!(matches!(second.end(turn).await, End::Answered { .. }));
+    assert!(!second.facts().await.iter().any(|fact| matches!(fact, Fact::Stuck { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_organisation_keeps_is_no_agent_here_and_who_may_not_operate_keeps_nothing() {
+    let (_, life) = life(vec![]).await;
+    let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
+    let theirs = life.runtime.serving(Access::to(acme));
+    let kept = theirs.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({ "uses": ["lathe"] })).await;
+    assert_eq!(kept.unwrap().counts, Counts::Elsewhere);
+    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    let reader = Access { scopes: "read".parse().unwrap(), ..Access::to(OrgId::DEFAULT) };
+    let reader = life.runtime.serving(reader);
+    let refused = reader.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({})).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::AccessDenied);
+}

@@ -1,0 +1,412 @@
+//! One reader of a session for all who stream it: each event is read once, and put into words once.
+//!
+//! What was told a moment ago is kept for those who are a little behind. Who is further behind reads on in the store, and is
+//! told how many frames of what happened live are gone. Readers are woken a few at a time: a turn that is driven in this
+//! process waits behind those few, and not behind all of them.
+use crate::follow::Told;
+use outlast_runtime::Runtime;
+use outlast_runtime::events::Events;
+use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::limits::ServerLimits;
+use outlast_vocab::record::{Fact, Seq};
+use outlast_vocab::{Error, Failure, ReplayKey, SessionId, TurnId};
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// Readers that are woken together.
+const TOGETHER: usize = 32;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sessions that somebody streams.
+#[derive(Clone, Default)]
+pub(crate) struct Relays(Arc<Mutex<HashMap<SessionId, Weak<Relay>>>>);
+
+/// One session that somebody streams. Its reader ends with the last of them.
+struct Relay {
+    session: SessionId,
+    relays: Relays,
+    log: Arc<Mutex<Log>>,
+    reader: AbortHandle,
+}
+
+/// What was told a moment ago, and who is told what comes.
+struct Log {
+    kept: VecDeque<Arc<Told>>,
+    /// The number of the first that is kept.
+    first: u64,
+    /// How many live frames are kept no more.
+    frames: u64,
+    bytes: usize,
+    most: Most,
+    saying: Option<Saying>,
+    groups: Vec<watch::Sender<()>>,
+    /// Why there is no more to come.
+    over: Option<Failure>,
+}
+
+/// What is kept at most.
+#[derive(Clone, Copy)]
+struct Most {
+    events: usize,
+    bytes: usize,
+}
+
+/// The reply that a model is in the middle of, for those who come in now.
+struct Saying {
+    turn: TurnId,
+    key: ReplayKey,
+    attempt: u32,
+    text: String,
+}
+
+/// A reader among others. Dropping it ends the reading.
+pub(crate) struct Subscription {
+    relay: Arc<Relay>,
+    news: watch::Receiver<()>,
+    /// The number of the event that it is told next, and the live frames before that.
+    next: u64,
+    frames: u64,
+    /// What it came in the middle of.
+    begun: Option<Arc<Told>>,
+}
+
+/// What a reader hears.
+pub(crate) enum Heard {
+    /// An event.
+    Told(Arc<Told>),
+    /// It was too slow. Records are read from the store; so many live frames are gone.
+    Behind(u64),
+}
+
+impl Relays {
+    /// Hears everything that happens in a session from now on, and whatever is durable after `last`.
+    pub(crate) fn join(
+        &self,
+        runtime: &Runtime,
+        limits: &ServerLimits,
+        (session, last): (SessionId, Seq),
+    ) -> Subscription {
+        let mut relays = lock(&self.0);
+        let there = relays.get(&session).and_then(Weak::upgrade).filter(|relay| !lock(&relay.log).is_over());
+        let relay = there.unwrap_or_else(|| {
+            let most = Most { events: runtime.world().limits.live_frames, bytes: limits.relay_bytes };
+            let log = Arc::new(Mutex::new(Log::new(most)));
+            let reader = tokio::spawn(read(runtime.events(session, last), session, log.clone()));
+            let relays = self.clone();
+            Arc::new(Relay { session, relays, log, reader: reader.abort_handle() })
+        });
+        relays.insert(session, Arc::downgrade(&relay));
+        drop(relays);
+        Subscription::to(relay)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.reader.abort();
+        let mut relays = lock(&self.relays.0);
+        // Another one may have taken its place.
+        if relays.get(&self.session).is_some_and(|relay| relay.strong_count() == 0) {
+            relays.remove(&self.session);
+        }
+    }
+}
+
+/// Reads a session, and wakes those who hear it: some, then whatever else wants to run, then some more.
+async fn read(mut events: Events, session: SessionId, log: Arc<Mutex<Log>>) {
+    let (mut group, mut due) = (0, 0);
+    loop {
+        let event = {
+            let mut next = pin!(events.next());
+            loop {
+                tokio::select! {
+                    biased;
+                    event = &mut next => break event,
+                    () = tokio::task::yield_now(), if due > 0 => due -= lock(&log).wake(&mut group, due),
+                }
+            }
+        };
+        let mut log = lock(&log);
+        match event {
+            Ok(event) => log.push(session, &event),
+            Err(error) => {
+                tracing::info!(%error, %session, "the streams of a session end");
+                return log.end(&error);
+            }
+        }
+        due = log.groups.len();
+        due -= log.wake(&mut group, due);
+    }
+}
+
+impl Log {
+    fn new(most: Most) -> Self {
+        let (kept, groups) = (VecDeque::new(), Vec::new());
+        Self { kept, first: 0, frames: 0, bytes: 0, most, saying: None, groups, over: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    fn push(&mut self, session: SessionId, event: &Event) {
+        self.follow(event);
+        let told = Told::of(session, event);
+        self.bytes += told.bytes.len();
+        self.kept.push_back(Arc::new(told));
+        let over = |log: &Self| log.kept.len() > log.most.events || log.bytes > log.most.bytes;
+        // The newest stays however large it is, so that not every reader has to fetch it.
+        while self.kept.len() > 1
+            && over(self)
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.first += 1;
+            self.frames += u64::from(oldest.is_live());
+            self.bytes -= oldest.bytes.len();
+        }
+    }
+
+    /// Knows what a model is in the middle of saying.
+    fn follow(&mut self, event: &Event) {
+        match event {
+            Event::Live(Live { turn, what: LiveKind::Text { key, attempt, offset, text } }) => {
+                match &mut self.saying {
+                    Some(said)
+                        if (said.turn, &said.key, said.attempt, said.text.len())
+                            == (*turn, key, *attempt, *offset) =>
+                    {
+                        said.text.push_str(text);
+                    }
+                    // After a gap nobody can be told the beginning.
+                    said => {
+                        let (turn, key, attempt, text) = (*turn, key.clone(), *attempt, text.clone());
+                        *said = (*offset == 0).then_some(Saying { turn, key, attempt, text });
+                    }
+                }
+            }
+            Event::Live(Live { what: LiveKind::Retracted { .. }, .. }) => self.saying = None,
+            Event::Durable(record) => {
+                let is_over = |said: &mut Saying| match &record.fact {
+                    Fact::Performed(performed) => performed.key == said.key,
+                    Fact::Ended { .. } | Fact::Parked { .. } => record.turn == Some(said.turn),
+                    _ => false,
+                };
+                self.saying.take_if(is_over);
+            }
+            Event::Live(_) | Event::Missed { .. } => {}
+        }
+    }
+
+    /// Wakes the next group, and says how many groups that were.
+    fn wake(&mut self, group: &mut usize, due: usize) -> usize {
+        let Some(awake) = self.groups.get(*group % self.groups.len().max(1)).filter(|_| due > 0) else {
+            return due;
+        };
+        awake.send_replace(());
+        *group = group.wrapping_add(1);
+        1
+    }
+
+    fn end(&mut self, error: &Error) {
+        self.over = Some(Failure::from(error));
+        for group in &self.groups {
+            group.send_replace(());
+        }
+    }
+
+    /// A place in a group that has room.
+    fn enter(&mut self) -> watch::Receiver<()> {
+        if let Some(group) = self.groups.iter().find(|group| group.receiver_count() < TOGETHER) {
+            return group.subscribe();
+        }
+        let (group, news) = watch::channel(());
+        self.groups.push(group);
+        news
+    }
+}
+
+impl Subscription {
+    fn to(relay: Arc<Relay>) -> Self {
+        let mut log = lock(&relay.log);
+        let kept = u64::try_from(log.kept.len()).unwrap_or(u64::MAX);
+        let live: usize = log.kept.iter().map(|told| usize::from(told.is_live())).sum();
+        let (next, frames) = (log.first + kept, log.frames + u64::try_from(live).unwrap_or(u64::MAX));
+        let begun = log.saying.as_ref().map(|said| {
+            let Saying { turn, key, attempt, text } = said;
+            let what = LiveKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
+            Arc::new(Told::of(relay.session, &Event::Live(Live { turn: *turn, what })))
+        });
+        let news = log.enter();
+        drop(log);
+        Self { relay, news, next, frames, begun }
+    }
+
+    /// The next thing to hear; waits for one. Giving up on it loses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Heard, Error> {
+        loop {
+            if let Some(heard) = self.ready()? {
+                return Ok(heard);
+            }
+            // The sender is in the log, which is here.
+            let _ = self.news.changed().await;
+        }
+    }
+
+    fn ready(&mut self) -> Result<Option<Heard>, Error> {
+        if let Some(begun) = self.begun.take() {
+            return Ok(Some(Heard::Told(begun)));
+        }
+        let log = lock(&self.relay.log);
+        let Some(ahead) = self.next.checked_sub(log.first) else {
+            let missed = log.frames - self.frames;
+            (self.next, self.frames) = (log.first, log.frames);
+            return Ok(Some(Heard::Behind(missed)));
+        };
+        let told = usize::try_from(ahead).ok().and_then(|ahead| log.kept.get(ahead));
+        if let Some(told) = told.cloned() {
+            self.next += 1;
+            self.frames += u64::from(told.is_live());
+            return Ok(Some(Heard::Told(told)));
+        }
+        log.over.clone().map_or(Ok(None), |failure| Err(Error::from(failure)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(what: LiveKind) -> Event {
+        Event::Live(Live { turn: TurnId::from_u128(1), what })
+    }
+
+    fn said(attempt: u32, offset: usize, text: &str) -> Event {
+        let key = ReplayKey::turn(0).model(0);
+        live(LiveKind::Text { key, attempt, offset, text: text.into() })
+    }
+
+    fn ended() -> Event {
+        let fact = Fact::Ended { end: outlast_vocab::record::End::Answered { text: "done".into() } };
+        let (turn, at) = (Some(TurnId::from_u128(1)), outlast_vocab::Millis(1));
+        let record =
+            outlast_vocab::record::Record { seq: Seq(7), turn, at, hash: outlast_vocab::Hash::ZERO, fact };
+        Event::Durable(Box::new(record))
+    }
+
+    /// A relay whose reader is this test.
+    fn relay(most: Most) -> Arc<Relay> {
+        let (session, log) = (SessionId::from_u128(1), Arc::new(Mutex::new(Log::new(most))));
+        let reader = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        Arc::new(Relay { session, relays: Relays::default(), log, reader })
+    }
+
+    fn tell(relay: &Arc<Relay>, event: &Event) {
+        lock(&relay.log).push(relay.session, event);
+    }
+
+    fn hear(reader: &mut Subscription) -> Vec<String> {
+        let told = std::iter::from_fn(|| reader.ready().unwrap());
+        let words = told.map(|heard| match heard {
+            Heard::Behind(frames) => format!("behind {frames}"),
+            Heard::Told(told) => {
+                let bytes = String::from_utf8(told.bytes.to_vec()).unwrap();
+                let data = bytes.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+                let frame: serde_json::Value = serde_json::from_str(data).unwrap();
+                let data = &frame["data"];
+                match data["text"].as_str() {
+                    Some(text) => format!("{}+{}: {text}", data["attempt"], data["offset"]),
+                    None => frame["type"].as_str().unwrap().to_owned(),
+                }
+            }
+        });
+        words.collect()
+    }
+
+    const ROOMY: Most = Most { events: 100, bytes: 1 << 20 };
+
+    #[tokio::test]
+    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+        let relay = relay(ROOMY);
+        for event in [said(1, 0, "void"), said(2, 0, "one "), said(2, 4, "two ")] {
+            tell(&relay, &event);
+        }
+        let mut late = Subscription::to(relay.clone());
+        tell(&relay, &said(2, 8, "three"));
+        assert_eq!(hear(&mut late), ["2+0: one two ", "2+8: three"]);
+        for over in [ended(), live(LiveKind::Retracted { key: ReplayKey::turn(0).model(0), attempt: 2 })] {
+            tell(&relay, &said(2, 0, "again"));
+            tell(&relay, &over);
+            assert_eq!(hear(&mut Subscription::to(relay.clone())), Vec::<String>::new());
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_gap_nobody_is_told_half_a_reply_as_its_beginning() {
+        let relay = relay(ROOMY);
+        tell(&relay, &said(1, 0, "one "));
+        tell(&relay, &said(1, 8, "three "));
+        assert_eq!(hear(&mut Subscription::to(relay.clone())), Vec::<String>::new());
+        tell(&relay, &said(2, 0, "one "));
+        assert_eq!(hear(&mut Subscription::to(relay.clone())), ["2+0: one "]);
+    }
+
+    #[tokio::test]
+    async fn who_is_too_slow_is_told_how_much_is_gone_and_what_is_kept_stays_bounded_s42() {
+        for most in [Most { events: 2, ..ROOMY }, Most { bytes: 600, ..ROOMY }] {
+            let relay = relay(most);
+            let (mut slow, mut quick) = (Subscription::to(relay.clone()), Subscription::to(relay.clone()));
+            let mut heard = Vec::new();
+            for n in 0..1_000 {
+                tell(&relay, &said(1, n, "x"));
+                tell(&relay, &ended());
+                heard.extend(hear(&mut quick));
+            }
+            assert_eq!(heard.len(), 2_000);
+            let kept = lock(&relay.log).kept.len();
+            let bytes = lock(&relay.log).bytes;
+            assert_eq!((bytes <= 600, kept), (true, 2), "{bytes} bytes");
+            assert_eq!(hear(&mut slow), ["behind 999", "1+999: x", "turn.ended"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_larger_than_what_is_kept_is_read_once_for_all() {
+        let relay = relay(Most { bytes: 10, ..ROOMY });
+        let mut reader = Subscription::to(relay.clone());
+        tell(&relay, &ended());
+        assert_eq!(hear(&mut reader), ["turn.ended"]);
+    }
+
+    #[tokio::test]
+    async fn readers_are_woken_some_at_a_time_and_none_is_left_out() {
+        let relay = relay(ROOMY);
+        let readers: Vec<_> = (0..3 * TOGETHER).map(|_| Subscription::to(relay.clone())).collect();
+        let awake = || readers.iter().filter(|reader| reader.news.has_changed().unwrap()).count();
+        let (mut group, mut due) = (0, 3);
+        for woken in 1..=3 {
+            due -= lock(&relay.log).wake(&mut group, due);
+            assert_eq!((awake(), due), (woken * TOGETHER, 3 - woken));
+        }
+        drop(readers);
+        // A place that was left is taken by whoever comes next.
+        let _reader = Subscription::to(relay.clone());
+        assert_eq!(lock(&relay.log).groups.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_ends_the_reading_is_told_to_all_after_what_came_before() {
+        let relay = relay(ROOMY);
+        let mut reader = Subscription::to(relay.clone());
+        tell(&relay, &said(1, 0, "x"));
+        lock(&relay.log).end(&Error::new(outlast_vocab::Kind::SessionNotFound, "gone"));
+        assert!(matches!(reader.next().await, Ok(Heard::Told(_))));
+        let over = reader.next().await.err().map(|error| error.kind());
+        assert_eq!(over, Some(outlast_vocab::Kind::SessionNotFound));
+    }
+}

@@ -1,0 +1,167 @@
+//! What is put into the database answers from the next input on (R10.2, R10.4).
+use crate::stage::{Stage, agent, pay};
+use outlast::Outlast;
+use outlast::configs::{ConfigKind, Configs, StoredConfig};
+use outlast::runtime::tailor::{Plan, Tailor};
+use outlast::vocab::canon;
+use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
+use outlast_vocab::limits::ServerLimits;
+use outlast_vocab::{Error, Millis};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Makes an agent of what it and its harness say. One that `pays` has the tool for it, and asks before it does.
+struct Sewn;
+
+impl Tailor for Sewn {
+    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
+        let plan = |config: &StoredConfig| {
+            let parent = config.body["parent"].as_str();
+            let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
+            let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
+            let (name, layers) = (config.name.clone(), canon::fingerprint(&said));
+            Plan { name: name.clone(), layers, make: Box::new(move || sewn(&name, &said)?.into_one()) }
+        };
+        Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
+    }
+}
+
+fn sewn(name: &str, said: &[Value]) -> Result<outlast::Builder, Error> {
+    let text = |key: &str| said.iter().filter_map(|one| one[key].as_str()).collect::<Vec<_>>();
+    let mut builder = Outlast::agent(name).system(text("system").join(" "));
+    if let Some(model) = text("model").last() {
+        builder = builder.model(*model);
+    }
+    if said.iter().any(|one| one["pays"] == true) {
+        let rule =
+            Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse()?, Decision::Ask(Ask::default())) };
+        builder = builder.policy(Policy { rules: vec![rule] }).tool(pay);
+    }
+    Ok(builder)
+}
+
+async fn stage() -> (Stage, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = agent(&dir.path().join("outlast.db")).tailor(Sewn);
+    (Stage::built(builder, |door| door, ServerLimits::default()).await, dir)
+}
+
+impl Stage {
+    async fn put(&self, what: &str, body: Value) -> crate::client::Answer {
+        self.request("PUT", &format!("/v1/configs/{what}")).json(&body).send().await
+    }
+
+    /// What this agent is told first when it answers.
+    async fn told(&self, agent: &str) -> Value {
+        let said = json!({ "agent": agent, "text": "hello" });
+        let turn = self.post("/v1/turns?wait=20", &said).await.ok()["turn"].clone();
+        self.get(&format!("/v1/turns/{}/package", turn.as_str().unwrap())).await.ok()["system"].clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_put_answers_the_next_turn_and_is_in_every_list() {
+    let (stage, _dir) = stage().await;
+    let early = stage.post("/v1/turns", &json!({ "agent": "clerk", "text": "hello" })).await;
+    assert_eq!((early.status, early.code().as_str()), (404, "agent.not_found"));
+    let put = stage.put("agent/clerk", json!({ "system": "Sell." })).await;
+    assert_eq!((put.header("etag"), put.json().get("note")), (Some("\"1\""), None));
+    assert_eq!(stage.told("clerk").await, "Sell.");
+    let names = |list: &Value, key: &str| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&stage.get("/v1/agents").await.ok()["items"], "name"), ["assistant", "clerk"]);
+    for wire in ["openai", "anthropic"] {
+        let models = stage.get(&format!("/{wire}/v1/models")).await.ok();
+        assert!(names(&models["data"], "id").contains(&"clerk".to_owned()), "{models}");
+    }
+    stage.put("agent/clerk", json!({ "system": "Sell more." })).await.ok();
+    assert_eq!(stage.told("clerk").await, "Sell more.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_cannot_be_run_is_refused_and_nothing_is_written() {
+    let (stage, _dir) = stage().await;
+    stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
+    let broken = stage.put("agent/clerk", json!({ "model": "nobody/x" })).await;
+    assert_eq!((broken.status, broken.code().as_str()), (400, "model.unknown"));
+    let kept = stage.get("/v1/configs/agent/clerk").await;
+    assert_eq!((kept.header("etag"), kept.json().get("note")), (Some("\"1\""), None));
+    let late = stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Late." }));
+    assert_eq!(late.header("if-match", "\"7\"").send().await.code(), "config.changed");
+    assert_eq!(stage.told("clerk").await, "Sell.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_harness_that_is_put_changes_the_agent_on_it_and_may_not_break_it() {
+    let (stage, _dir) = stage().await;
+    stage.put("harness/base", json!({ "system": "Be kind." })).await.ok();
+    stage.put("agent/clerk", json!({ "system": "Sell.", "parent": "base" })).await.ok();
+    stage.put("harness/base", json!({ "system": "Be brief." })).await.ok();
+    assert_eq!(stage.told("clerk").await, "Be brief. Sell.");
+    let broken = stage.put("harness/base", json!({ "model": "nobody/x" })).await;
+    assert_eq!(
+        broken.json()["detail"],
+        "the agent `clerk` could not be made any more: no provider serves the model `nobody/x`"
+    );
+    assert_eq!(stage.get("/v1/configs/harness/base").await.header("etag"), Some("\"2\""));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_waits_for_an_approval_ends_as_it_began_though_its_agent_is_another_one() {
+    let (stage, _dir) = stage().await;
+    stage.put("agent/clerk", json!({ "system": "Sell.", "pays": true })).await.ok();
+    let said = json!({ "agent": "clerk", "text": "pay", "session_key": "ann" });
+    let turn = stage.post("/v1/turns", &said).await.ok()["turn"].as_str().unwrap().to_owned();
+    let question = loop {
+        let pending = stage.get("/v1/approvals").await.ok();
+        if let Some(id) = pending["items"][0]["id"].as_str() {
+            break id.to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    stage.put("agent/clerk", json!({ "system": "Sell nothing." })).await.ok();
+    stage.post(&format!("/v1/approvals/{question}"), &json!({ "verdict": "approve" })).await.ok();
+    let ended = stage.get(&format!("/v1/turns/{turn}?wait=20")).await.ok();
+    assert_eq!(ended["end"]["text"], "paid 5", "{ended}");
+    assert_eq!(stage.get(&format!("/v1/turns/{turn}/package")).await.ok()["system"], "Sell.");
+    assert_eq!(stage.told("clerk").await, "Sell nothing.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_put_is_noticed_and_said_of_if_it_cannot_be_made() {
+    let (stage, dir) = stage().await;
+    stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
+    let beside = outlast::sqlite::Sqlite::open(&dir.path().join("outlast.db")).unwrap();
+    let keep = async |name: &str, body: Value| {
+        beside.put_config(ConfigKind::Agent, name.to_owned(), body, Millis(7)).await.unwrap();
+    };
+    keep("judge", json!({ "system": "Judge." })).await;
+    keep("clerk", json!({ "model": "nobody/x" })).await;
+    while stage.get("/health/ready").await.ok().get("agents_left_out") != Some(&json!(1)) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.told("judge").await, "Judge.");
+    assert_eq!(stage.told("clerk").await, "Sell.");
+    let why = "it cannot be made here, and the version before answers: model.unknown: no provider serves the model `nobody/x`";
+    assert_eq!(stage.get("/v1/configs/agent/clerk").await.ok()["note"], why);
+    assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"][0]["note"], why);
+    stage.put("agent/clerk", json!({ "system": "Sell again." })).await.ok();
+    assert_eq!(stage.get("/health/ready").await.ok().get("agents_left_out"), None);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
+    let (stage, _dir) = stage().await;
+    let put = || stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell." }));
+    assert_eq!(put().send().await.ok().get("note"), None);
+    let theirs = put().key(&stage.key("acme", "operate").await).send().await.ok();
+    let note = theirs["note"].as_str().unwrap();
+    assert!(note.starts_with("it is kept, and answers where a server is started for org_"), "{note}");
+    stage.stop().await;
+}
