@@ -327,7 +327,7 @@ describe("in the console", { timeout: 600_000 }, () => {
       await page.reload();
       const call = page.locator("button.effect-tool_call");
       await call.getByText("attempt 2").waitFor();
-      assert.equal(await call.locator(".tick-again").count(), 1);
+      assert.equal(await call.locator(".span-vain").count(), 1);
       await call.click();
       await page.locator(".incidents").getByText("attempt 2 began").waitFor();
       // A turn that this process did not drive alone has no count of commits.
@@ -336,6 +336,31 @@ describe("in the console", { timeout: 600_000 }, () => {
       await page.getByRole("button", { name: "Show what the model was shown" }).click();
       await page.getByRole("group", { name: "Prompt" }).getByText("You look after the orders of a bakery").waitFor();
       assert.match(await page.getByRole("group", { name: "Messages" }).innerText(), /"kg": 5/);
+      await close();
+    });
+  });
+
+  test("attempts that failed, decisions, and who went on after a kill are told by the timeline", async () => {
+    await apart(async (own) => {
+      const { session, turn } = await own.say("the shaky scale", { wait: 0 });
+      await own.until<List<{ kind: string }>>(`/v1/turns/${turn}/effects`, ({ items }) => items.some(({ kind }) => kind === "tool_call"));
+      await own.kill();
+      await own.start();
+      own.allow("weighed");
+      const { page, wrong, close } = await shown(`/sessions/${session}`, own);
+      await page.getByText("The scale is steady: 5 kg.").waitFor({ timeout: 30_000 });
+      await page.locator(".of-turn").getByText("scales-by-day").waitFor();
+      await page.locator(".resumed").getByText(/1 effect from the journal/).waitFor();
+      const first = page.locator("button.effect-model_call").first();
+      await first.getByText("2 attempts failed").waitFor();
+      await first.getByText("replayed").waitFor();
+      assert.equal(await first.locator(".span-vain").count(), 2);
+      assert.ok((await page.locator(".track .resume").count()) > 0);
+      await page.keyboard.press("J");
+      await page.keyboard.press("o");
+      await page.locator(".incidents").getByText("attempt 1 failed").waitFor();
+      await page.locator(".incidents").getByText("model.unavailable").first().waitFor();
+      assert.deepEqual(wrong, []);
       await close();
     });
   });

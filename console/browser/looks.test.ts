@@ -34,10 +34,13 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
     await outlast.keep("night", { system: "Be very brief." });
     outlast.run("keys", "create", "ann", "--person", "--scope", "read");
     const bill = await outlast.say("the bill", { wait: 0 });
-    await outlast.until<{ items: { kind: string }[] }>(`/v1/turns/${bill.turn}/effects`, ({ items }) => items.some(({ kind }) => kind === "tool_call"));
+    const shaky = await outlast.say("the shaky scale", { wait: 0 });
+    for (const { turn } of [bill, shaky]) await outlast.until<{ items: { kind: string }[] }>(`/v1/turns/${turn}/effects`, ({ items }) => items.some(({ kind }) => kind === "tool_call"));
     await outlast.kill();
     await outlast.start();
     await outlast.until<{ items: unknown[] }>("/v1/unknown", ({ items }) => items.length > 0);
+    outlast.allow("weighed");
+    await outlast.until<{ state: string }>(`/v1/turns/${shaky.turn}`, ({ state }) => state === "ended");
     const { session, turn } = await outlast.say("two orders");
     await outlast.say("letter", { session });
     await outlast.ask(`/v1/sessions/${session}/fork`, { head: "draft" });
@@ -71,6 +74,8 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
       { name: "a session whose call is unknown", path: `/sessions/${bill.session}` },
       { name: "a session that is not there", path: "/sessions/ses_00000000000000000000000000000001", act: (page) => page.getByRole("alert").waitFor() },
       { name: "a timeline", path: on, act: tab("Timeline") },
+      { name: "a timeline with retries and a resume", path: `/sessions/${shaky.session}`, act: tab("Timeline") },
+      { name: "a model call with attempts that failed", path: `/sessions/${shaky.session}`, act: effect("model_call") },
       { name: "a tree", path: on, act: tab("Tree") },
       { name: "a context", path: on, act: tab("Context") },
       { name: "files", path: on, act: tab("Files") },

@@ -12,6 +12,11 @@ const outlast = bakery();
 const browser = await openBrowser();
 try {
   await outlast.start();
+  const shaky = await outlast.say("is it the shaky scale?", { wait: 0 });
+  await outlast.until<{ items: { kind: string }[] }>(`/v1/turns/${shaky.turn}/effects`, ({ items }) => items.some(({ kind }) => kind === "tool_call"));
+  await outlast.kill();
+  await outlast.start();
+  outlast.allow("weighed");
   for (const text of ["what is open today?", "durability, in three sentences", "where is the flour?"]) await outlast.say(text);
   const orders = await outlast.say("two orders: where are 4711 and 4712?");
   await outlast.say("and a refund for the first one?", { session: orders.session, wait: 3 });
@@ -29,6 +34,7 @@ try {
   await taken("session", `/sessions/${orders.session}`, false, async (page) => {
     await page.locator("button.effect").first().waitFor();
   });
+  await taken("retries", `/sessions/${shaky.session}`, false, (page) => page.locator(".resumed").waitFor());
   await taken("effect", `/sessions/${orders.session}`, true, async (page) => {
     await page.locator("button.effect-model_call").first().click();
     await page.getByRole("button", { name: "Show what the model was shown" }).click();

@@ -42,6 +42,12 @@ name = "refunds-are-approved"
 tool = "refund"
 then = "ask"
 expires_s = 86400
+
+[[rules]]
+name = "scales-by-day"
+at = "turn"
+where = [{ path = "/input", like = "*shaky*" }]
+then = "allow"
 `;
 
 const SECOND = `system = "You look after the orders of a bakery at night. Be brief."
@@ -99,6 +105,13 @@ say I put it on the scale.
 call weigh {"what": "flour"}
 ---
 say It weighs {{result weigh /kg}} kg.
+
+when shaky
+error 2 times model.unavailable too many requests
+say I put it on the scale.
+call weigh {"what": "flour"}
+---
+say The scale is steady: {{result weigh /kg}} kg.
 
 when the bill
 say I pay it.

@@ -85,6 +85,18 @@ export interface WholeTurn extends Turn {
   usage: Usage;
   cost: string;
   durability: { records: number; bytes: number; commits?: number; waited_ms?: number };
+  decisions?: Decided[];
+  resumes?: Resume[];
+}
+
+/** That another lease went on with a turn, after a crash or because a process was shut down. */
+export interface Resume {
+  seq: number;
+  at: number;
+  lease: number;
+  worker: string;
+  /** How many effects were answered before. */
+  replayed: number;
 }
 
 export interface Attachment {
@@ -122,6 +134,18 @@ export interface Ruling {
   decision: string | Record<string, unknown>;
 }
 
+/** What a policy decided at a point of a turn. */
+export interface Decided {
+  key: string;
+  seq: number;
+  at: number;
+  point: string;
+  decision: string;
+  reason?: string;
+  ruling: Ruling;
+  labels?: string[];
+}
+
 export interface Call {
   id?: string;
   tool: string;
@@ -145,19 +169,24 @@ export interface Effect {
   request: unknown;
   outcome?: unknown;
   call?: Call;
+  decisions?: Decided[];
   usage?: Usage;
   cost?: string;
   hooks?: string[];
   waits?: Waiting[];
   incidents?: Incident[];
+  /** How often it was answered from the journal because another lease went on with the turn. */
+  replays?: number;
 }
 
 /** Something that befell an effect on the way to its outcome. */
 export interface Incident {
   seq: number;
   at: number;
-  what: "again" | "paced" | "payment" | "stuck";
+  what: "again" | "failed" | "paced" | "payment" | "stuck";
   attempt?: number;
+  /** When the attempt that failed began. */
+  from?: number;
   detail?: Record<string, unknown>;
 }
 
@@ -304,6 +333,7 @@ export interface Stored {
   fingerprint: string;
   at: number;
   body: unknown;
+  note?: string;
 }
 
 export interface Health {

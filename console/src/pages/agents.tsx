@@ -20,6 +20,7 @@ export function AgentsPage({ name, turn }: { name: string | undefined; turn: str
   const kept = (stored.value?.items ?? []).filter((config) => !agents.some((agent) => agent.name === config.name));
   const names = [...agents.map((agent) => agent.name), ...kept.map((config) => config.name)];
   const shown = name ?? names[0];
+  const note = stored.value?.items.find((config) => config.name === shown)?.note;
   const move = (by: number) => {
     const to = names[Math.max(0, Math.min(names.length - 1, names.indexOf(shown ?? "") + by))];
     if (to) go(`/agents/${encodeURIComponent(to)}`);
@@ -43,12 +44,13 @@ export function AgentsPage({ name, turn }: { name: string | undefined; turn: str
           {kept.map((config) => (
             <a href={`/agents/${encodeURIComponent(config.name)}`} aria-current={config.name === shown ? "true" : undefined}>
               <b><Text of={config.name} /></b>
-              <span class="quiet">in the database, answers after the next start</span>
+              <span class="quiet">in the database, does not answer here</span>
             </a>
           ))}
         </nav>
         <div class="scrolls" tabIndex={0} role="region" aria-label="Agent">
           {shown && agents.some((agent) => agent.name === shown) && <AgentDetail key={shown} name={shown} turn={turn} />}
+          {note && <p class="section" role="status"><Text of={note} /></p>}
           {shown && <Versions key={`versions of ${shown}`} name={shown} known={(stored.value?.items ?? []).some((config) => config.name === shown)} />}
         </div>
       </div>

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../api.ts";
 import { duration, moment, money } from "../format.ts";
 import { useRead } from "../hooks.ts";
-import type { Effect, Incident, Ruling, Shown } from "../shapes.ts";
+import type { Decided, Effect, Incident, Ruling, Shown } from "../shapes.ts";
 import { plain } from "../visible.ts";
 import { Json } from "./json.tsx";
 import { Wrong } from "./notice.tsx";
@@ -33,6 +33,8 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
         {call?.id && <Fact name="Idempotency key"><code>{call.id}</code></Fact>}
         {call?.labels && call.labels.length > 0 && <Fact name="Untrusted sources">{call.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)}</Fact>}
         {call?.ruling && <Fact name="Policy"><RulingLine ruling={call.ruling} /></Fact>}
+        {effect.decisions && effect.decisions.length > 0 && <Fact name="Decisions"><ol class="incidents">{effect.decisions.map((decided) => <li key={decided.seq}><DecidedLine decided={decided} /></li>)}</ol></Fact>}
+        {effect.replays !== undefined && effect.replays > 0 && <Fact name="Replayed">{effect.replays === 1 ? "once" : `${effect.replays} times`} <span class="quiet">answered from the journal after another lease went on with the turn</span></Fact>}
         {effect.hooks && effect.hooks.length > 0 && <Fact name="Changed by hooks">{effect.hooks.join(", ")}</Fact>}
         {effect.incidents && effect.incidents.length > 0 && <Fact name="On the way"><ol class="incidents">{effect.incidents.map((incident) => <li><IncidentLine incident={incident} from={effect.from} /></li>)}</ol></Fact>}
         {effect.waits && effect.waits.length > 0 && <Fact name="Waits for">{effect.waits.map(waitName).join(", ")}</Fact>}
@@ -56,11 +58,21 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 
 /** What befell an effect, and when. */
 function IncidentLine({ incident: { what, attempt, at, seq, detail }, from }: { incident: Incident; from: number }) {
-  const words = { again: `attempt ${attempt} began`, paced: "a rate spoke", payment: "a payment", stuck: "the turn was stuck here" }[what];
+  const words = { again: `attempt ${attempt} began`, failed: `attempt ${attempt} failed`, paced: "a rate spoke", payment: "a payment", stuck: "the turn was stuck here" }[what];
   return (
     <>
       <span title={moment(at)}>{words} <span class="quiet">after {duration(at - from)} · record {seq}</span></span>
       {detail && <Json of={detail} label={words} />}
+    </>
+  );
+}
+
+/** What was decided of it at one point. */
+function DecidedLine({ decided: { point, at, seq, ruling, labels, reason } }: { decided: Decided }) {
+  return (
+    <>
+      <RulingLine ruling={ruling} at={point} /> {reason && <Text of={reason} />} <span class="quiet" title={moment(at)}>record {seq}</span>
+      {labels?.map((label) => <span class="chip warn"><Text of={label} /></span>)}
     </>
   );
 }
@@ -88,11 +100,11 @@ function WasShown({ effect }: { effect: Effect }) {
   );
 }
 
-function RulingLine({ ruling }: { ruling: Ruling }) {
+function RulingLine({ ruling, at }: { ruling: Ruling; at?: string }) {
   const [word, more] = typeof ruling.decision === "string" ? [ruling.decision, undefined] : (Object.entries(ruling.decision)[0] ?? ["", undefined]);
   return (
     <span>
-      <b>{word.replaceAll("_", " ")}</b> by rule <code><Text of={ruling.rule} /></code> <span class="quiet">of policy {ruling.policy.slice(0, 12)}</span>
+      <b>{word.replaceAll("_", " ")}</b>{at && ` at ${at}`} by rule <code><Text of={ruling.rule} /></code> <span class="quiet">of policy {ruling.policy.slice(0, 12)}</span>
       {more !== undefined && <Json of={more} label="What the rule says" />}
     </span>
   );

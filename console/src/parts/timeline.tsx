@@ -1,12 +1,14 @@
 /** What turns asked of the world, as a waterfall: newest turn first, each with its own line of time. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { get } from "../api.ts";
 import type { Draft } from "../drafts.ts";
 import { clock, count, duration, moment, money, size } from "../format.ts";
+import { useRead } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { scale, type Scale } from "../scale.ts";
 import type { Known } from "../session-model.ts";
-import type { Effect, Turn, Usage, WholeTurn } from "../shapes.ts";
+import type { Decided, Effect, Resume, Turn, Usage, WholeTurn } from "../shapes.ts";
+import { pieces, retries, rows, spans } from "../waterfall.ts";
 import { Empty } from "./notice.tsx";
 import { Text } from "./text.tsx";
 
@@ -53,23 +55,29 @@ function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
   const drafts = [...known.drafts.values()].filter((draft) => draft.turn === turn.id && !effects.some((effect) => effect.key === draft.key));
   // A turn that is over does not change with the clock.
   const time = turn.state === "ended" ? 0 : now;
-  const line = useMemo(
-    () => scale(effects.map((effect) => ({ from: effect.from, until: effect.until ?? time, waits: effect.state === "waits" || effect.kind === "sleep" || effect.kind === "await_event" }))),
-    [effects, time],
-  );
+  const line = useMemo(() => scale(effects.flatMap((effect) => spans(effect, time))), [effects, time]);
+  // What is known of a turn that is over stays; before that, every further record may tell something.
+  const newest = turn.state === "ended" ? "ended" : effects.reduce((seq, effect) => Math.max(seq, effect.answered ?? effect.seq), turn.last);
+  const whole = useRead((stop) => get<WholeTurn>(`/v1/turns/${turn.id}`, {}, stop), [turn.id, newest]).value;
+  const resumes = whole?.resumes ?? [];
   return (
     <section class="turn" aria-label={`Turn ${turn.index + 1}`}>
       <header>
         <h2>Turn {turn.index + 1}</h2>
         <span class={`end end-${stands}`}>{stands.replaceAll("_", " ")}</span>
         {effects[0] && <time title={moment(effects[0].from)}>{clock(effects[0].from)}</time>}
-        <TurnCost turn={turn} />
+        {turn.state === "ended" && whole && <TurnCost whole={whole} />}
       </header>
+      {whole?.decisions?.map((decided) => <DecisionLine key={decided.seq} decided={decided} />)}
       {effects.length > 0 && (
         <ol class="effects">
-          {effects.map((effect) => (
-            <li key={effect.key}><EffectLine effect={effect} line={line} now={time} note={known.notes.get(`${turn.id} ${effect.key}`)} selected={effect === selected} show={show} /></li>
-          ))}
+          {rows(effects, resumes).map((row) =>
+            "effect" in row ? (
+              <li key={row.effect.key}><EffectLine effect={row.effect} line={line} resumes={resumes} now={time} note={known.notes.get(`${turn.id} ${row.effect.key}`)} selected={row.effect === selected} show={show} /></li>
+            ) : (
+              <li key={`resume ${row.resume.seq}`}><ResumeLine resume={row.resume} /></li>
+            ),
+          )}
           {drafts.map((draft) => <li key={draft.key}><DraftLine draft={draft} /></li>)}
         </ol>
       )}
@@ -79,16 +87,48 @@ function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
   );
 }
 
-function EffectLine({ effect, line, now, note, selected, show }: { effect: Effect; line: Scale; now: number; note: string | undefined; selected: boolean; show: (effect: Effect) => void }) {
+/** What was decided of the turn itself. */
+function DecisionLine({ decided }: { decided: Decided }) {
+  return (
+    <p class="of-turn">
+      <b>{decided.decision}</b> at {decided.point} by rule <code><Text of={decided.ruling.rule} /></code>{decided.reason && <>: <Text of={decided.reason} /></>} <span class="quiet">policy {decided.ruling.policy.slice(0, 12)} · record {decided.seq}</span>
+    </p>
+  );
+}
+
+/** Where another lease went on with the turn. */
+function ResumeLine({ resume: { at, lease, worker, replayed, seq } }: { resume: Resume }) {
+  const before = replayed === 0 ? "nothing was answered before" : `${replayed} ${replayed === 1 ? "effect" : "effects"} from the journal`;
+  return (
+    <p class="resumed" title={moment(at)}>
+      <b>Resumed</b> at {clock(at)}, {before} <span class="quiet">lease {lease} · {worker.slice(0, 12)}… · record {seq}</span>
+    </p>
+  );
+}
+
+interface EffectLineProps {
+  effect: Effect;
+  line: Scale;
+  resumes: readonly Resume[];
+  now: number;
+  note: string | undefined;
+  selected: boolean;
+  show: (effect: Effect) => void;
+}
+
+function EffectLine({ effect, line, resumes, now, note, selected, show }: EffectLineProps) {
   const until = effect.until ?? now;
-  const [left, right] = [line.place(effect.from), line.place(until)];
   return (
     <button type="button" class={`effect effect-${effect.kind} effect-${effect.state}`} data-selected={selected ? "" : undefined} onClick={() => show(effect)}>
       <span class={`effect-name depth-${Math.min(3, depth(effect))}`}><i aria-hidden="true" /><span><Text of={nameOf(effect)} /></span></span>
       <span class="track" aria-hidden="true">
         {line.folds.map((fold) => <i class="fold" style={{ left: `${fold.at * 100}%`, width: `${fold.width * 100}%` }} />)}
-        <i class="span" style={{ left: `${left * 100}%`, width: `${Math.max(0.4, (right - left) * 100)}%` }} />
-        {effect.incidents?.map((incident) => <i class={`tick tick-${incident.what}`} style={{ left: `${line.place(incident.at) * 100}%` }} />)}
+        {pieces(effect, now).map(({ from, until, is }) => {
+          const [left, right] = [line.place(from), line.place(until)];
+          return <i class={`span span-${is}`} style={{ left: `${left * 100}%`, width: `${Math.max(0.4, (right - left) * 100)}%` }} />;
+        })}
+        {effect.incidents?.filter(({ what }) => what !== "again" && what !== "failed").map((incident) => <i class={`tick tick-${incident.what}`} style={{ left: `${line.place(incident.at) * 100}%` }} />)}
+        {resumes.map((resume) => <i class="resume" style={{ left: `${line.place(resume.at) * 100}%` }} />)}
       </span>
       <span class="num">{effect.state === "open" || effect.state === "waits" ? effect.state === "open" ? "runs" : "waits" : duration(until - effect.from)}</span>
       <span class="effect-more">{facts(effect, note).map((fact) => <span><Text of={fact} /></span>)}</span>
@@ -128,13 +168,17 @@ function facts(effect: Effect, note: string | undefined): string[] {
   const found: string[] = [];
   if (effect.usage) found.push(tokens(effect.usage));
   if (effect.cost) found.push(money(effect.cost));
+  const tried = retries(effect);
   // Of model calls the number counts on over leases; it says nothing about retries.
   if (effect.attempts > 1 && effect.kind !== "model_call" && effect.kind !== "direct_call") found.push(`attempt ${effect.attempts}`);
+  else if (tried > 0) found.push(tried === 1 ? "1 attempt failed" : `${tried} attempts failed`);
+  if (effect.replays) found.push("replayed");
   const befell = new Set(effect.incidents?.map((incident) => incident.what));
   if (befell.has("paced")) found.push("held by a rate");
   if (befell.has("payment")) found.push("pays");
   if (befell.has("stuck")) found.push("was stuck");
   if (effect.call?.ruling) found.push(`rule ${effect.call.ruling.rule}`);
+  for (const { point, decision, ruling } of effect.decisions ?? []) found.push(`${decision} at ${point}, rule ${ruling.rule}`);
   if (effect.call?.labels?.length) found.push("untrusted");
   if (effect.state === "failed" || effect.state === "refused" || effect.state === "unknown") found.push(effect.state);
   if (note) found.push(note);
@@ -147,22 +191,14 @@ export function tokens(usage: Usage): string {
   return `${count(read)} → ${count((usage.output ?? 0) + (usage.reasoning ?? 0))} tok`;
 }
 
-/** What a turn took, read once it is over. */
-function TurnCost({ turn }: { turn: Turn }) {
-  const [whole, setWhole] = useState<WholeTurn>();
-  useEffect(() => {
-    if (turn.state !== "ended") return;
-    const stop = new AbortController();
-    get<WholeTurn>(`/v1/turns/${turn.id}`, {}, stop.signal).then(setWhole, () => {});
-    return () => stop.abort();
-  }, [turn.id, turn.state]);
-  if (!whole) return null;
+/** What a turn took. */
+function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
   const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms} ms on disk`])];
   const counted = durability.commits === undefined ? "Commits and time on disk are counted by the process that drives a turn; this one was driven, or finished, by another." : "What the durability of the turn cost";
   return (
     <span class="turn-cost">
-      {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${turn.id}`} title="The package that the turn ran under"><Text of={whole.agent} /></a>}
+      {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${whole.id}`} title="The package that the turn ran under"><Text of={whole.agent} /></a>}
       {Number(whole.cost) > 0 && <span>{money(whole.cost)}</span>}
       <span title={counted}>{kept.join(" · ")}</span>
     </span>
