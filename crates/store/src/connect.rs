@@ -80,11 +80,12 @@ fn prepare(conn: &mut Connection, place: &Place, options: &Options) -> Result<()
     if place.disk.is_none() {
         make_private(path)?;
     }
-    write_ahead(conn, path, options.busy_timeout)?;
+    write_ahead(conn, place, options.busy_timeout)?;
     let synchronous = if options.unsafe_durability { "NORMAL" } else { "FULL" };
     set(conn, "synchronous", synchronous)?;
     set(conn, "foreign_keys", "ON")?;
     set(conn, "cache_size", WRITER_CACHE)?;
+    keep_to_memory(conn)?;
     // Checkpoints are the writer's business, at a time that suits it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(())).map_err(failure)?;
     keep_statements(conn)?;
@@ -121,8 +122,15 @@ pub(crate) fn reader(place: &Place, busy_timeout: Duration) -> Result<Connection
     checkpoint_on_close(&conn, false)?;
     conn.busy_timeout(busy_timeout).map_err(failure)?;
     set(&conn, "cache_size", READER_CACHE)?;
+    keep_to_memory(&conn)?;
     keep_statements(&conn)?;
     Ok(conn)
+}
+
+/// What SQLite would put into temporary files stays in memory: no conversation lies about in another folder, and no unit
+/// fails because such a file could not be made. What one holds is bounded as units and pages are.
+fn keep_to_memory(conn: &Connection) -> Result<(), Error> {
+    set(conn, "temp_store", "MEMORY")
 }
 
 /// Statements are prepared once. Without the planner's stability, SQLite prepares a statement again whenever a bound
@@ -180,18 +188,22 @@ fn named(path: &Path, error: Error) -> Error {
 
 /// SQLite says only that it cannot open a file; what the system says to a neighbour of it tells why.
 fn cannot_open(place: &Place, cause: rusqlite::Error) -> Error {
-    if place.disk.is_some() || cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
+    if cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
         return failure(cause);
     }
     let path = &place.path;
+    let kind = if place.disk.is_some() { Kind::IoFailed } else { why_not(path) };
+    Error::new(kind, format!("{} cannot be opened: {cause}", path.display())).because(cause)
+}
+
+fn why_not(path: &Path) -> Kind {
     let probe = beside(path, "-probe");
     let asked = OpenOptions::new().write(true).create_new(true).open(&probe);
     if asked.is_ok() {
         // It was only a question; if the answer stays behind, nobody is hurt.
         let _removed = fs::remove_file(&probe);
     }
-    let kind = asked.map_or_else(|refused| refusal(&refused), |_| Kind::IoFailed);
-    Error::new(kind, format!("{} cannot be opened: {cause}", path.display())).because(cause)
+    asked.map_or_else(|refused| refusal(&refused), |_| Kind::IoFailed)
 }
 
 /// What it means that the system refuses to make a file.
@@ -223,16 +235,16 @@ fn make_private(_: &Path) -> Result<(), Error> {
 
 /// Turns the write-ahead log on. While two processes do that to a new file at once, SQLite calls it busy without waiting
 /// as it was told to, so we wait.
-fn write_ahead(conn: &Connection, path: &Path, patience: Duration) -> Result<(), Error> {
+fn write_ahead(conn: &Connection, place: &Place, patience: Duration) -> Result<(), Error> {
     let begun = Instant::now();
     loop {
         let set = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
-        match set.map_err(failure) {
+        match set.map_err(|cause| cannot_open(place, cause)) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
                 let detail = format!(
                     "the file system of {} does not carry a write-ahead log (SQLite stays with `{mode}`)",
-                    path.display()
+                    place.path.display()
                 );
                 return Err(Error::new(Kind::IoFailed, detail));
             }

@@ -28,7 +28,9 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
                 (Kind::StoreBusy, "another process kept the database locked")
             }
-            ErrorCode::CannotOpen => (Kind::IoFailed, "the database cannot be opened"),
+            // What was opened once is there: the system has no descriptor to spare, or hides the folder for a while. A first
+            // opening says more (`connect::cannot_open`).
+            ErrorCode::CannotOpen => (Kind::StoreBusy, "the system did not open a file of the database"),
             ErrorCode::TooBig => (Kind::LimitExceeded, "a row is larger than SQLite takes"),
             _ => (Kind::Internal, "SQLite refused a statement of ours"),
         },
@@ -84,7 +86,7 @@ mod tests {
         assert_eq!(says(ffi::SQLITE_BUSY), Kind::StoreBusy);
         assert_eq!(says(ffi::SQLITE_BUSY_SNAPSHOT), Kind::StoreBusy);
         assert_eq!(says(ffi::SQLITE_PROTOCOL), Kind::StoreBusy);
-        assert_eq!(says(ffi::SQLITE_CANTOPEN), Kind::IoFailed);
+        assert_eq!(says(ffi::SQLITE_CANTOPEN), Kind::StoreBusy);
         assert_eq!(says(ffi::SQLITE_TOOBIG), Kind::LimitExceeded);
         assert_eq!(says(ffi::SQLITE_CONSTRAINT_UNIQUE), Kind::Internal);
         let odd = rusqlite::Error::IntegralValueOutOfRange(3, -1);

@@ -176,6 +176,22 @@ fn a_directory_and_a_missing_directory_are_told_apart_from_damage() {
     assert_eq!(place.files().len(), 1);
 }
 
+#[tokio::test]
+async fn a_file_that_the_system_does_not_open_for_a_while_is_busy_and_nothing_is_lost() {
+    let place = Place::new();
+    let store = place.open();
+    let accepted = accept(&store, "hi", None).await.unwrap();
+    let elsewhere = place.folder().with_extension("away");
+    fs::rename(place.folder(), &elsewhere).unwrap();
+    let error = store.session(accepted.session).await.unwrap_err();
+    fs::rename(&elsewhere, place.folder()).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "store.busy: the system did not open a file of the database: unable to open database file"
+    );
+    assert_eq!(store.session(accepted.session).await.unwrap().id, accepted.session);
+}
+
 #[test]
 fn an_odd_name_is_only_a_name() {
     let place = Place::new();
