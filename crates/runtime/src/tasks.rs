@@ -19,6 +19,8 @@ impl Tasks {
     /// Runs one more.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let running = Running::new(self.clone());
+        // Within the task it would lie twice: where it is captured, and where it is polled.
+        let task = Box::pin(task);
         self.spawner.spawn(Box::pin(async move {
             let mut dropped = running.0.dropped.subscribe();
             tokio::select! {
