@@ -6,10 +6,11 @@
 use crate::follow::Told;
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
+use outlast_vocab::access::Access;
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::record::{Fact, Seq};
-use outlast_vocab::{Error, Failure, ReplayKey, SessionId, TurnId};
+use outlast_vocab::{Error, Failure, OrgId, ReplayKey, SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,11 +26,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The sessions that somebody streams.
 #[derive(Clone, Default)]
-pub(crate) struct Relays(Arc<Mutex<HashMap<SessionId, Weak<Relay>>>>);
+pub(crate) struct Relays(Arc<Mutex<HashMap<Whose, Weak<Relay>>>>);
+
+/// A session of an organisation. A session that is brought in from a file may have been another's before.
+type Whose = (OrgId, SessionId);
 
 /// One session that somebody streams. Its reader ends with the last of them.
 struct Relay {
-    session: SessionId,
+    whose: Whose,
     relays: Relays,
     log: Arc<Mutex<Log>>,
     reader: AbortHandle,
@@ -90,19 +94,24 @@ impl Relays {
         &self,
         runtime: &Runtime,
         limits: &ServerLimits,
-        (session, last): (SessionId, Seq),
+        (whose, last): (Whose, Seq),
     ) -> Subscription {
         let mut relays = lock(&self.0);
-        let there = relays.get(&session).and_then(Weak::upgrade).filter(|relay| !lock(&relay.log).is_over());
+        let found = relays.get(&whose).and_then(Weak::upgrade);
+        let there = found.clone().filter(|relay| !lock(&relay.log).is_over());
         let relay = there.unwrap_or_else(|| {
             let most = Most { events: runtime.world().limits.live_frames, bytes: limits.relay_bytes };
             let log = Arc::new(Mutex::new(Log::new(most)));
-            let reader = tokio::spawn(read(runtime.events(session, last), session, log.clone()));
+            let (org, session) = whose;
+            let events = runtime.serving(Access::to(org)).events(session, last);
+            let reader = tokio::spawn(read(events, session, log.clone()));
             let relays = self.clone();
-            Arc::new(Relay { session, relays, log, reader: reader.abort_handle() })
+            Arc::new(Relay { whose, relays, log, reader: reader.abort_handle() })
         });
-        relays.insert(session, Arc::downgrade(&relay));
+        relays.insert(whose, Arc::downgrade(&relay));
         drop(relays);
+        // Of one that is over this may be the last handle, and dropping that looks into the table.
+        drop(found);
         Subscription::to(relay)
     }
 }
@@ -112,8 +121,8 @@ impl Drop for Relay {
         self.reader.abort();
         let mut relays = lock(&self.relays.0);
         // Another one may have taken its place.
-        if relays.get(&self.session).is_some_and(|relay| relay.strong_count() == 0) {
-            relays.remove(&self.session);
+        if relays.get(&self.whose).is_some_and(|relay| relay.strong_count() == 0) {
+            relays.remove(&self.whose);
         }
     }
 }
@@ -194,7 +203,10 @@ impl Log {
             Event::Durable(record) => {
                 let is_over = |said: &mut Saying| match &record.fact {
                     Fact::Performed(performed) => performed.key == said.key,
-                    Fact::Ended { .. } | Fact::Parked { .. } => record.turn == Some(said.turn),
+                    // Whoever goes on with the turn says it anew.
+                    Fact::Ended { .. } | Fact::Parked { .. } | Fact::Resumed(_) => {
+                        record.turn == Some(said.turn)
+                    }
                     _ => false,
                 };
                 self.saying.take_if(is_over);
@@ -240,7 +252,7 @@ impl Subscription {
         let begun = log.saying.as_ref().map(|said| {
             let Saying { turn, key, attempt, text } = said;
             let what = LiveKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
-            Arc::new(Told::of(relay.session, &Event::Live(Live { turn: *turn, what })))
+            Arc::new(Told::of(relay.whose.1, &Event::Live(Live { turn: *turn, what })))
         });
         let news = log.enter();
         drop(log);
@@ -292,7 +304,10 @@ mod tests {
     }
 
     fn ended() -> Event {
-        let fact = Fact::Ended { end: outlast_vocab::record::End::Answered { text: "done".into() } };
+        durable(Fact::Ended { end: outlast_vocab::record::End::Answered { text: "done".into() } })
+    }
+
+    fn durable(fact: Fact) -> Event {
         let (turn, at) = (Some(TurnId::from_u128(1)), outlast_vocab::Millis(1));
         let record =
             outlast_vocab::record::Record { seq: Seq(7), turn, at, hash: outlast_vocab::Hash::ZERO, fact };
@@ -301,13 +316,14 @@ mod tests {
 
     /// A relay whose reader is this test.
     fn relay(most: Most) -> Arc<Relay> {
-        let (session, log) = (SessionId::from_u128(1), Arc::new(Mutex::new(Log::new(most))));
+        let (whose, log) =
+            ((OrgId::from_u128(0), SessionId::from_u128(1)), Arc::new(Mutex::new(Log::new(most))));
         let reader = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        Arc::new(Relay { session, relays: Relays::default(), log, reader })
+        Arc::new(Relay { whose, relays: Relays::default(), log, reader })
     }
 
     fn tell(relay: &Arc<Relay>, event: &Event) {
-        lock(&relay.log).push(relay.session, event);
+        lock(&relay.log).push(relay.whose.1, event);
     }
 
     fn hear(reader: &mut Subscription) -> Vec<String> {
@@ -339,7 +355,10 @@ mod tests {
         let mut late = Subscription::to(relay.clone());
         tell(&relay, &said(2, 8, "three"));
         assert_eq!(hear(&mut late), ["2+0: one two ", "2+8: three"]);
-        for over in [ended(), live(LiveKind::Retracted { key: ReplayKey::turn(0).model(0), attempt: 2 })] {
+        let (worker, since) = (outlast_vocab::WorkerId::from_u128(2), outlast_vocab::Millis(1));
+        let resumed = Fact::Resumed(outlast_vocab::record::Resumed { worker, lease: 2, since });
+        let retracted = live(LiveKind::Retracted { key: ReplayKey::turn(0).model(0), attempt: 2 });
+        for over in [ended(), durable(resumed), retracted] {
             tell(&relay, &said(2, 0, "again"));
             tell(&relay, &over);
             assert_eq!(hear(&mut Subscription::to(relay.clone())), Vec::<String>::new());

@@ -85,13 +85,14 @@ async fn of_session(
     headers: HeaderMap,
 ) -> Answer<Response> {
     // A stream that is open cannot answer that the session is not there.
-    let last = caller.runtime.store().session(session).await?.last.seq;
+    let view = caller.runtime.store().session(session).await?;
     let after = cursor(&find, &headers)?.unwrap_or(0);
     if !wants_stream(&headers) {
         let paged = Paged::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
         return page(&caller.runtime, &shared, paged, (find, after)).await;
     }
-    let join = || shared.relays.join(&shared.runtime, &shared.limits, (session, last));
+    let whose = (view.org, session);
+    let join = || shared.relays.join(&shared.runtime, &shared.limits, (whose, view.last.seq));
     let joined = Joined::new(&caller.runtime, (session, Seq(after)), join);
     stream(caller.runtime, &shared, Streamed::Session(Box::new(joined)), find)
 }
