@@ -23,9 +23,6 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// How long the teller sleeps when the store cannot be asked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Payments that the authority is told of before the teller looks again.
-const AT_ONCE: usize = 64;
-
 impl World {
     /// Who pays.
     pub(crate) fn authority(&self) -> Result<&Arc<dyn PaymentAuthority>, Error> {
@@ -85,19 +82,18 @@ impl World {
     /// Tells the authority what is decided of a payment.
     async fn told(&self, payment: &Payment) -> Result<Payment, Error> {
         let authority = self.authority()?;
-        let (standing, reason) = match &payment.state {
-            PaymentState::Releasing { reason } => {
-                (self.paid(authority.release(payment.id)).await?, reason.clone())
+        let (asked, reason) = match &payment.state {
+            PaymentState::Releasing { reason } => (authority.release(payment.id), reason.as_str()),
+            _ => (authority.settle(payment.id), "it had been released"),
+        };
+        let (standing, reason) = match self.paid(asked).await {
+            Ok(standing) => (standing, reason.to_owned()),
+            // It may have refused because nothing is set aside; then there is nothing left to tell.
+            Err(error) if error.kind() == Kind::PaymentRefused => {
+                let found = self.paid(authority.find(payment.id)).await?;
+                (found.unwrap_or(Standing::Released), error.detail().to_owned())
             }
-            _ => match self.paid(authority.settle(payment.id)).await {
-                Ok(standing) => (standing, "it had been released".to_owned()),
-                // It may have refused because nothing is set aside; then there is nothing left to tell.
-                Err(error) if error.kind() == Kind::PaymentRefused => {
-                    let found = self.paid(authority.find(payment.id)).await?;
-                    (found.unwrap_or(Standing::Released), error.detail().to_owned())
-                }
-                Err(error) => return Err(error),
-            },
+            Err(error) => return Err(error),
         };
         if standing == Standing::Reserved {
             let detail = format!("the payment authority still has {} set aside", payment.id);
@@ -117,7 +113,13 @@ pub(crate) async fn tell(
 ) {
     loop {
         bell.borrow_and_update();
-        let pause = tell_due(&world, store.as_ref()).await.unwrap_or_else(|error| {
+        let told = tokio::select! {
+            biased;
+            // What is broken off is told again under the same key.
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            told = tell_due(&world, store.as_ref()) => told,
+        };
+        let pause = told.unwrap_or_else(|error| {
             tracing::warn!(%error, "what the payment authority is owed could not be looked at");
             LOOK_AGAIN
         });
@@ -140,7 +142,8 @@ async fn tell_due(world: &World, store: &dyn Store) -> Result<Duration, Error> {
             Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
             None => return Ok(LONGEST_SLEEP),
         }
-        for owed in store.take_owed(Pauses { first, most }, now, AT_ONCE).await? {
+        // One at a time: whatever waits behind one that hangs is left to others.
+        for owed in store.take_owed(Pauses { first, most }, now, 1).await? {
             tell_one(world, store, owed).await?;
         }
     }

@@ -144,6 +144,11 @@ impl PaymentState {
         matches!(self, Self::Asked | Self::Reserved)
     }
 
+    /// Whether its authority has taken what was decided of it.
+    pub const fn is_over(&self) -> bool {
+        matches!(self, Self::Settled { .. } | Self::Released { .. })
+    }
+
     /// Whether it is decided what becomes of it, and its authority has not taken that yet.
     pub const fn is_owed(&self) -> bool {
         matches!(self, Self::Settling | Self::Releasing { .. })

@@ -57,7 +57,8 @@ pub(super) async fn what_is_decided_of_a_payment_is_owed_until_its_authority_too
     assert_eq!(owed(s, &lease).await?, [owes]);
     let seq = s.told(turn, payment(settled()), NOW).await?.expect("it is the first to say so");
     let last = s.all(session).await?.pop().expect("it has records");
-    assert_eq!((last.seq, last.turn, last.fact), (seq, Some(turn), Fact::Payment(payment(settled()))));
+    assert_eq!((last.seq, last.turn, &last.fact), (seq, Some(turn), &Fact::Payment(payment(settled()))));
+    assert_eq!(s.turn_records(turn).await?.pop(), Some(last), "its turn knows it, though it is over");
     assert_eq!((s.next_owed().await?, owed(s, &lease).await?), (None, Vec::new()));
     // Another worker may have told it as well.
     assert_eq!(s.told(turn, payment(settled()), NOW).await?, None);

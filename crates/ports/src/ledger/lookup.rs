@@ -18,7 +18,7 @@ use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, canon};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Sessions that are counted at most to say how much there is to do.
@@ -52,7 +52,30 @@ pub(super) fn of_turn(
 ) -> Result<Vec<Record>, Error> {
     let to = turn.ended.map_or(session.last_seq, |ended| ended.max(turn.last_node));
     let range = RecordRange { turn: Some(turn.no), from: turn.accepted, to, ..whole(session) };
-    rows.records(range)?.into_iter().map(|row| decode(rows, row, Some(turn.id))).collect()
+    let read = |range| {
+        let rows_of_turn = rows.records(range)?.into_iter();
+        rows_of_turn.map(|row| decode(rows, row, Some(turn.id))).collect::<Result<Vec<_>, Error>>()
+    };
+    let mut records = read(range)?;
+    // What came of a payment after the end stands anywhere behind it. Few turns leave one open.
+    if to < session.last_seq && leaves_a_payment(&records) {
+        let rest = RecordRange { from: Seq(to.0 + 1), to: session.last_seq, ..range };
+        records.extend(read(rest)?);
+    }
+    Ok(records)
+}
+
+/// Whether the end of a payment is not among the records of its turn.
+fn leaves_a_payment(records: &[Record]) -> bool {
+    let mut left = BTreeSet::new();
+    for record in records {
+        match &record.fact {
+            Fact::Payment(payment) if payment.state.is_over() => drop(left.remove(&payment.key)),
+            Fact::Payment(payment) => drop(left.insert(&payment.key)),
+            _ => {}
+        }
+    }
+    !left.is_empty()
 }
 
 /// Records of all sessions that are shown, after a cursor.

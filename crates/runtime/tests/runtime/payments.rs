@@ -15,6 +15,7 @@ use outlast_vocab::{CallId, Error, Kind, Limits};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn order(text: &str) -> Order {
     let amount = "3.10 EUR".parse().unwrap();
@@ -250,6 +251,48 @@ async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_shuts_down_does_not_wait_for_an_authority_that_hangs() {
+    let life = with(Arc::new(Silent), buy("a cake")).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    // By now the authority is told again, and hangs again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = tokio::time::Instant::now();
+    life.runtime.shut_down(Duration::from_hours(1)).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// Reserves nothing, and refuses to release what was never reserved.
+struct Strict;
+
+impl PaymentAuthority for Strict {
+    fn reserve<'a>(&'a self, _: PaymentId, _: &'a Order) -> Answer<'a, Standing> {
+        Box::pin(std::future::ready(Err(Error::new(Kind::PaymentUnavailable, "the bank is closed"))))
+    }
+
+    fn settle(&self, _: PaymentId) -> Answer<'_, Standing> {
+        unreachable!("nothing was reserved")
+    }
+
+    fn release(&self, _: PaymentId) -> Answer<'_, Standing> {
+        Box::pin(std::future::ready(Err(Error::new(Kind::PaymentRefused, "there is no such payment"))))
+    }
+
+    fn find(&self, _: PaymentId) -> Answer<'_, Option<Standing>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_that_refuses_to_release_what_it_never_had_is_owed_nothing() {
+    let life = with(Arc::new(Strict), buy("a cake")).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    assert_eq!(states(&life).await, [PaymentState::Asked, released("there is no such payment")]);
+    assert_eq!(life.runtime.store().owed(10).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
     let mut toolbox = Toolbox::new(Services::default());
     let error = toolbox.add(Buy(Arc::default(), EffectClassOf::Idempotent)).unwrap_err();
@@ -441,7 +484,7 @@ async fn what_is_owed_is_listed_with_the_last_failure_and_pauses_grow_to_their_b
             assert_eq!((owed.turn, owed.payment.order), (turn, order("broken")));
             pauses.push(now.until(owed.due_at).as_secs());
         }
-        let due = now.until(owed.due_at).max(std::time::Duration::from_millis(1));
+        let due = now.until(owed.due_at).max(Duration::from_millis(1));
         tokio::time::sleep(due).await;
     }
     assert!(pauses.is_sorted(), "{pauses:?}");
