@@ -10,7 +10,8 @@ use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolU
 use outlast_vocab::payment::Payment;
 use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Ruled, Seq, Started, Undoable,
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Ruled, Seq, Started, Tried,
+    Undoable,
 };
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::wait::{Resolution, Wait};
@@ -38,6 +39,8 @@ pub struct History {
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
+    /// Attempts of model calls that failed before the turn held still.
+    tried: BTreeMap<ReplayKey, u32>,
     /// The numbers of the leases that went on in the middle.
     leases: Vec<u64>,
     repaired: bool,
@@ -115,9 +118,13 @@ impl History {
                 Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
-                // Among them what people were told, how often a model was tried, which decides nothing.
+                Fact::Tried(Tried { key, attempts }) => {
+                    let more = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
+                    let tried = history.tried.entry(key).or_default();
+                    *tried = tried.saturating_add(more);
+                }
+                // Among them what people were told, which decides nothing.
                 Fact::Asked(_)
-                | Fact::Tried(_)
                 | Fact::Settled(_)
                 | Fact::Opened { .. }
                 | Fact::HeadMoved { .. }
@@ -188,10 +195,12 @@ impl History {
         &self.compactions
     }
 
-    /// How often the model call at this place was tried before the turn last held still for the next attempt.
+    /// How often the model call at this place was tried in vain, as far as it is written down: with its attempts, or by the wait
+    /// for the next one.
     pub fn tried(&self, model_call: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
-        waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0)
+        let waited = waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0);
+        waited.max(self.tried.get(model_call).copied().unwrap_or(0))
     }
 
     /// How often the turn held still because a budget had not enough left for the effect at this place.
@@ -522,9 +531,9 @@ mod tests {
     use outlast_vocab::effect::{DurableStep, Sleep, Slept, StepOutcome};
     use outlast_vocab::label::Labels;
     use outlast_vocab::message::{Arguments, ToolResult, ToolUse};
-    use outlast_vocab::record::{Answered, Reclaimed};
+    use outlast_vocab::record::{Answered, FailedAttempt, Reclaimed};
     use outlast_vocab::tool::EffectClass;
-    use outlast_vocab::{CallId, Hash, Millis};
+    use outlast_vocab::{CallId, Failure, Hash, Millis};
     use serde_json::json;
 
     fn history(facts: Vec<Fact>) -> Result<History, Error> {
@@ -552,6 +561,19 @@ mod tests {
             ruling: None,
             labels: Labels::default(),
         }
+    }
+
+    #[test]
+    fn attempts_that_are_written_down_count_whatever_the_turn_held_still_for() {
+        let key = ReplayKey::turn(0).model(0);
+        let failure = Failure::new(Kind::ModelUnavailable, "503");
+        let failed =
+            |attempt| FailedAttempt { attempt, from: Millis(1), until: Millis(2), failure: failure.clone() };
+        let tried = |attempts: &[u32]| {
+            Fact::Tried(Tried { key: key.clone(), attempts: attempts.iter().copied().map(failed).collect() })
+        };
+        let history = history(vec![tried(&[1, 2]), tried(&[6])]).unwrap();
+        assert_eq!((history.tried(&key), history.tried(&ReplayKey::turn(0).model(1))), (3, 0));
     }
 
     #[test]
