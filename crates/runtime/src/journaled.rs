@@ -163,8 +163,8 @@ impl Journaled {
         }
     }
 
-    /// Ends the turn from outside its steps: every open call gets an outcome first.
-    pub async fn close(&mut self, end: End) -> Result<Driven, Error> {
+    /// Ends the turn from outside its steps: every open call gets an outcome first, at the price that its outfit says.
+    pub async fn close(&mut self, end: End, outfit: Option<&Outfit>) -> Result<Driven, Error> {
         let history = self.history.clone();
         for (claim, key, call) in history.open_calls() {
             let BatchCall::Run(prepared) = &call.call else { continue };
@@ -180,8 +180,9 @@ impl Journaled {
                 let open = history.open_payments(&key).cloned().collect();
                 self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
             }
+            let cost = outfit.and_then(|outfit| outfit.charged(&prepared.tool, &outcome));
             self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
-            self.note(Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None }));
+            self.note(Fact::Answered(Answered { claim, outcome: outcome.into(), cost }));
         }
         self.finish(end.into()).await
     }

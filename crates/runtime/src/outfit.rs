@@ -18,8 +18,9 @@ use outlast_ports::rate::Limiter;
 use outlast_ports::store::Store;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::hook::HookPoint;
-use outlast_vocab::message::{ModelName, ToolName};
+use outlast_vocab::message::{ModelName, ToolName, ToolResult};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, approved_form};
 use outlast_vocab::rate::Rate;
@@ -226,6 +227,12 @@ impl Outfit {
     /// What a call of this tool costs, if it has a price.
     pub(crate) fn price(&self, tool: &ToolName) -> Option<Cost> {
         self.contracts.iter().find(|contract| contract.name == *tool)?.price
+    }
+
+    /// What a call with this outcome cost: one that failed costs nothing, and of one that may have happened nobody knows better.
+    pub(crate) fn charged(&self, tool: &ToolName, outcome: &ToolOutcome) -> Option<Cost> {
+        let counts = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
+        self.price(tool).filter(|_| counts)
     }
 
     /// What its agent brings.

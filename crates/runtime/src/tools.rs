@@ -22,7 +22,6 @@ use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::rate::Pacing;
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
-use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, EffectKind, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
@@ -293,12 +292,6 @@ fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
     Amount { calls: most.calls, ..most.without(failed) }
 }
 
-/// What a call with this outcome cost: one that failed costs nothing, and of one that may have happened nobody knows better.
-fn charged(turn: &Turn<'_>, call: &PreparedCall, outcome: &ToolOutcome) -> Option<Cost> {
-    let counts = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
-    turn.outfit.price(&call.tool).filter(|_| counts)
-}
-
 /// Answers the calls that a budget has not enough left for. None of them ran.
 fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
     for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
@@ -381,7 +374,7 @@ async fn rule<H: Host>(
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
         note_undo(undoable(turn.outfit, key, call, value), host);
     }
-    let cost = charged(turn, call, &outcome);
+    let cost = turn.outfit.charged(&call.tool, &outcome);
     host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into(), cost }));
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
 }
@@ -588,7 +581,7 @@ fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -
         Came::Ran(_, outcome, Written { values, files, undo }) => {
             let result = result_of(&outcome);
             note_undo(undo, host);
-            let cost = charged(turn, call, &outcome);
+            let cost = turn.outfit.charged(&call.tool, &outcome);
             host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
             host.note_values(values);
             host.note_files(files);
@@ -642,7 +635,7 @@ fn give_up<H: Host>(
                 Failure::new(Kind::ToolCancelled, "the turn was cancelled before the call was done");
             ToolOutcome::Done(ToolResult::Err(failure))
         };
-        let cost = charged(turn, call, &outcome);
+        let cost = turn.outfit.charged(&call.tool, &outcome);
         host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
     }
 }

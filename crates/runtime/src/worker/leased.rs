@@ -167,7 +167,8 @@ impl Drive<'_> {
         if claims > self.inner.world.limits.claims_without_progress {
             let outfit = self.outfit(&history).await.ok();
             let end = End::Sealed { claims: claims - 1 };
-            let driven = Journaled::aside(opening(history, outfit.as_deref())).close(end).await?;
+            let driven =
+                Journaled::aside(opening(history, outfit.as_deref())).close(end, outfit.as_deref()).await?;
             return Ok(self.observed(outfit.as_ref(), lease, index, driven));
         }
         let outfit = self.outfit(&history).await?;
@@ -271,7 +272,9 @@ impl Drive<'_> {
         match (outfits.pinned(fingerprint, store.as_ref(), world).await, fitting) {
             // Another process may have kept the agent a moment ago.
             (Err(error), Some(fitting)) if error.kind() == Kind::PackageUnavailable => {
-                fitting.look().await?;
+                if let Err(error) = fitting.look().await {
+                    tracing::warn!(%error, "agents in the database could not be looked at");
+                }
                 outfits.pinned(fingerprint, store.as_ref(), world).await
             }
             (outfit, _) => outfit,
@@ -303,8 +306,8 @@ impl Drive<'_> {
             self.observe(outfit, lease, index, Observed::Error(failure.clone()));
         }
         let driven = match (error.class(), stop) {
-            (_, Some(end)) => host.close(end).await?,
-            (Class::Reject, None) => host.close(End::Failed { failure }).await?,
+            (_, Some(end)) => host.close(end, outfit.as_deref()).await?,
+            (Class::Reject, None) => host.close(End::Failed { failure }, outfit.as_deref()).await?,
             (Class::Retry | Class::Park | Class::Bug, None) => {
                 let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;
                 let pause = backoff(stuck_first, stuck_most, times + 1);

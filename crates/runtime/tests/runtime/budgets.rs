@@ -15,7 +15,7 @@ use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, StopReason, Usage};
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::ModelName;
-use outlast_vocab::record::{End, Seq};
+use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId};
 use serde_json::json;
@@ -269,7 +269,11 @@ impl Tool for Fax {
     }
 
     async fn run(&self, (): (), _: Call, args: Note) -> Result<Ran, Error> {
-        if args.text == "nobody" { Err(failed("no answer")) } else { done("sent") }
+        match args.text.as_str() {
+            "nobody" => Err(failed("no answer")),
+            "busy" => std::future::pending().await,
+            _ => done("sent"),
+        }
     }
 }
 
@@ -319,6 +323,31 @@ async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
     let spent = agents(life.runtime.store().as_ref()).await.spent;
     // One cent for the call that worked, and two replies of three and two tokens for a dollar and two a million.
     assert_eq!((spent.money.to_string().as_str(), spent.calls), ("0.010014", 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_sealed() {
+    let memory = Memory::new();
+    let life = async |store: Arc<dyn Store>, number| {
+        live_with(store, vec![call("fax", "busy")], Arc::default(), number, own_tools).await.unwrap()
+    };
+    let first = life(Arc::new(memory.clone()), 1).await;
+    let turn = first.send("go").await;
+    first.until("effect.asked").await;
+    first.die(&memory).await;
+    // Every other life dies at its first write after the claim.
+    for number in 0..u128::from(Limits::default().claims_without_progress) {
+        let dying = life(Arc::new(Mortal::new(memory.clone(), Death::Before(1))), number + 2).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        dying.die(&memory).await;
+    }
+    let last = life(Arc::new(memory), 99).await;
+    assert!(matches!(last.end(turn).await, End::Sealed { .. }));
+    let cost = last.facts().await.into_iter().find_map(|fact| match fact {
+        Fact::Answered(answered) => Some(answered.cost),
+        _ => None,
+    });
+    assert_eq!(cost, Some(Some("0.01".parse().unwrap())));
 }
 
 #[tokio::test(start_paused = true)]
