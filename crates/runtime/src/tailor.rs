@@ -145,6 +145,11 @@ impl Fitting {
         self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether something was kept here that nobody has looked at since.
+    pub(crate) async fn is_behind(&self) -> bool {
+        self.made.lock().await.seen.is_none()
+    }
+
     /// Looks at what is kept and lets agents that are made of something else by now answer.
     pub(crate) async fn look(&self) -> Result<(), Error> {
         let mut made = self.made.lock().await;
@@ -170,8 +175,10 @@ impl Fitting {
                 return Err(refused(agent, error, is_it));
             }
         }
+        // Whoever asked may not wait until it is written; then the next look finds it.
+        let seen = made.seen.take();
         let config = change.write(as_whom, now).await?;
-        made.seen.get_or_insert_default().insert((kind, name.clone()), config.version);
+        made.seen.insert(seen.unwrap_or_default()).insert((kind, name.clone()), config.version);
         let is_hidden = kind == ConfigKind::Agent && !cut.names.contains(&name);
         self.wear(&mut made, cut);
         Ok(Kept { config, counts: if is_hidden { Counts::Hidden } else { Counts::Here } })

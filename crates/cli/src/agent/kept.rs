@@ -36,7 +36,7 @@ impl Kept {
 
 impl Tailor for Kept {
     fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
-        let staff = self.written.clone().and_kept(kept.to_vec())?;
+        let staff = self.written.clone().and_kept(kept.to_vec());
         let mut plans = Vec::new();
         if let (Some(name), Some(who)) = (&self.first, &self.agent.who) {
             let agent = self.agent.clone();

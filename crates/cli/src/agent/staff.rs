@@ -14,6 +14,7 @@ use outlast::vocab::rate::Rate;
 use outlast::{Error, Kind};
 use outlast_kernel::overlay::{Placed, Registry};
 use outlast_mcp::Pins;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -154,27 +155,30 @@ impl Staff {
         for kind in ConfigKind::ALL {
             kept.extend(store.configs(kind, usize::MAX).await?);
         }
-        self.and_kept(kept)
+        Ok(self.and_kept(kept))
     }
 
-    /// With what a database has. A name that the configuration has too is the configuration's.
-    pub(crate) fn and_kept(mut self, kept: Vec<StoredConfig>) -> Result<Self, Error> {
+    /// With what a database has. A name that the configuration has too is the configuration's. What a newer program kept and this
+    /// one cannot read is left out: only the agents that stand on it cannot be made.
+    pub(crate) fn and_kept(mut self, kept: Vec<StoredConfig>) -> Self {
         for stored in kept {
             match stored.kind {
                 ConfigKind::Harness => {
-                    let layer = stored.parse()?;
-                    self.registry.harnesses.entry(stored.name).or_insert(layer);
+                    if let Some(layer) = readable(&stored) {
+                        self.registry.harnesses.entry(stored.name).or_insert(layer);
+                    }
                 }
                 ConfigKind::Capability => {
-                    let capability = stored.parse()?;
-                    self.registry.capabilities.entry(stored.name).or_insert(capability);
+                    if let Some(capability) = readable(&stored) {
+                        self.registry.capabilities.entry(stored.name).or_insert(capability);
+                    }
                 }
                 ConfigKind::Agent => {
                     self.agents.entry(stored.name.clone()).or_insert(Written::Stored(stored));
                 }
             }
         }
-        Ok(self)
+        self
     }
 
     /// Where an agent is found, as a person is told it.
@@ -269,6 +273,12 @@ impl Staff {
         let hint = meant.unwrap_or_else(|| format!("; there are: {there}"));
         Error::new(Kind::AgentNotFound, format!("no agent is called `{name}`{hint}"))
     }
+}
+
+/// What a version says, unless this program cannot read it.
+fn readable<T: DeserializeOwned>(stored: &StoredConfig) -> Option<T> {
+    let read = stored.parse();
+    read.inspect_err(|error| tracing::warn!(%error, "a stored configuration is left out")).ok()
 }
 
 /// The rates that a configuration has for all agents.

@@ -75,11 +75,11 @@ pub(super) async fn fit(inner: Arc<Inner>) {
     }
 }
 
-/// Looks only if another process changed something since.
+/// Looks only if another process changed something since, or nobody has looked since something was kept here.
 async fn look_for_agents(inner: &Inner, seen: &mut Option<u64>) -> Result<(), Error> {
     let Some(fitting) = &inner.fitting else { return Ok(()) };
     let changes = inner.store.changes().await?;
-    if *seen != Some(changes) {
+    if *seen != Some(changes) || fitting.is_behind().await {
         fitting.look().await?;
         *seen = Some(changes);
     }
