@@ -133,3 +133,36 @@ fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_t
     let wrong: Vec<&str> = doctor.lines().filter(|line| line.starts_with("wrong ")).collect();
     expect!["wrong the agent clerk (database, version 2) cannot be made: model.unknown: no provider serves the model `nobody/x`: a server that runs goes on with the version before; mend this one"].assert_eq(&wrong.join("\n"));
 }
+
+#[test]
+fn a_harness_that_this_program_cannot_read_stops_only_the_agents_on_it_and_can_be_replaced() {
+    let (place, server) = stage();
+    place
+        .write("shop.toml", "[harnesses.base]\nsystem = \"Be kind.\"\n\n[agents.clerk]\nparent = \"base\"\n");
+    place.write("base.toml", "[harnesses.base]\nsystem = \"Be quick.\"\n");
+    place.check(
+        "agents import shop.toml",
+        &expect![[r#"
+            $ agents import shop.toml
+            harness base, version 1, in the database
+            agent clerk, version 1, in the database
+        "#]],
+    );
+    // As a program would that knows more.
+    let newer =
+        "INSERT INTO configs SELECT org, kind, name, 2, zeroblob(32), '{\"tomorrow\": 1}', at FROM configs
+                 WHERE kind = 'harness'";
+    rusqlite::Connection::open(place.data()).unwrap().execute(newer, []).unwrap();
+    keep_beside(&place, "judge", "system = \"Judge.\"");
+    // Once the later one answers, both were looked at.
+    assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Be kind.".to_owned()));
+    place.check(
+        "agents import base.toml",
+        &expect![[r#"
+            $ agents import base.toml
+            harness base, version 3, in the database
+        "#]],
+    );
+    assert_eq!(told(&place, "clerk"), "Be quick.");
+    server.kill();
+}
