@@ -52,6 +52,11 @@ pub struct Question {
 }
 
 impl Question {
+    /// Who may answer it by now; anybody if nobody is named.
+    pub fn heard(&self) -> Vec<&str> {
+        self.ask.heard(self.given)
+    }
+
     /// The fingerprint of the arguments, where somebody has changed them.
     fn edited(&self) -> Option<Hash> {
         self.original.as_ref().map(|_| canon::fingerprint(&self.call.arguments))
@@ -176,37 +181,28 @@ impl Approvals {
     }
 
     async fn question(&self, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
-        let WaitingTurn { session, turn, wait } = waiting;
-        let records = self.store.turn_records(turn).await?;
-        let decided = records
-            .iter()
-            .any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
-        let cost = records.iter().filter_map(|record| record.fact.cost()).sum();
-        let held = records.into_iter().find_map(|record| held_up(record, &wait.key));
-        let Some((since, mut call)) = held else { return Ok(None) };
-        let Some(Decision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
-            return Ok(None);
-        };
-        let Standing { votes, given } = self.store.standing(turn, wait.key.clone()).await?;
-        let edit = edit_in(&votes).cloned();
-        let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
-        let first = question_id(turn, &wait.key);
-        let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
-        Ok(Some(Question {
-            id,
-            session,
-            turn,
-            call,
-            original,
-            ask,
-            votes,
-            given,
-            since,
-            wait,
-            cost,
-            decided,
-        }))
+        question(self.store.as_ref(), waiting).await
     }
+}
+
+/// The question that a turn waits for an answer to, as it stands by now.
+pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
+    let WaitingTurn { session, turn, wait } = waiting;
+    let records = store.turn_records(turn).await?;
+    let decided =
+        records.iter().any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
+    let cost = records.iter().filter_map(|record| record.fact.cost()).sum();
+    let held = records.into_iter().find_map(|record| held_up(record, &wait.key));
+    let Some((since, mut call)) = held else { return Ok(None) };
+    let Some(Decision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
+        return Ok(None);
+    };
+    let Standing { votes, given } = store.standing(turn, wait.key.clone()).await?;
+    let edit = edit_in(&votes).cloned();
+    let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
+    let first = question_id(turn, &wait.key);
+    let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
+    Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, decided }))
 }
 
 /// The arguments that the votes are for, where somebody has changed them.

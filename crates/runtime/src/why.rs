@@ -1,10 +1,10 @@
 //! Why a session is not moving: what its turn waits for, since when, and who or what can move it (R14.6).
+use crate::approvals::{self, Question};
 use crate::timeline::{self, EffectState, EffectView};
-use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView};
+use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
 use outlast_vocab::approval::question_id;
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::policy::Decision;
 use outlast_vocab::record::{End, Fact, Record};
 use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId, WorkerId};
@@ -70,7 +70,7 @@ pub enum Mover {
     Approval {
         /// What the question is called.
         id: ApprovalId,
-        /// Who may approve.
+        /// Who may approve by now.
         who: Vec<String>,
     },
     /// Whoever holds the completion key.
@@ -151,7 +151,7 @@ async fn of_active(store: &dyn Store, session: &SessionView, turn: &TurnView) ->
     let effects = timeline::of_turn(&records).effects;
     let mut waits = Vec::new();
     for wait in &session.waits {
-        waits.push(blocked(store, turn.id, wait, (&records, &effects)).await?);
+        waits.push(blocked(store, turn, wait, (&records, &effects)).await?);
     }
     let last = records.last().map_or(session.updated, |record| record.at);
     let stuck = session.waits.iter().any(|wait| wait.key.is_stuck()).then(|| failure(&records)).flatten();
@@ -177,16 +177,19 @@ async fn queued(store: &dyn Store, session: &SessionView) -> Result<usize, Error
 
 async fn blocked(
     store: &dyn Store,
-    turn: TurnId,
+    turn: &TurnView,
     wait: &Wait,
     (records, effects): (&[Record], &[EffectView]),
 ) -> Result<Blocked, Error> {
-    let call = effects.iter().rev().find(|effect| {
-        let holds = wait.key.is_under(&effect.key) || wait.key.admits(&effect.key);
-        holds && effect.kind == EffectKind::ToolCall
-    });
+    let since = parked_since(records, wait);
     let mover = match wait.kind {
-        WaitKind::Approval => Mover::Approval { id: question_id(turn, &wait.key), who: approvers(call) },
+        WaitKind::Approval => {
+            let waiting = WaitingTurn { session: turn.session, turn: turn.id, wait: wait.clone() };
+            if let Some(question) = approvals::question(store, waiting).await? {
+                return Ok(asked(&question, since));
+            }
+            Mover::Approval { id: question_id(turn.id, &wait.key), who: Vec::new() }
+        }
         WaitKind::Sleep => Mover::Time,
         WaitKind::Budget => Mover::Budget,
         WaitKind::Event if wait.key.is_stuck() => Mover::Retry,
@@ -194,24 +197,28 @@ async fn blocked(
         | WaitKind::Event
         | WaitKind::SubAgent
         | WaitKind::Connection
-        | WaitKind::ClientTool => match store.key_of(turn, wait.key.clone()).await {
+        | WaitKind::ClientTool => match store.key_of(turn.id, wait.key.clone()).await {
             Ok(key) => Mover::Completion(Some(key)),
             // Who may only look learns what it is, but not how to end it.
             Err(error) if error.kind() == Kind::AccessDenied => Mover::Completion(None),
             Err(error) => return Err(error),
         },
     };
+    let call = effects
+        .iter()
+        .rev()
+        .find(|effect| wait.key.is_under(&effect.key) && effect.kind == EffectKind::ToolCall);
     let arguments = |effect: &EffectView| effect.request.get("arguments").cloned().unwrap_or_default();
     let call = call.and_then(|effect| Some((effect.call.as_ref()?.tool.clone(), arguments(effect))));
-    Ok(Blocked { wait: wait.clone(), since: parked_since(records, wait), call, mover })
+    Ok(Blocked { wait: wait.clone(), since, call, mover })
 }
 
-fn approvers(call: Option<&EffectView>) -> Vec<String> {
-    let ruling = call.and_then(|effect| effect.call.as_ref()?.ruling.as_ref());
-    match ruling.map(|ruling| &ruling.decision) {
-        Some(Decision::Ask(ask)) => ask.who.clone(),
-        _ => Vec::new(),
-    }
+/// A question for approval: what is asked and who may answer changes while it waits.
+fn asked(question: &Question, since: Millis) -> Blocked {
+    let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
+    let Question { id, call, wait, .. } = question;
+    let call = Some((call.tool.to_string(), call.arguments.clone()));
+    Blocked { wait: wait.clone(), since, call, mover: Mover::Approval { id: *id, who } }
 }
 
 /// When the turn first held still for this.

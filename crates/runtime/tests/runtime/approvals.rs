@@ -1,5 +1,6 @@
 //! Approvals of several people, and approvals for the rest of a session (R11.2).
 use crate::common::*;
+use crate::points;
 use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
 use outlast_ports::BoxFuture;
 use outlast_ports::memory::Memory;
@@ -7,14 +8,16 @@ use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Backend, Journal, Status, Target};
 use outlast_ports::votes::{Voted, Votes};
 use outlast_runtime::approvals::{Approvals, Question};
+use outlast_runtime::why::{Blocked, Mover};
 use outlast_runtime::{Config, Input};
 use outlast_vocab::approval::Escalation;
+use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::Guard;
-use outlast_vocab::policy::{Approval, Ask, Decision, Policy, Rule, Verdict};
+use outlast_vocab::policy::{Approval, Ask, Decision, Point, Policy, Rule, Verdict};
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, Millis, TurnId};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -434,7 +437,7 @@ async fn people_are_reminded_and_others_may_approve_after_a_while_though_no_turn
     tokio::time::sleep(Duration::from_mins(6)).await;
     assert_eq!(notices(&life).await, ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"]);
     let asked = question(&life).await;
-    assert_eq!(asked.ask.heard(asked.given), ["ann", "bob"]);
+    assert_eq!(asked.heard(), ["ann", "bob"]);
     assert!(say(&life, &asked, "bob", Verdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     tokio::time::sleep(Duration::from_hours(2)).await;
@@ -555,4 +558,44 @@ async fn looking_at_one_question_reads_no_other() {
         reads.push(counting.reads.load(Ordering::SeqCst));
     }
     assert_eq!(reads, vec![reads[0]; 5]);
+}
+
+/// What a session waits for: the question that moves it, who may answer, and what is asked.
+async fn moved_by(life: &Life, turn: TurnId) -> (ApprovalId, Vec<String>, Option<(String, Value)>) {
+    let session = life.runtime.store().turn(turn).await.unwrap().session;
+    let Blocked { call, mover, .. } = life.runtime.why(session).await.unwrap().waits.remove(0);
+    let Mover::Approval { id, who } = mover else { panic!("it waits for {mover:?}") };
+    (id, who, call)
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_who_may_approve_a_turn_that_was_not_begun() {
+    let asks = Decision::Ask(Ask { who: vec!["ann".to_owned()], ..Ask::default() });
+    let life = points::under(vec![points::rule(Point::Turn, asks)], points::lines(Point::Turn)).await;
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    let what = Some(("turn".to_owned(), asked.call.arguments.clone()));
+    assert_eq!(moved_by(&life, turn).await, (asked.id, vec!["ann".to_owned()], what));
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_those_too_who_may_approve_by_now() {
+    let (_, life) = under(money(reminding()), paid()).await;
+    let turn = life.send("go").await;
+    question(&life).await;
+    assert_eq!(moved_by(&life, turn).await.1, ["ann"]);
+    life.until("approval.escalated").await;
+    assert_eq!(moved_by(&life, turn).await.1, ["ann", "bob"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_the_question_that_an_edit_made_of_the_first() {
+    let (_, life) = under(money(two_of_three()), paid()).await;
+    let turn = life.send("go").await;
+    let first = question(&life).await;
+    say(&life, &first, "bob", Verdict::Edit { arguments: json!({ "text": "1" }) }).await.unwrap();
+    let (id, _, call) = moved_by(&life, turn).await;
+    assert_eq!(call, Some(("pay".to_owned(), json!({ "text": "1" }))));
+    life.runtime.approve(id, Approval::new("ann", Verdict::Approve)).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
 }

@@ -168,12 +168,12 @@ pub(crate) struct Ballot {
 
 impl From<Question> for Pending {
     fn from(question: Question) -> Self {
+        let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
         let Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, .. } =
             question;
         let ballot = |Vote { by, at, verdict }: Vote| Ballot { by, at, verdict };
         let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
         let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
-        let who = ask.heard(given).into_iter().map(ToOwned::to_owned).collect();
         let (needed, for_session) = (ask.needed(), !ask.each_time);
         Self {
             id,
