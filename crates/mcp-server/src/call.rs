@@ -5,7 +5,7 @@
 use crate::asking::{self, Way};
 use crate::server::{McpServer, hidden, stop};
 use crate::tools::Arguments;
-use outlast_ports::store::{Target, TurnView};
+use outlast_ports::store::{SessionState, Target, TurnView};
 use outlast_ports::votes::Voted;
 use outlast_runtime::approvals::Question;
 use outlast_runtime::events::Events;
@@ -14,6 +14,7 @@ use outlast_vocab::access::Scope;
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::record::{End, Fact, Record, Seq};
+use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, SessionId, TurnId};
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -55,6 +56,8 @@ struct Followed {
     asking: Option<Asking>,
     /// Why an answer that the caller came back with was not counted.
     misheard: Option<Error>,
+    /// Why it could not go on, at the record that was seen last.
+    stuck: Option<Failure>,
 }
 
 /// What happened first.
@@ -219,10 +222,24 @@ impl<'s> Call<'s> {
     async fn became(&self, followed: &mut Followed, fact: Fact) -> Result<Option<CallToolResponse>, Error> {
         match fact {
             Fact::Ended { end } => Ok(Some(ended(followed, &end).into())),
-            Fact::Stuck { failure } => Ok(Some(stuck(followed, &failure).into())),
-            Fact::Parked { .. } => self.ask(followed).await,
+            Fact::Stuck { failure } => {
+                followed.stuck = Some(failure);
+                Ok(None)
+            }
+            Fact::Parked { waits } => match followed.stuck.take() {
+                Some(failure) if self.stands_at((followed.session, followed.turn), &waits).await? => {
+                    Ok(Some(stuck(followed, &failure).into()))
+                }
+                _ => self.ask(followed).await,
+            },
             _ => Ok(None),
         }
+    }
+
+    /// Whether the turn still holds still for these. It is followed from its first record on, so what held it up may be mended.
+    async fn stands_at(&self, (session, turn): (SessionId, TurnId), waits: &[Wait]) -> Result<bool, Error> {
+        let session = self.runtime.store().session(session).await?;
+        Ok(session.state == SessionState::Parked && session.active == Some(turn) && session.waits == waits)
     }
 
     /// Puts the next question of the turn to the caller; what nobody here can answer is the result.
@@ -330,6 +347,7 @@ impl Followed {
             asked: BTreeSet::new(),
             asking: None,
             misheard: None,
+            stuck: None,
         }
     }
 }

@@ -33,6 +33,14 @@ impl Answer {
         self.json()["code"].as_str().unwrap().to_owned()
     }
 
+    /// The result in the answer to an MCP client: JSON, or the last event of a stream.
+    #[track_caller]
+    pub(crate) fn mcp(&self) -> Value {
+        let said = self.body.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&self.body);
+        let said: Value = serde_json::from_str(said).unwrap_or_else(|cause| panic!("{cause}: {self:?}"));
+        said["result"].clone()
+    }
+
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");

@@ -2,8 +2,15 @@
 //! (`crates/cli/tests/cli/mcp_server.rs`).
 use crate::client::{Answer, Request};
 use crate::stage::Stage;
+use outlast::prelude::*;
+use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::system::SystemClock;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The revision in which every request says all that is to be known of its client.
+const NEWEST: &str = "2026-07-28";
 
 fn hello() -> Value {
     let client = json!({ "name": "test", "version": "1" });
@@ -13,6 +20,33 @@ fn hello() -> Value {
 
 fn post(stage: &Stage, body: &Value) -> Request {
     stage.request("POST", "/mcp").json(body).header("accept", "application/json, text/event-stream")
+}
+
+/// What the agent answers to a call with these arguments, by a client whose person can be asked.
+async fn called(stage: &Stage, arguments: &Value) -> Value {
+    call_with(stage, arguments, &json!({})).send().await.mcp()
+}
+
+/// The same as a request, with more of `_meta`.
+fn call_with(stage: &Stage, arguments: &Value, meta: &Value) -> Request {
+    let mut meta = meta.clone();
+    meta["io.modelcontextprotocol/protocolVersion"] = json!(NEWEST);
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": { "form": {} } });
+    let params = json!({ "name": "assistant", "arguments": arguments, "_meta": meta });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let request = post(stage, &request).header("mcp-protocol-version", NEWEST);
+    request.header("mcp-method", "tools/call").header("mcp-name", "assistant")
+}
+
+/// The text of a result.
+fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap()
+}
+
+/// A model that is never asked.
+fn silent() -> Rehearsal {
+    let script: Script = "any\nsay Nothing.".parse().unwrap();
+    Rehearsal::scripted(script, Arc::new(SystemClock))
 }
 
 fn session(answer: &Answer) -> String {
@@ -91,5 +125,29 @@ async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies_s41() {
     assert_eq!(twice.send().await.code(), "input.invalid");
     let site = post(&stage, &hello()).header("origin", "https://evil.example").send().await;
     assert_eq!((site.status, site.code().as_str()), (403, "origin.denied"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_stuck_and_went_on_is_told_as_it_ended() {
+    let stage = Stage::new().await;
+    let parked = stage.park("s", "later").await;
+    let turn = parked["turn"].as_str().unwrap().to_owned();
+    let why = stage.get(&format!("/v1/turns/{turn}/why")).await.ok();
+    let completion = format!("/v1/completions/{}", why["waits"][0]["completion"].as_str().unwrap());
+    let dir = stage.stop().await.unwrap();
+    let path = dir.path().join("outlast.db");
+
+    let without = Outlast::at(&path).provider(silent());
+    let stage = Stage::built(without, |door| door, ServerLimits::default()).await;
+    stage.post(&completion, &json!({ "ok": "late" })).await.ok();
+    let stuck = called(&stage, &json!({ "turn": turn })).await;
+    assert_eq!(stuck["structuredContent"]["status"], "stuck", "{stuck}");
+    stage.stop().await;
+
+    let stage = Stage::on(&path, |door| door, ServerLimits::default()).await;
+    stage.request("POST", &format!("/v1/turns/{turn}/retry")).send().await.ok();
+    let over = called(&stage, &json!({ "turn": turn })).await;
+    assert_eq!((&over["structuredContent"]["status"], text(&over)), (&json!("answered"), "late"), "{over}");
     stage.stop().await;
 }
