@@ -55,10 +55,10 @@ impl Way {
     }
 }
 
-/// Whether the caller is one of those who may answer.
+/// Whether the caller is one of those who may answer by now.
 pub(crate) fn may_answer(runtime: &Runtime, question: &Question) -> bool {
-    let who = &question.ask.who;
-    who.is_empty() || who.contains(&runtime.access().by.name())
+    let who = question.heard();
+    who.is_empty() || who.contains(&runtime.access().by.name().as_str())
 }
 
 /// A question as a client shows it.
@@ -84,7 +84,7 @@ pub(crate) fn request(question: &Question) -> Option<InputRequest> {
 }
 
 fn message(question: &Question) -> String {
-    let Question { id, turn, call, original, .. } = question;
+    let Question { id, turn, call, original, ask, .. } = question;
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
     let mut lines =
         vec![format!("May the tool `{}` run with these arguments?\n{}", call.tool, pretty(&call.arguments))];
@@ -93,7 +93,12 @@ fn message(question: &Question) -> String {
     }
     if let Some(ruling) = &call.ruling {
         lines.extend(ruling.preview.iter().map(|preview| format!("What it would do: {preview}")));
-        lines.push(format!("The rule `{}` wants to be asked.", ruling.rule));
+        let reason = ask.reason.as_ref().map(|reason| format!(": {reason}"));
+        lines.push(format!(
+            "The rule `{}` wants to be asked{}",
+            ruling.rule,
+            reason.as_deref().unwrap_or(".")
+        ));
     }
     if !call.labels.is_empty() {
         let sources = serde_json::to_string(&call.labels).unwrap_or_default();

@@ -429,9 +429,13 @@ fn failed(cause: &Error) -> CallToolResult {
 /// What waits for somebody, and how they say yes or no.
 fn waiting(followed: &Followed, questions: &[Question]) -> CallToolResult {
     let wait = |question: &Question| {
-        let Question { id, call, ask, votes, .. } = question;
+        let (who, Question { id, call, ask, votes, .. }) = (question.heard(), question);
         let votes: Vec<&String> = votes.iter().map(|vote| &vote.by).collect();
-        json!({ "approval": id, "tool": call.tool, "arguments": call.arguments, "who": ask.who, "votes": votes })
+        let mut told = json!({ "approval": id, "tool": call.tool, "arguments": call.arguments, "who": who, "votes": votes });
+        if let Some(reason) = &ask.reason {
+            told["reason"] = json!(reason);
+        }
+        told
     };
     let told = |Question { id, call, .. }: &Question| {
         format!(

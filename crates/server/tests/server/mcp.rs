@@ -1,13 +1,16 @@
 //! Sessions of MCP clients: whose they are, and how many (S35, S41, S42). What clients do in them is tried with the official SDK
 //! (`crates/cli/tests/cli/mcp_server.rs`).
 use crate::client::{Answer, Request};
-use crate::stage::Stage;
+use crate::stage::{Stage, agent};
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
+use outlast::vocab::approval::Escalation;
+use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The revision in which every request says all that is to be known of its client.
 const NEWEST: &str = "2026-07-28";
@@ -149,5 +152,38 @@ async fn a_turn_that_was_stuck_and_went_on_is_told_as_it_ended() {
     stage.request("POST", &format!("/v1/turns/{turn}/retry")).send().await.ok();
     let over = called(&stage, &json!({ "turn": turn })).await;
     assert_eq!((&over["structuredContent"]["status"], text(&over)), (&json!("answered"), "late"), "{over}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn the_person_behind_a_client_is_asked_once_they_may_answer_and_told_why() {
+    let escalate = Escalation { after: Duration::from_millis(1), to: vec!["ann".to_owned()] };
+    let ask = |escalate| Ask {
+        who: vec!["bob".to_owned()],
+        reason: Some("It is money.".into()),
+        escalate,
+        ..Ask::default()
+    };
+    let with = |ask| {
+        let rule = Rule { tool: "pay".to_owned(), ..Rule::new("large".parse().unwrap(), Decision::Ask(ask)) };
+        let dir = tempfile::tempdir().unwrap();
+        (agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] }), dir)
+    };
+    let (bobs, _dir) = with(ask(None));
+    let stage = Stage::built(bobs, |door| door, ServerLimits::default()).await;
+    let waits = &called(&stage, &json!({ "message": "pay" })).await["structuredContent"]["waits"][0];
+    assert_eq!((&waits["who"], &waits["reason"]), (&json!(["bob"]), &json!("It is money.")));
+    stage.stop().await;
+
+    let (by_now_anns, _dir) = with(ask(Some(Box::new(escalate))));
+    let stage = Stage::built(by_now_anns, |door| door, ServerLimits::default()).await;
+    let turn = stage.park("s", "pay").await["turn"].clone();
+    while stage.get("/v1/approvals").await.ok()["items"][0]["escalated"] != true {
+        tokio::task::yield_now().await;
+    }
+    let asked = called(&stage, &json!({ "turn": turn })).await;
+    let (_, asked) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let lines: Vec<&str> = asked["params"]["message"].as_str().unwrap().lines().collect();
+    assert!(lines.contains(&"The rule `large` wants to be asked: It is money."), "{lines:?}");
     stage.stop().await;
 }
