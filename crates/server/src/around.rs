@@ -4,14 +4,15 @@ use crate::keys::{self, Pass};
 use crate::problem::{Cause, Failed};
 use crate::quota::Told;
 use crate::shared::Shared;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt, stream};
 use outlast_vocab::Kind;
 use outlast_vocab::access::ApiKey;
+use std::future::Future;
 use std::time::Instant;
 
 /// The header with the id of a request.
@@ -102,12 +103,36 @@ async fn while_it_counts(shared: &Shared, pass: &Pass, began: Instant, response:
     if began.elapsed() >= keys::LASTS && !keys::counts(&shared.runtime, key).await {
         return Failed(ApiKey::invalid()).into_response();
     }
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+    // A body whose length is known is there already.
+    if response.body().size_hint().exact().is_some() {
         return response;
     }
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let of_events = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let over = shared.keys.over(key);
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(over)))
+    response.map(|body| {
+        let pieces = body.into_data_stream();
+        if of_events {
+            Body::from_stream(pieces.take_until(over))
+        } else {
+            Body::from_stream(cut(pieces, over))
+        }
+    })
+}
+
+/// The pieces of a file until its key is over. It breaks off then, so that nobody takes what came for the whole file.
+fn cut(
+    pieces: BodyDataStream,
+    over: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
+    stream::unfold(Some((pieces, Box::pin(over))), |going_on| async {
+        let (mut pieces, mut over) = going_on?;
+        tokio::select! {
+            biased;
+            () = &mut over => Some((Err(axum::Error::new(ApiKey::invalid())), None)),
+            piece = pieces.next() => Some((piece?, Some((pieces, over)))),
+        }
+    })
 }
 
 /// The id that a caller chose, if it can stand in a log.

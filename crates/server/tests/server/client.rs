@@ -128,6 +128,42 @@ impl Request {
     }
 }
 
+/// A file that is being sent, of which nothing but its head was read.
+pub(crate) struct Download {
+    reader: BufReader<TcpStream>,
+    headers: Vec<(String, String)>,
+}
+
+impl Request {
+    /// Sends it and reads the head of its answer.
+    pub(crate) async fn download(self) -> Download {
+        let request = self.header("connection", "close");
+        tokio::task::spawn_blocking(move || {
+            let mut reader = request.open();
+            let (status, headers) = head(&mut reader);
+            assert_eq!(status, 200, "{headers:?}");
+            Download { reader, headers }
+        })
+        .await
+        .unwrap()
+    }
+}
+
+impl Download {
+    /// Reads until the server ends it: how many bytes came, and whether those are all of the file.
+    pub(crate) async fn rest(mut self) -> (usize, bool) {
+        let read = move || {
+            let announced = self.headers.iter().find(|(name, _)| name == "content-length");
+            let announced: Option<usize> = announced.map(|(_, value)| value.parse().unwrap());
+            let mut all = Vec::new();
+            // A connection that breaks off is what is looked for.
+            let _ = self.reader.read_to_end(&mut all);
+            (all.len(), announced.map_or(all.ends_with(b"\r\n0\r\n\r\n"), |bytes| all.len() == bytes))
+        };
+        tokio::task::spawn_blocking(read).await.unwrap()
+    }
+}
+
 /// Every answer that any test gets has a status that the document tells of.
 fn check_told(method: &str, path: &str, answer: &Answer) {
     static DOCUMENT: LazyLock<Value> =

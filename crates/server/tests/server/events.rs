@@ -290,6 +290,35 @@ async fn a_revoked_key_loses_its_open_streams_s28() {
     stage.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_loses_its_running_downloads_s28() {
+    let stage = Stage::keyed().await;
+    let (admin, key) = (stage.key("acme", "admin").await, stage.key("acme", "run").await);
+    let large = "x".repeat(30 << 20);
+    let form = format!(
+        "--B\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{{\"text\": \"hello\"}}\r\n--B\r\n\
+         content-disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\ncontent-type: text/plain\r\n\r\n{large}\r\n--B--\r\n"
+    );
+    let form = stage.request("POST", "/v1/turns?wait=20").bytes("multipart/form-data; boundary=B", form);
+    let session = form.key(&key).send().await.ok()["session"].as_str().unwrap().to_owned();
+    let list = format!("/v1/sessions/{session}/attachments");
+    let id = stage.request("GET", &list).key(&key).send().await.ok()["items"][0]["id"].clone();
+    let bytes = stage.request("GET", &format!("{list}/{}", id.as_str().unwrap())).key(&key);
+    let export = stage.request("GET", &format!("/v1/sessions/{session}/export")).key(&key);
+    let downloads = [bytes.download().await, export.download().await];
+    let stream = stage.request("GET", "/v1/events").key(&key).stream().await;
+
+    let id = key.strip_prefix("olk_").unwrap().split_at(32).0;
+    stage.request("DELETE", &format!("/v1/keys/key_{id}")).key(&admin).send().await.ok();
+    // All that a key holds open ends at once.
+    stream.raw().await;
+    for download in downloads {
+        let (came, whole) = download.rest().await;
+        assert!(!whole && came < large.len(), "{came} bytes came");
+    }
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn a_caller_has_so_many_streams_and_no_more_s42() {
     let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
