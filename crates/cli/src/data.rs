@@ -85,13 +85,18 @@ impl Data {
 
     /// The server that is named, if one is.
     pub(crate) fn client(&self) -> Result<Option<Client>, Error> {
-        let Some(address) = &self.server else { return Ok(None) };
-        if let Some(org) = &self.org {
+        if let (Some(_), Some(org)) = (&self.server, &self.org) {
             let detail = format!(
                 "the key of a server says whose sessions are meant; leave `--org {org}` (OUTLAST_ORG) away"
             );
             return Err(Error::new(Kind::InputInvalid, detail));
         }
+        self.client_of_any()
+    }
+
+    /// The same, for what a server does in an organisation that is named to it.
+    pub(crate) fn client_of_any(&self) -> Result<Option<Client>, Error> {
+        let Some(address) = &self.server else { return Ok(None) };
         let key = self.key()?;
         let client = Client::at(address, key.as_ref())?;
         if key.is_some() && client.is_in_the_clear() {

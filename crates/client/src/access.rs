@@ -23,6 +23,19 @@ pub struct Whoami {
     pub scopes: String,
 }
 
+/// A key to be made.
+#[derive(Clone, Debug)]
+pub struct NewKey<'a> {
+    /// In whose name it acts.
+    pub by: &'a Principal,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// For how long it counts; for ever without it.
+    pub expires: Option<Duration>,
+    /// The organisation it opens, by name or id; that of the caller's own key without it.
+    pub org: Option<&'a str>,
+}
+
 #[derive(Deserialize)]
 struct Key {
     id: KeyId,
@@ -85,15 +98,14 @@ impl Client {
     }
 
     /// Makes a key; gives its id and itself.
-    pub async fn create_key(
-        &self,
-        by: &Principal,
-        scopes: Scopes,
-        expires: Option<Duration>,
-    ) -> Result<(KeyId, String), Error> {
+    pub async fn create_key(&self, new: NewKey<'_>) -> Result<(KeyId, String), Error> {
+        let NewKey { by, scopes, expires, org } = new;
         let mut body = json!({ "by": by.to_string(), "scopes": scopes.to_string() });
         if let Some(span) = expires {
             body["expires_in_s"] = json!(span.as_secs());
+        }
+        if let Some(org) = org {
+            body["org"] = json!(org);
         }
         let Made { id, key } = self.post(&["v1", "keys"], &body).await?;
         Ok((id, key))

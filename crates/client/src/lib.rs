@@ -20,7 +20,7 @@ mod sinks;
 mod turns;
 mod waits;
 
-pub use access::Whoami;
+pub use access::{NewKey, Whoami};
 pub use agents::Agent;
 pub use archive::{Again, Exported, TakenIn};
 pub use context::{Context, Share, Shown};

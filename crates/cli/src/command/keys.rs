@@ -13,7 +13,7 @@ use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
 use outlast::vocab::message::Name;
-use outlast_client::{Key, Whoami};
+use outlast_client::{Key, NewKey, Whoami};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -70,9 +70,13 @@ impl Create {
     async fn run(self, data: &Data) -> Result<(), Error> {
         let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
         let by = if self.person { Principal::Person(self.name) } else { Principal::Service(self.name) };
-        let (id, key) = match data.client()? {
-            Some(client) => client.create_key(&by, self.scopes.into_iter().collect(), expires).await?,
-            None => make(data, by, self.scopes.into_iter().collect(), expires).await?,
+        let scopes = self.scopes.into_iter().collect();
+        let (id, key) = match data.client_of_any()? {
+            Some(client) => {
+                let new = NewKey { by: &by, scopes, expires, org: data.org.as_deref() };
+                client.create_key(new).await?
+            }
+            None => make(data, by, scopes, expires).await?,
         };
         if data.json {
             terminal::json(&json!({ "id": id, "key": key }));

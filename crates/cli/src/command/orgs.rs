@@ -66,9 +66,7 @@ async fn create(data: &Data, name: Name) -> Result<(), Error> {
         }
         Desk::Server(client) => {
             terminal::say(&client.create_org(&name).await?.id.to_string());
-            terminal::note(&format!(
-                "· `outlast keys create --org {name}`, where the file is, lets somebody in"
-            ));
+            terminal::note(&format!("· `outlast keys create NAME --org {name}` lets somebody in"));
         }
     }
     Ok(())

@@ -547,6 +547,35 @@ fn a_server_that_does_not_answer_or_is_none_is_told_apart() {
 }
 
 #[test]
+fn the_first_key_of_an_organisation_is_made_over_a_server() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.check(
+        "orgs create acme
+         --org acme keys create ci --scope read
+         --org nobody keys create ci
+         --org acme keys",
+        &expect![[r#"
+            $ orgs create acme
+            org_1
+            | · `outlast keys create NAME --org acme` lets somebody in
+            $ --org acme keys create ci --scope read
+            olk_1
+            | · key_1 is shown this once and kept nowhere; put it where secrets are
+            $ --org nobody keys create ci
+            | error[org.not_found]: no organisation is called `nobody`
+            |   read on with: outlast explain org.not_found
+            exit 1
+            $ --org acme keys
+            | error[input.invalid]: the key of a server says whose sessions are meant; leave `--org acme` (OUTLAST_ORG) away
+            |   read on with: outlast explain input.invalid
+            exit 1
+        "#]],
+    );
+    server.kill();
+}
+
+#[test]
 fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
     let (place, server) = stage();
     let address = server.address.clone();

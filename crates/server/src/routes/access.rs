@@ -80,6 +80,9 @@ pub(crate) struct NewKey {
     scopes: Scopes,
     /// Seconds for which it counts; for ever without it.
     expires_in_s: Option<u64>,
+    /// The organisation it opens, by name or id; the caller's own without it. For keys of the default one.
+    #[schema(example = "acme")]
+    org: Option<String>,
 }
 
 /// A key that was just made.
@@ -96,11 +99,19 @@ pub(crate) struct Made {
     responses((status = 201, body = Made), Problems), security(("key" = ["admin"])))]
 async fn create(
     caller: Caller<Administers>,
-    Said(NewKey { by, scopes, expires_in_s }): Said<NewKey>,
+    State(shared): State<Shared>,
+    Said(NewKey { by, scopes, expires_in_s, org }): Said<NewKey>,
 ) -> Answer<(StatusCode, Json<Made>)> {
-    let runtime = &caller.runtime;
-    let expires = expires_in_s.map(|seconds| runtime.now().after(Duration::from_secs(seconds)));
-    let key = runtime.issue_key(Grant { org: runtime.access().reach.home(), by, scopes, expires }).await?;
+    let expires = expires_in_s.map(|seconds| caller.runtime.now().after(Duration::from_secs(seconds)));
+    let (runtime, org) = match org {
+        Some(named) => {
+            let operator = caller.operator(&shared, "keys of other organisations are the operator's")?;
+            let org = operator.find_org(&named).await?;
+            (operator, org)
+        }
+        None => (caller.runtime.clone(), caller.runtime.access().reach.home()),
+    };
+    let key = runtime.issue_key(Grant { org, by, scopes, expires }).await?;
     Ok((StatusCode::CREATED, Json(Made { id: key.id, key: key.reveal() })))
 }
 

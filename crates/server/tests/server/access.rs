@@ -383,3 +383,28 @@ async fn no_route_that_takes_a_key_is_answered_without_a_good_one_s30() {
     }
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn the_operator_makes_the_first_key_of_an_organisation_and_nobody_else_does_r12_8() {
+    let stage = Stage::keyed().await;
+    let (operator, bolt) = (stage.key("default", "admin").await, stage.key("bolt", "admin").await);
+    let made = stage.request("POST", "/v1/orgs").key(&operator).json(&json!({ "name": "acme" })).send().await;
+    let acme = made.ok()["id"].clone();
+    let issue = |key: &str, org: &Value| {
+        let new = json!({ "by": "service:ci", "scopes": "admin", "org": org });
+        stage.request("POST", "/v1/keys").key(key).json(&new).send()
+    };
+    for org in [&json!("acme"), &acme] {
+        let key = issue(&operator, org).await.ok()["key"].as_str().unwrap().to_owned();
+        let opens = stage.request("GET", "/v1/whoami").key(&key).send().await.ok();
+        assert_eq!((&opens["org"], &opens["by"]), (&acme, &json!("service:ci")));
+    }
+    let nowhere = issue(&operator, &json!("nobody")).await;
+    assert_eq!((nowhere.status, nowhere.code().as_str()), (404, "org.not_found"));
+    // Whether an organisation is there is nobody else's business.
+    for org in ["acme", "nobody"] {
+        let refused = issue(&bolt, &json!(org)).await;
+        assert_eq!((refused.status, refused.code().as_str()), (403, "access.denied"));
+    }
+    stage.stop().await;
+}
