@@ -7,7 +7,7 @@ use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::store::MAIN;
+use outlast_ports::store::{MAIN, TurnState, TurnView};
 use outlast_runtime::messages::{self, Count, Said, Until};
 use outlast_vocab::message::Message as Words;
 use outlast_vocab::record::{NodeRef, Seq};
@@ -77,12 +77,26 @@ pub(crate) struct Find {
     search: Option<String>,
     /// Only those of `user`, `assistant` or `tool`.
     role: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
     /// The `next` of the page before.
     cursor: Option<String>,
 }
 
-/// The messages of a head, page by page from the newest; within a page the oldest first. A page holds whole turns. The first page
-/// ends with what is not finished yet.
+/// Where a page goes on.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    /// Of which session.
+    of: SessionId,
+    /// The message that the part of the session ends with in which it goes on; the newest of the head without it.
+    until: Option<NodeRef>,
+    /// The oldest message that was given of that part: its record, and which one of it.
+    before: Option<(NodeRef, usize)>,
+}
+
+/// The messages of a head, page by page from the newest; within a page the oldest first. Without `limit` a page holds whole turns.
+/// The first page ends with what is not finished yet.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "sessions",
     params(("session" = String, Path), Find),
     responses((status = 200, body = Page<Message>), Problems), security(("key" = ["read"])))]
@@ -92,29 +106,84 @@ async fn list(
     At(id): At<SessionId>,
     Asked(find): Asked<Find>,
 ) -> Answer<Json<Page<Message>>> {
+    let most = find.limit.map(|limit| page::size(Some(limit), &shared.limits)).transpose()?;
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
     let head = find.head.as_deref().unwrap_or(MAIN);
+    let stands_at = session.heads.iter().find_map(|(name, at)| (name == head).then_some(*at)).flatten();
     let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "messages");
-    let place = page::place(find.cursor.as_deref(), &cursors)?;
-    let mut until = place.map_or(Ok(Until::Newest), |place| node(&place, id).map(Until::Message))?;
+    let Place { mut until, mut before, .. } = place(find.cursor.as_deref(), id, &cursors)?;
+    let goes_on = |until, before| Some(page::goes_on(&Place { of: id, until, before }, &cursors));
     let search = find.search.as_ref().map(|text| text.to_lowercase());
     let fits = |message: &Message| {
         search.as_ref().is_none_or(|text| message.text.to_lowercase().contains(text))
             && find.role.as_ref().is_none_or(|role| message.role == *role)
     };
     for _ in 0..SEARCHED {
-        let found = messages::page(store, &session, head, until).await?;
-        let said = found.turns.into_iter().flat_map(|(_, said)| said).map(Message::from);
-        let items: Vec<Message> = said.filter(|message| fits(message)).collect();
-        let Some(before) = found.before else { return Ok(Json(Page::whole(items))) };
-        if !items.is_empty() {
-            return Ok(Json(Page { items, next: Some(cursors.sign(&spelled(id, before))) }));
+        let found =
+            messages::page(store, &session, head, until.map_or(Until::Newest, Until::Message)).await?;
+        let mut said = placed(found.turns);
+        if let Some(given) = before {
+            // What is not among these is older than all of them: the session has grown since.
+            let at = said.iter().position(|said| said.place == given);
+            said.truncate(at.unwrap_or(0));
+            before = before.filter(|_| at.is_none());
         }
-        until = Until::Message(before);
+        said.retain(|said| fits(&said.message));
+        let more = most.and_then(|most| said.len().checked_sub(most)).filter(|more| *more > 0);
+        if let Some(more) = more {
+            said.drain(..more);
+        }
+        let next = match (more.and(said.first()), found.before) {
+            // What has ended stays where it is, also when the head is rewound.
+            (Some(oldest), _) if oldest.ended => goes_on(until.or(stands_at), Some(oldest.place)),
+            (Some(oldest), _) => goes_on(until, Some(oldest.place)),
+            (None, Some(older)) => goes_on(Some(older), before),
+            (None, None) => None,
+        };
+        if !said.is_empty() || next.is_none() {
+            let items = said.into_iter().map(|said| said.message).collect();
+            return Ok(Json(Page { items, next }));
+        }
+        until = found.before;
     }
-    let Until::Message(before) = until else { return Ok(Json(Page::whole(Vec::new()))) };
-    Ok(Json(Page { items: Vec::new(), next: Some(cursors.sign(&spelled(id, before))) }))
+    Ok(Json(Page { items: Vec::new(), next: goes_on(until, before) }))
+}
+
+/// A message with its place.
+struct Placed {
+    message: Message,
+    /// Its record, and which one of it.
+    place: (NodeRef, usize),
+    /// Whether its turn is over.
+    ended: bool,
+}
+
+fn placed(turns: Vec<(TurnView, Vec<Said>)>) -> Vec<Placed> {
+    let mut all: Vec<Placed> = Vec::new();
+    for (turn, said) in turns {
+        for said in said {
+            let node = NodeRef { session: said.session, seq: said.seq };
+            let number = match all.last() {
+                Some(Placed { place: (last, number), .. }) if *last == node => number + 1,
+                _ => 0,
+            };
+            let ended = turn.state == TurnState::Ended;
+            all.push(Placed { message: said.into(), place: (node, number), ended });
+        }
+    }
+    all
+}
+
+/// The place that a cursor stands for; the newest message without one.
+fn place(cursor: Option<&str>, id: SessionId, cursors: &Cursors<'_>) -> Result<Place, Error> {
+    let place: Option<Place> = page::behind(cursor, cursors)?;
+    let place = place.unwrap_or(Place { of: id, until: None, before: None });
+    if place.of != id {
+        let detail = "the cursor is not one of this session; begin without one";
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    Ok(place)
 }
 
 /// Of which head.
@@ -153,22 +222,4 @@ async fn count(
     let Count { user, assistant, tool } =
         messages::count(store, &session, head.as_deref().unwrap_or(MAIN)).await?;
     Ok(Json(Counted { all: user + assistant + tool, user, assistant, tool }))
-}
-
-/// A place among the messages of a session.
-fn spelled(of: SessionId, NodeRef { session, seq }: NodeRef) -> String {
-    format!("{of} {session} {seq}")
-}
-
-fn node(place: &str, of: SessionId) -> Result<NodeRef, Error> {
-    let wrong = || Error::new(Kind::InputInvalid, "the cursor is not one of this session; begin without one");
-    let mut words = place.split(' ');
-    let (whose, session, seq) = (words.next(), words.next(), words.next());
-    let whose: SessionId = whose.ok_or_else(wrong)?.parse().map_err(|_| wrong())?;
-    if whose != of {
-        return Err(wrong());
-    }
-    let session = session.and_then(|session| session.parse().ok()).ok_or_else(wrong)?;
-    let seq = seq.and_then(|seq| seq.parse().ok()).ok_or_else(wrong)?;
-    Ok(NodeRef { session, seq: Seq(seq) })
 }

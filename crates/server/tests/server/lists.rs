@@ -114,7 +114,12 @@ async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
         assert_eq!(whole.get("next"), None, "{list}");
         let whole = whole["items"].as_array().unwrap().clone();
         assert!(whole.len() >= 3, "{list}: {whole:?}");
-        assert_eq!(walked(&stage, &path).await, whole, "{list}");
+        let mut walked = walked(&stage, &path).await;
+        // Pages of messages begin with the newest.
+        if list.ends_with("/messages") {
+            walked.reverse();
+        }
+        assert_eq!(walked, whole, "{list}");
         let wrong = stage.get(&format!("{path}cursor=cur_00")).await;
         assert_eq!((wrong.status, wrong.code().as_str()), (400, "input.invalid"), "{list}");
     }
@@ -134,6 +139,33 @@ async fn what_is_decided_between_two_pages_hides_nothing_of_the_next() {
     stage.post(&path, &json!({ "verdict": "deny", "reason": "no" })).await.ok();
     let rest = stage.get(&format!("/v1/approvals?cursor={}", first["next"].as_str().unwrap())).await.ok();
     assert_eq!(rest["items"], json!([all[1], all[2]]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_between_two_pages_of_messages_hides_nothing_of_the_next_and_repeats_nothing() {
+    let stage = Stage::new().await;
+    stage.say("ann", "hello").await;
+    let session = stage.park("ann", "pay joe").await["session"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sessions/{session}/messages?limit=1");
+    let said = |page: &Value| page["items"][0]["text"].as_str().unwrap().to_owned();
+    // Its turn is not over.
+    let first = stage.get(&path).await.ok();
+    let all = stage.get(&format!("/v1/sessions/{session}/messages")).await.ok()["items"].clone();
+    assert_eq!(first["items"][0], all[3]);
+    let pending = stage.get("/v1/approvals").await.ok()["items"][0]["id"].as_str().unwrap().to_owned();
+    stage.post(&format!("/v1/approvals/{pending}"), &json!({ "verdict": "approve" })).await.ok();
+    stage.say("ann", "and more").await;
+    let on = |page: &Value| format!("{path}&cursor={}", page["next"].as_str().unwrap());
+    let second = stage.get(&on(&first)).await.ok();
+    assert_eq!(said(&second), "pay joe");
+    let third = stage.get(&on(&second)).await.ok();
+    assert_eq!(said(&third), "Reply to hello.");
+    // The head goes back behind what is read.
+    let rewind = json!({ "to": all[0]["seq"] });
+    stage.post(&format!("/v1/sessions/{session}/rewind"), &rewind).await.ok();
+    let last = stage.get(&on(&third)).await.ok();
+    assert_eq!((said(&last), &last["next"]), ("hello".to_owned(), &Value::Null));
     stage.stop().await;
 }
 
