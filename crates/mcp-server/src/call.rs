@@ -5,6 +5,7 @@
 use crate::asking::{self, Way};
 use crate::server::{McpServer, hidden, stop};
 use crate::tools::Arguments;
+use http::request::Parts;
 use outlast_ports::store::{SessionState, Target, TurnView};
 use outlast_ports::votes::Voted;
 use outlast_runtime::approvals::Question;
@@ -14,6 +15,7 @@ use outlast_vocab::access::Scope;
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::record::{End, Fact, Record, Seq};
+use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, SessionId, TurnId};
 use rmcp::ErrorData;
@@ -137,10 +139,20 @@ impl<'s> Call<'s> {
             key: idempotency_key,
             output: schema,
             agent: Some(agent.to_owned()),
+            traceparent: self.traceparent(),
             ..Input::text(target, message)
         };
         let (accepted, events) = self.runtime.submit_watched(input).await?;
         Ok(Followed { typed, kept, ..Followed::new((accepted.session, accepted.turn), events) })
+    }
+
+    /// The span that caused the call: of the request, or of the HTTP request that brought it. One that is none means nothing, as
+    /// its standard has it.
+    fn traceparent(&self) -> Option<TraceParent> {
+        let said = self.context.meta.get_traceparent();
+        let brought = self.context.extensions.get::<Parts>();
+        let header = brought.and_then(|parts| parts.headers.get("traceparent")?.to_str().ok());
+        said.or(header)?.parse().ok()
     }
 
     /// Follows a turn that is there.

@@ -18,13 +18,19 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::Span;
 
 /// The header that names a session of the protocol.
 const SESSION: &str = "mcp-session-id";
 
-/// Whoever asks, as the handle that serves them.
+/// Whoever asks.
 #[derive(Clone)]
-pub struct Guest(pub Runtime);
+pub struct Guest {
+    /// The handle that serves them.
+    pub runtime: Runtime,
+    /// The span of their request. A session of the protocol answers in a task of its own, which has none.
+    pub span: Span,
+}
 
 /// Where MCP is spoken over HTTP.
 pub struct Endpoint {
@@ -70,7 +76,7 @@ impl Endpoint {
         B: Body + Send + 'static,
         B::Error: Display,
     {
-        let access = guest.0.access().clone();
+        let access = guest.runtime.access().clone();
         if let Some(session) = session_of(request.headers())? {
             self.check_owner(&session, &access)?;
         }

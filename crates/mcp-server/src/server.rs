@@ -6,6 +6,7 @@ use crate::endpoint::Guest;
 use crate::more::More;
 use crate::sessions::{self, OURS, Places};
 use crate::tools;
+use http::request::Parts;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Scope;
 use outlast_vocab::limits::ServerLimits;
@@ -26,6 +27,7 @@ use rmcp::{ErrorData, ServerHandler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tracing::{Instrument, Span};
 
 /// What clients are told of this server.
 const INSTRUCTIONS: &str = "Each tool is an agent. A call is a durable turn: give `idempotency_key` so that a call that is made \
@@ -95,13 +97,9 @@ impl McpServer {
     fn guest(&self, extensions: &Extensions) -> Result<Runtime, ErrorData> {
         match &self.who {
             Who::One(runtime) => Ok(runtime.as_ref().clone()),
-            Who::Guests => {
-                let parts = extensions.get::<http::request::Parts>();
-                let guest = parts.and_then(|parts| parts.extensions.get::<Guest>());
-                guest
-                    .map(|Guest(runtime)| runtime.clone())
-                    .ok_or_else(|| ErrorData::internal_error("the request does not say who asks", None))
-            }
+            Who::Guests => brought(extensions)
+                .map(|Guest { runtime, .. }| runtime.clone())
+                .ok_or_else(|| ErrorData::internal_error("the request does not say who asks", None)),
         }
     }
 
@@ -122,6 +120,11 @@ impl McpServer {
             None => Ok(None),
         }
     }
+}
+
+/// The guest whom a request brings.
+fn brought(extensions: &Extensions) -> Option<&Guest> {
+    extensions.get::<Parts>()?.extensions.get()
 }
 
 /// An error as the protocol has it.
@@ -194,7 +197,8 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let runtime = self.guest(&context.extensions)?;
         if runtime.agents().iter().any(|agent| agent.name == request.name) {
-            return Call::new(self, runtime, context).run(request).await;
+            let span = brought(&context.extensions).map_or_else(Span::current, |guest| guest.span.clone());
+            return Call::new(self, runtime, context).run(request).instrument(span).await;
         }
         let name = request.name.clone();
         match self.elsewhere(ClientRequest::CallToolRequest(CallToolRequest::new(request)), context).await? {

@@ -14,6 +14,7 @@ use outlast_vocab::Kind;
 use outlast_vocab::access::ApiKey;
 use std::future::Future;
 use std::time::Instant;
+use tracing::Instrument;
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -66,7 +67,8 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
         Ok(_) if method == Method::OPTIONS && admitted.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(stay) => {
             request.extensions_mut().insert(stay.room());
-            next.run(request).await
+            // Whatever is logged on the way names the request: the line of an input that was accepted joins it to its turn.
+            next.run(request).instrument(tracing::info_span!("request", request = id)).await
         }
     };
     let mut response = while_it_counts(&shared, &pass, began, response).await;

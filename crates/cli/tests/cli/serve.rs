@@ -74,6 +74,15 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// Everything that it logs from now on until it is killed.
+    fn log(mut self) -> Vec<Value> {
+        let mut log = String::new();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// Asks it to stop, as service managers do.
     fn terminate(mut self) -> bool {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -124,6 +133,36 @@ fn a_reader_has_the_same_text_after_the_server_was_killed_in_the_middle_of_it() 
     let numbers: Vec<u64> = all.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     server.kill();
+}
+
+#[test]
+fn the_log_joins_a_request_to_the_turn_that_it_began_r14_4() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::run(&place, "127.0.0.1:0", &["--script", "script.txt", "--log", "json"]);
+    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nx-request-id: abc-1");
+    let mut answer = String::new();
+    server.open(&head("/v1/turns?wait=20"), r#"{"text": "hi"}"#).read_to_string(&mut answer).unwrap();
+    let receipt: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    // A session of MCP clients answers in a task of its own.
+    let accept = "accept: application/json, text/event-stream";
+    let hello = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+        "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
+    let mut hello =
+        server.open(&format!("{}\r\n{accept}", head("/mcp")), hello).lines().map_while(Result::ok);
+    let session = hello.find_map(|line| Some(line.strip_prefix("mcp-session-id: ")?.to_owned())).unwrap();
+    let call = r#"{"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "assistant", "arguments": {"message": "hi"}}}"#;
+    let head = format!("POST /mcp HTTP/1.1\r\nx-request-id: abc-2\r\n{accept}\r\nmcp-session-id: {session}");
+    server.open(&head, call).read_to_string(&mut answer).unwrap();
+    let log = server.log();
+    let accepted: Vec<&Value> =
+        log.iter().filter(|line| line["message"] == "an input was accepted").collect();
+    assert_eq!(accepted.len(), 2, "{log:?}");
+    assert_eq!((&accepted[0]["span"]["request"], &accepted[0]["turn"]), (&"abc-1".into(), &receipt["turn"]));
+    assert_eq!(accepted[1]["span"]["request"], "abc-2");
+    // The turn itself is nobody's request any more.
+    let ended = log.iter().find(|line| line["message"] == "the turn ended").unwrap();
+    assert_eq!((&ended["span"]["turn"], &ended["span"]["request"]), (&receipt["turn"], &Value::Null));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use axum::response::Response;
 use futures_util::StreamExt;
 use outlast_mcp_server::Guest;
 use serde_json::Value;
+use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -87,7 +88,8 @@ async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> An
 }
 
 async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
-    let mut response = shared.mcp.answer(Guest(caller.runtime), request).await?;
+    let mut response =
+        shared.mcp.answer(Guest { runtime: caller.runtime, span: Span::current() }, request).await?;
     // The protocol's own errors are words without a media type.
     if response.status().is_client_error() {
         let words = HeaderValue::from_static("text/plain; charset=utf-8");

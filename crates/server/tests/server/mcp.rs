@@ -7,6 +7,7 @@ use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::approval::Escalation;
 use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
+use outlast::vocab::record::Fact;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -185,5 +186,27 @@ async fn the_person_behind_a_client_is_asked_once_they_may_answer_and_told_why()
     let (_, asked) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
     let lines: Vec<&str> = asked["params"]["message"].as_str().unwrap().lines().collect();
     assert!(lines.contains(&"The rule `large` wants to be asked: It is money."), "{lines:?}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_is_part_of_the_trace_that_its_request_names() {
+    let stage = Stage::new().await;
+    let (said, header) = (
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319d-b7ad6b7169203332-01",
+    );
+    let hi = json!({ "message": "hi" });
+    let requests = [
+        (call_with(&stage, &hi, &json!({ "traceparent": said })).header("traceparent", header), Some(said)),
+        (call_with(&stage, &hi, &json!({})).header("traceparent", header), Some(header)),
+        (call_with(&stage, &hi, &json!({ "traceparent": "nonsense" })), None),
+    ];
+    for (request, parent) in requests {
+        let turn = request.send().await.mcp()["structuredContent"]["turn"].as_str().unwrap().parse().unwrap();
+        let first = stage.outlast.store().turn_records(turn).await.unwrap().remove(0);
+        let Fact::Accepted(accepted) = first.fact else { panic!("{first:?}") };
+        assert_eq!(accepted.traceparent.map(|parent| parent.to_string()).as_deref(), parent);
+    }
     stage.stop().await;
 }
