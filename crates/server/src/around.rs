@@ -1,7 +1,7 @@
 //! What is done around every request: its id, the door, the room it takes, the log, the counts, and headers that keep browsers
 //! from guessing.
 use crate::keys::{self, Pass};
-use crate::problem::{Cause, Failed};
+use crate::problem::{self, Cause, Failed};
 use crate::quota::Told;
 use crate::shared::Shared;
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
@@ -10,8 +10,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
-use outlast_vocab::Kind;
 use outlast_vocab::access::ApiKey;
+use outlast_vocab::{At, Kind};
 use std::future::Future;
 use std::time::Instant;
 use tracing::Instrument;
@@ -54,6 +54,7 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     let id = id_of(request.headers()).unwrap_or_else(|| fresh_id(&shared));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let named = named(&route, request.uri().path());
     let (told, pass) = (Told::default(), Pass::default());
     request.extensions_mut().insert(told.clone());
     request.extensions_mut().insert(pass.clone());
@@ -71,7 +72,7 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
             next.run(request).instrument(tracing::info_span!("request", request = id)).await
         }
     };
-    let mut response = while_it_counts(&shared, &pass, began, response).await;
+    let response = while_it_counts(&shared, &pass, began, response).await;
     let status = response.status();
     let took = began.elapsed();
     shared.metrics.answered(&method, &route, status.as_u16(), took);
@@ -87,6 +88,7 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
         }
         None => tracing::info!(request = id, %method, route, status = status.as_u16(), took_ms, "request"),
     }
+    let mut response = problem::of_request(response, &id, named);
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, id);
@@ -135,6 +137,20 @@ fn cut(
             piece = pieces.next() => Some((piece?, Some((pieces, over)))),
         }
     })
+}
+
+/// What the path of a request names.
+fn named(route: &str, path: &str) -> At {
+    let mut at = At::default();
+    for (name, said) in route.split('/').zip(path.split('/')) {
+        match name {
+            "{session}" => at.session = said.parse().ok(),
+            "{turn}" => at.turn = said.parse().ok(),
+            "{call}" => at.call = said.parse().ok(),
+            _ => {}
+        }
+    }
+    at
 }
 
 /// The id that a caller chose, if it can stand in a log.

@@ -4,9 +4,10 @@
 use crate::quota::come_again;
 use crate::wire::refusal::is_wire;
 use axum::Json;
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{At, CallId, Error, Kind, SessionId, TurnId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use utoipa::{IntoResponses, ToSchema};
 
 /// Seconds after which a caller that was turned away may come again.
 pub(crate) const COME_AGAIN: &str = "1";
+
+/// The media type of problems.
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// What went wrong.
 #[derive(Serialize, ToSchema)]
@@ -40,12 +44,28 @@ pub(crate) struct Problem {
     /// The rule that decided, where one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
+    /// The session it is about, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    session: Option<SessionId>,
+    /// The turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    turn: Option<TurnId>,
+    /// The call of a tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    call: Option<CallId>,
+    /// The request that was answered so, as `x-request-id` and the log of the server have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
 }
 
 impl Problem {
     /// What an error is told as.
     pub(crate) fn of(error: &Error) -> Self {
         let (kind, status) = (error.kind(), status(error));
+        let At { session, turn, call, .. } = error.place();
         Self {
             page: format!("/errors/{}", kind.code()),
             title: kind.code(),
@@ -54,6 +74,10 @@ impl Problem {
             code: kind.code(),
             class: kind.class().name(),
             policy: error.policy().map(ToOwned::to_owned),
+            session,
+            turn,
+            call,
+            request: None,
         }
     }
 }
@@ -85,7 +109,7 @@ impl IntoResponse for Failed {
         let kind = error.kind();
         let mut response = (status(&error), Json(Problem::of(&error))).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, PROBLEM);
         match kind {
             Kind::KeyInvalid => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -99,6 +123,24 @@ impl IntoResponse for Failed {
         response.extensions_mut().insert(Cause(Arc::new(error)));
         response
     }
+}
+
+/// Names the request in the problem that a response tells of, and what the request named, if it does so in our shape.
+pub(crate) fn of_request(response: Response, request: &str, named: At) -> Response {
+    let ours = response.headers().get(header::CONTENT_TYPE) == Some(&PROBLEM);
+    let Some(Cause(error)) = response.extensions().get::<Cause>().filter(|_| ours) else { return response };
+    let told = Problem::of(error);
+    let problem = Problem {
+        session: told.session.or(named.session),
+        turn: told.turn.or(named.turn),
+        call: told.call.or(named.call),
+        request: Some(request.to_owned()),
+        ..told
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let body = serde_json::to_vec(&problem).expect("a problem is texts and a number");
+    Response::from_parts(parts, Body::from(body))
 }
 
 /// What is told to whoever asked. What went wrong within the server names files and machines; that is for its log (S23).

@@ -4,7 +4,7 @@ use outlast::Outlast;
 use outlast::vocab::access::Access;
 use outlast_server::Server;
 use outlast_vocab::limits::ServerLimits;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -202,5 +202,27 @@ async fn a_request_has_an_id_and_no_answer_is_kept_or_framed() {
     ] {
         assert_eq!(chosen.header(name), Some(value), "{name}");
     }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_problem_names_its_request_and_what_it_is_about() {
+    let stage = Stage::new().await;
+    let ask = |path: &str| stage.request("GET", path).header("x-request-id", "abc-1").send();
+    let (session, turn) = ("ses_019a8b6e5c7d7f3a9b1c2d3e4f506172", "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172");
+    let members = |problem: &Value| {
+        ["session", "turn", "call", "request"].map(|name| problem[name].as_str().map(ToOwned::to_owned))
+    };
+    let some = |id: &str| Some(id.to_owned());
+    let problem = ask(&format!("/v1/sessions/{session}/messages")).await;
+    assert_eq!(problem.code(), "session.not_found");
+    assert_eq!(members(&problem.json()), [some(session), None, None, some("abc-1")]);
+    let problem = ask(&format!("/v1/turns/{turn}")).await.json();
+    assert_eq!(members(&problem), [None, some(turn), None, some("abc-1")]);
+    let problem = ask("/v1/nothing").await.json();
+    assert_eq!(members(&problem), [None, None, None, some("abc-1")]);
+    // Clients of other providers are told in their shape.
+    let refused = ask("/openai/v1/responses/none").await.json();
+    assert_eq!(refused.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"]);
     stage.stop().await;
 }

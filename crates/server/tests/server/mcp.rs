@@ -67,7 +67,8 @@ async fn a_session_of_the_protocol_is_for_whoever_opened_it_s35() {
         |key: &str, session: &str| post(&stage, &ready).key(key).header("mcp-session-id", session).send();
     assert_eq!(go_on(&acme, &opened).await.status, 202);
     let (theirs, nobodys) = (go_on(&bolt, &opened).await, go_on(&bolt, "never-given-out").await);
-    assert_eq!((theirs.status, theirs.body), (404, nobodys.body));
+    let told = |answer: &Answer| (answer.code(), answer.json()["detail"].clone());
+    assert_eq!((theirs.status, told(&theirs)), (404, told(&nobodys)));
     for method in ["GET", "DELETE"] {
         let request = stage.request(method, "/mcp").header("accept", "text/event-stream");
         let answer = request.key(&bolt).header("mcp-session-id", &opened).send().await;

@@ -54,7 +54,7 @@ async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_a
     for key in wrong.iter().chain(&wrong) {
         let answer = ask(key).await;
         assert_eq!(answer.status, 401, "{answer:?}");
-        bodies.push(answer.body);
+        bodies.push(answer.body.replace(answer.header("x-request-id").unwrap(), "REQUEST"));
     }
     bodies.dedup();
     assert_eq!(bodies.len(), 1, "{bodies:?}");
