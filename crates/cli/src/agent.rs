@@ -12,7 +12,7 @@ pub(crate) mod staff;
 
 use crate::cedar;
 use crate::data::Data;
-use crate::host::Host;
+use crate::host::{Answering, Host};
 use crate::providers::Configuration;
 use crate::terminal;
 use clap::Args;
@@ -79,9 +79,17 @@ impl Agent {
     /// Who drives turns: the server that is named, or a worker of this process with this agent.
     pub(crate) async fn host(&self, data: &Data) -> Result<Host, Error> {
         match data.client()? {
-            Some(client) => Ok(Host::Server(client, self.named_there()?)),
+            Some(client) => Ok(Host::Server(client, Box::new(self.answering_there()?))),
             None => self.start(data).await.map(Host::Here),
         }
+    }
+
+    /// Who answers on a server: the agent's name, and what each input says over it.
+    fn answering_there(&self) -> Result<Answering, Error> {
+        let play = Play { overlay: None, ..self.play.clone() };
+        let agent = Self { who: self.who.clone(), play }.named_there()?;
+        let overlay = self.play.overlay.as_deref().map(staff::overlay).transpose()?;
+        Ok(Answering { agent, overlay })
     }
 
     /// The agent's name on a server. Everything else about it is said where the server starts.

@@ -8,6 +8,7 @@ use futures_util::stream;
 use outlast::store::{Cancelled, Resolved};
 use outlast::vocab::event::Event;
 use outlast::vocab::limits;
+use outlast::vocab::overlay::Overlay;
 use outlast::vocab::record::Seq;
 use outlast::vocab::trace::TraceParent;
 use outlast::vocab::wait::{CompletionKey, Resolution};
@@ -23,8 +24,17 @@ const PIECE: usize = 64 << 10;
 pub(crate) enum Host {
     /// A worker of this process.
     Here(Outlast),
-    /// A server, with the agent that is to answer there.
-    Server(Client, Option<String>),
+    /// A server, with who is to answer there.
+    Server(Client, Box<Answering>),
+}
+
+/// Who answers the inputs that a server is sent.
+#[derive(Clone)]
+pub(crate) struct Answering {
+    /// The agent; the server's first one without it.
+    pub(crate) agent: Option<String>,
+    /// What is said over it.
+    pub(crate) overlay: Option<Overlay>,
 }
 
 /// An input before it is sent.
@@ -85,7 +95,9 @@ impl Host {
     pub(crate) async fn send(&self, named: Option<Named>, input: Outgoing) -> Result<Followed, Error> {
         match self {
             Self::Here(outlast) => send_here(outlast, named, input).await,
-            Self::Server(client, agent) => send_there(client, agent.clone(), named, input).await,
+            Self::Server(client, answering) => {
+                send_there(client, Answering::clone(answering), named, input).await
+            }
         }
     }
 
@@ -162,7 +174,7 @@ async fn send_here(outlast: &Outlast, named: Option<Named>, input: Outgoing) -> 
 
 async fn send_there(
     client: &Client,
-    agent: Option<String>,
+    Answering { agent, overlay }: Answering,
     named: Option<Named>,
     input: Outgoing,
 ) -> Result<Followed, Error> {
@@ -173,7 +185,7 @@ async fn send_there(
         None => To::New,
     };
     let traceparent = parent.map(|parent| parent.to_string());
-    let input = NewInput { agent, head, schema, key, traceparent, ..NewInput::text(text) };
+    let input = NewInput { agent, overlay, head, schema, key, traceparent, ..NewInput::text(text) };
     let receipt = client.send_input(to, input, files.into_iter().map(upload).collect()).await?;
     let before = Seq(receipt.seq.0.saturating_sub(1));
     let events = Events::Server(Box::new(client.follow(receipt.session, before)));

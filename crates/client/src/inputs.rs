@@ -3,6 +3,7 @@ use crate::Client;
 use crate::http::{read, with_json};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use reqwest::{Body, Method};
@@ -29,6 +30,9 @@ pub struct NewInput {
     /// The agent that is to answer; the server's first one without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// What it says over that agent, for its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<Overlay>,
     /// The head it is for; the main one without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,

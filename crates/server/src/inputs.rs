@@ -15,6 +15,7 @@ use outlast_runtime::{Input, Runtime};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits::{self, ServerLimits};
 use outlast_vocab::message::{MediaType, Part, PluginName};
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::Delivery;
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::{Error, Hash, Kind, canon};
@@ -34,6 +35,10 @@ pub(crate) struct Incoming {
     session_key: Option<String>,
     /// The agent that is to answer; the server's first one without it.
     agent: Option<String>,
+    /// What it says over that agent, for its turn alone: `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and
+    /// `rates`, in the form that a package has. It can tell the model more and let less happen.
+    #[schema(value_type = Option<Object>)]
+    overlay: Option<Value>,
     /// The head it is for; the main one without it.
     head: Option<String>,
     /// A JSON Schema that the answer must fit. One that does not is sent back to the model.
@@ -144,7 +149,10 @@ impl Incoming {
         target: Target,
         Marks { key, request, traceparent }: Marks,
     ) -> Result<Input, Error> {
-        let Self { text, session_key, agent, head, schema, delivery, attachments, plugins, files } = self;
+        let Self { text, session_key, agent, overlay, head, schema, delivery, attachments, plugins, files } =
+            self;
+        let wrong = |cause| Error::new(Kind::InputInvalid, format!("`overlay` does not fit: {cause}"));
+        let overlay = overlay.map(Overlay::from_json).transpose().map_err(wrong)?;
         let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
         if let (Target::Id(session), Some(named)) = (&target, session_key) {
             let detail = format!("the path names {session}; leave `session_key` (`{named}`) away");
@@ -173,7 +181,7 @@ impl Incoming {
             note: None,
             client_tools: Vec::new(),
             agent,
-            overlays: Vec::new(),
+            overlays: overlay.into_iter().collect(),
             files,
         })
     }

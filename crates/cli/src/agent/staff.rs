@@ -288,7 +288,7 @@ fn everywhere(document: &Document) -> Result<Vec<Rate>, Error> {
 }
 
 /// A layer in a file of its own.
-fn overlay(path: &Path) -> Result<Overlay, Error> {
+pub(super) fn overlay(path: &Path) -> Result<Overlay, Error> {
     let document = Document::read(path, "overlay")?;
     keys::check(&document, &schema::agent())?;
     let table: AgentTable = document.value(&[])?.unwrap_or_default();

@@ -22,6 +22,10 @@ impl Retry {
         let turn: TurnId = self.turn.parse()?;
         // Nothing is made for a turn that cannot be there.
         drop(data.desk().await?);
+        if data.server.is_some() {
+            // A turn goes on under what it began with.
+            self.agent.named_there()?;
+        }
         let host = self.agent.host(data).await?;
         let ran = again(&host, turn, data).await;
         host.leave().await;

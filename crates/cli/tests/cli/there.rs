@@ -576,6 +576,45 @@ fn the_first_key_of_an_organisation_is_made_over_a_server() {
 }
 
 #[test]
+fn a_layer_over_an_agent_goes_to_the_server_with_each_input() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.write("brief.toml", "system = \"Be brief.\"\nmodel_calls = 3\n");
+    place.write("shell.toml", "[[tools]]\nname = \"sh\"\ndescription = \"A shell.\"\ncommand = [\"sh\"]\n");
+    place.check(
+        "run hello --session ann --agent clerk --overlay brief.toml
+         run hello --session ann --agent clerk --overlay shell.toml
+         retry trn_019a8b6e5c7d7f3a9b1c2d3e4f506172 --agent clerk --overlay brief.toml",
+        &expect![[r#"
+            $ run hello --session ann --agent clerk --overlay brief.toml
+            Reply to hello.
+            $ run hello --session ann --agent clerk --overlay shell.toml
+            | error[config.invalid]: a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one says `tools`; say it of an agent
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ retry trn_019a8b6e5c7d7f3a9b1c2d3e4f506172 --agent clerk --overlay brief.toml
+            | error[command.local]: `--overlay` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them
+            |   read on with: outlast explain command.local
+            exit 1
+        "#]],
+    );
+    let turn = place.output(&["sessions", "show", "ann", "--json"]);
+    let turn = String::from_utf8(turn.stdout).unwrap();
+    let (_, rest) = turn.split_once("trn_").unwrap();
+    let turn = format!("trn_{}", &rest[..32]);
+    let diff = place.show(&place.output(&["agents", "diff", "clerk", &turn]));
+    expect![[r#"
+        - model_calls: 50
+        + model_calls: 3
+          system:
+        + 
+        + Be brief.
+    "#]]
+    .assert_eq(&diff);
+    server.kill();
+}
+
+#[test]
 fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
     let (place, server) = stage();
     let address = server.address.clone();

@@ -442,3 +442,34 @@ async fn the_server_says_how_it_is_and_explains_its_errors() {
     assert!(wrong.header("allow").unwrap().contains("POST"), "{wrong:?}");
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn a_turn_says_over_its_agent_what_a_turn_may_say_and_nothing_else() {
+    let stage = Stage::new().await;
+    let send = |overlay: Value| {
+        let body = json!({ "session_key": "ann", "text": "hello", "overlay": overlay });
+        stage.request("POST", "/v1/turns?wait=20").json(&body).send()
+    };
+    let turn = send(json!({ "system": "Be brief.", "model_calls": 2 })).await.ok()["turn"].clone();
+    let package = stage.get(&format!("/v1/turns/{}/package", turn.as_str().unwrap())).await.ok();
+    assert!(package["system"].as_str().unwrap().ends_with("\n\nBe brief."), "{package}");
+    assert_eq!(package["model_calls"], 2);
+    let plain = stage.say("ann", "hello").await["turn"].clone();
+    let package = stage.get(&format!("/v1/turns/{}/package", plain.as_str().unwrap())).await.ok();
+    assert_eq!(package["model_calls"], 50);
+    let loose = json!([{ "id": "ask", "then": "allow" }]);
+    for (overlay, code) in [
+        (json!({ "tools": [{ "name": "sh", "command": ["sh"] }] }), "config.invalid"),
+        (json!({ "hooks": [{ "name": "h", "point": "before_tool", "command": ["sh"] }] }), "config.invalid"),
+        (json!({ "mcp": { "sh": { "command": ["sh"] } } }), "config.invalid"),
+        (json!({ "files": "/" }), "config.invalid"),
+        (json!({ "rules": loose }), "config.invalid"),
+        (json!({ "model": "nobody/knows" }), "model.unknown"),
+        (json!({ "model_calls": 0 }), "input.invalid"),
+        (json!(["system"]), "input.invalid"),
+    ] {
+        let refused = send(overlay.clone()).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, code), "{overlay}");
+    }
+    stage.stop().await;
+}
