@@ -9,7 +9,7 @@ use outlast_vocab::effect::Usage;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::package::Pinned;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -148,6 +148,11 @@ impl Client {
     /// What a turn was accepted for or began under.
     pub async fn package(&self, turn: TurnId) -> Result<Pinned, Error> {
         self.get(&["v1", "turns", &turn.to_string(), "package"], &[]).await
+    }
+
+    /// A package by its fingerprint: of an agent there, or of one of the newest turns.
+    pub async fn package_of(&self, fingerprint: Hash) -> Result<Pinned, Error> {
+        self.get(&["v1", "packages", &fingerprint.to_string()], &[]).await
     }
 
     /// Asks a turn to stop.

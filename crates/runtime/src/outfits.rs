@@ -10,11 +10,15 @@ use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned, StoredPackage};
+use outlast_vocab::record::{Fact, Record};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Hash, Kind, TurnId, canon, limits};
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sessions that are looked at at once for a turn.
+const SESSIONS_AT_ONCE: usize = 50;
 
 /// An agent: its configuration, and where its tools come from. Tools of two agents may share a name.
 pub struct Agent {
@@ -253,6 +257,38 @@ pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<Pinned, Error>
         sidecars.push(store.blob(hash).await?);
     }
     stored.whole(sidecars)
+}
+
+/// The newest turn that runs or ran under a package, of the newest sessions that are shown, as far as `most` turns reach.
+pub async fn turn_under(store: &dyn Store, fingerprint: Hash, most: usize) -> Result<Option<TurnId>, Error> {
+    let (mut before, mut looked_at) = (None, 0);
+    loop {
+        let sessions = store.sessions(before, SESSIONS_AT_ONCE).await?;
+        let Some(last) = sessions.last() else { return Ok(None) };
+        before = Some(last.id);
+        for session in &sessions {
+            let left = u32::try_from(most - looked_at).unwrap_or(u32::MAX);
+            let newest = store.turns(session.id, session.turns.saturating_sub(left), left as usize).await?;
+            looked_at += newest.len();
+            for turn in newest.iter().rev() {
+                if named(&store.turn_records(turn.id).await?) == Some(fingerprint) {
+                    return Ok(Some(turn.id));
+                }
+            }
+            if looked_at >= most {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The package that the records of a turn name last.
+fn named(records: &[Record]) -> Option<Hash> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Started(started) => Some(started.package),
+        Fact::Accepted(accepted) => accepted.package,
+        _ => None,
+    })
 }
 
 /// What a turn was accepted for or began under; nothing where it says neither.

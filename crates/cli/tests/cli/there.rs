@@ -615,6 +615,30 @@ fn a_layer_over_an_agent_goes_to_the_server_with_each_input() {
 }
 
 #[test]
+fn packages_are_compared_by_their_fingerprints_over_a_server() {
+    let (place, server) = stage();
+    place.set("OUTLAST_SERVER", &at(&server));
+    place.write("brief.toml", "model_calls = 3\n");
+    let fingerprint = |args: &[&str]| {
+        let output = place.output(args);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let (_, rest) = said.split_once("\"package\":\"").unwrap_or_else(|| panic!("{said}"));
+        rest[..64].to_owned()
+    };
+    let output =
+        place.output(&["run", "hi", "--session", "ann", "--agent", "clerk", "--overlay", "brief.toml"]);
+    assert!(output.status.success(), "{}", place.show(&output));
+    let of_agent = fingerprint(&["agents", "list", "--json"]);
+    let of_turn = fingerprint(&["events", "ann", "--json"]);
+    let diff = place.show(&place.output(&["agents", "diff", &of_agent, &of_turn]));
+    assert_eq!(diff, "- model_calls: 50\n+ model_calls: 3\n");
+    let nobodys = "7".repeat(64);
+    let refused = place.show(&place.output(&["agents", "diff", &of_agent, &nobodys]));
+    assert!(refused.contains("error[blob.not_found]"), "{refused}");
+    server.kill();
+}
+
+#[test]
 fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
     let (place, server) = stage();
     let address = server.address.clone();

@@ -11,8 +11,9 @@ use axum::http::{HeaderMap, HeaderName, header};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::store::Store;
 use outlast_runtime::difference;
-use outlast_runtime::outfits::AgentView;
+use outlast_runtime::outfits::{self, AgentView};
 use outlast_runtime::tailor::{Counts, Kept, LeftOut};
+use outlast_vocab::package::Pinned;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,11 +22,15 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+/// Turns that are looked at for the one that names a package.
+const TURNS: usize = 500;
+
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(agents))
         .routes(routes!(agent))
+        .routes(routes!(by_fingerprint))
         .routes(routes!(configs))
         .routes(routes!(config, put))
         .routes(routes!(versions))
@@ -84,6 +89,28 @@ async fn agent(caller: Caller<Reads>, At(Word(name)): At<Word>) -> Answer<Json<A
     })?;
     let package = serde_json::to_value(&view.pinned).ok();
     Ok(Json(Agent { package, ..Agent::short(view) }))
+}
+
+/// A package by its fingerprint, with the contracts of its tools: one that an agent has that answers here, or that one of the newest
+/// turns of the organisation runs or ran under. That of an older turn is found by the turn.
+#[utoipa::path(get, path = "/v1/packages/{fingerprint}", tag = "agents", params(("fingerprint" = String, Path)),
+    responses((status = 200, body = Object), Problems), security(("key" = ["read"])))]
+async fn by_fingerprint(caller: Caller<Reads>, At(fingerprint): At<Hash>) -> Answer<Json<Pinned>> {
+    if let Some(view) = caller.runtime.agents().into_iter().find(|view| view.fingerprint == fingerprint) {
+        return Ok(Json(view.pinned));
+    }
+    let store = caller.runtime.store().as_ref();
+    let found = match outfits::turn_under(store, fingerprint, TURNS).await? {
+        Some(turn) => outfits::of_turn(store, turn).await?,
+        None => None,
+    };
+    let gone = || {
+        let detail = format!(
+            "no agent here and none of the newest {TURNS} turns has the package {fingerprint}; name a turn that ran under it"
+        );
+        Error::new(Kind::BlobNotFound, detail)
+    };
+    Ok(Json(found.ok_or_else(gone)?))
 }
 
 /// One version of an agent, a harness or a capability in the database.

@@ -2,6 +2,7 @@
 use crate::client::{Answer, Request};
 use crate::stage::Stage;
 use outlast::vocab::access::{Scope, Scopes};
+use outlast::vocab::package::Pinned;
 use serde_json::{Value, json};
 
 /// A route of the document.
@@ -38,12 +39,14 @@ struct Ids {
     api_key: String,
     call: String,
     grant: String,
+    /// The fingerprint of the package that a turn ran under.
+    package: String,
 }
 
 impl Ids {
-    fn all(&self) -> [&String; 8] {
-        let Self { session, turn, approval, completion, attachment, api_key, call, grant } = self;
-        [session, turn, approval, completion, attachment, api_key, call, grant]
+    fn all(&self) -> [&String; 9] {
+        let Self { session, turn, approval, completion, attachment, api_key, call, grant, package } = self;
+        [session, turn, approval, completion, attachment, api_key, call, grant, package]
     }
 
     /// Those of nobody.
@@ -58,6 +61,7 @@ impl Ids {
             api_key: none(&like.api_key),
             call: none(&like.call),
             grant: none(&like.grant),
+            package: "7".repeat(64),
         }
     }
 
@@ -72,6 +76,7 @@ impl Ids {
             ("{of}", &self.session),
             ("{call}", &self.call),
             ("{grant}", &self.grant),
+            ("{fingerprint}", &self.package),
             ("{kind}", "agent"),
             ("{name}", "clerk"),
             ("{code}", "session.not_found"),
@@ -163,6 +168,12 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
     let put = stage.request("PUT", "/v1/configs/agent/clerk").key(key);
     put.json(&json!({ "system": SECRET })).send().await.ok();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let over = json!({ "text": "hello", "overlay": { "system": SECRET } });
+    let over = send("/v1/turns?wait=20", over).await;
+    let package = get(format!("/v1/turns/{}/package", text(&over["turn"]))).await;
+    let package = serde_json::from_value::<Pinned>(package).unwrap().fingerprint().to_string();
+    let found = get(format!("/v1/packages/{package}")).await;
+    assert!(text(&found["system"]).ends_with(SECRET), "{found}");
     loop {
         let (approvals, grants) = (get("/v1/approvals".to_owned()).await, get("/v1/grants".to_owned()).await);
         let unknown = get("/v1/unknown".to_owned()).await;
@@ -183,6 +194,7 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
             api_key: text(&made["id"]),
             call: text(&unknown["items"][0]["call"]),
             grant: text(&grants["items"][0]["id"]),
+            package,
         };
     }
 }

@@ -3,6 +3,7 @@ use super::{What, differ};
 use crate::agent::is_file;
 use crate::data::Data;
 use crate::terminal;
+use outlast::vocab::Hash;
 use outlast::vocab::package::Pinned;
 use outlast::{Error, Kind, TurnId};
 use outlast_client::{Agent, Client};
@@ -54,10 +55,13 @@ fn show(pinned: &Pinned) {
     terminal::say(&format!("tools {}", tools.join(", ")));
 }
 
-/// The package of an agent of the server, or of a turn.
+/// The package of an agent of the server or of a turn, or the one with a fingerprint.
 async fn pinned(client: &Client, which: &str) -> Result<Pinned, Error> {
-    match which.parse::<TurnId>() {
-        Ok(turn) => client.package(turn).await,
+    if let Ok(turn) = which.parse::<TurnId>() {
+        return client.package(turn).await;
+    }
+    match which.parse::<Hash>() {
+        Ok(fingerprint) => client.package_of(fingerprint).await,
         Err(_) => package(client, which).await,
     }
 }
