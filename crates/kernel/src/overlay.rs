@@ -252,6 +252,15 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
+    // The rules of the agent are held against the arguments as the model gave them.
+    let rewrites = |rule: &&Rule| rule.at == Point::Tool && matches!(rule.then, Decision::Modify { .. });
+    if let Some(rule) = rules.iter().find(rewrites) {
+        let detail = format!(
+            "the rule `{}` changes the arguments of calls, past the rules of the agent `{}`; only an agent may say that",
+            rule.id, package.agent
+        );
+        return Err(Error::new(Kind::ConfigInvalid, detail));
+    }
     // What somebody is asked about is not refused by a strict guard any more.
     let softens = |rule: &&Rule| {
         rule.at == Point::Tool && rule.untrusted != Some(false) && matches!(rule.then, Decision::Ask(_))
@@ -270,7 +279,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     package.documents.extend(documents);
     package.network = package.network.narrowed(network);
     package.guard = package.guard.max(guard);
-    package.policy.rules.extend(rules);
+    package.policy.rules.extend(rules.into_iter().map(|rule| Rule { narrows: true, ..rule }));
     package.rates.extend(rates);
     Ok(package)
 }

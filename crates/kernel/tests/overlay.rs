@@ -112,6 +112,23 @@ fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
 }
 
 #[test]
+fn a_rule_of_a_turn_only_narrows_and_none_changes_the_arguments_of_a_call() {
+    let package = Package::new("shop", "a/one".parse().unwrap(), "");
+    let rule = |at: &str, then: Value| overlay(json!({"rules": [{"id": "mine", "at": at, "then": then}]}));
+    let allows = over(&package, rule("tool", json!("allow"))).unwrap();
+    assert!(allows.policy.rules.iter().all(|rule| rule.narrows));
+    let set = |path: &str, value: Value| json!({"modify": {"set": {path: value}}});
+    assert_eq!(
+        said(&over(&package, rule("tool", set("/to", json!("eve")))).unwrap_err()),
+        (
+            Kind::ConfigInvalid,
+            "the rule `mine` changes the arguments of calls, past the rules of the agent `shop`; only an agent may say that"
+        )
+    );
+    assert!(over(&package, rule("model", set("/options/tokens_most", json!(9)))).is_ok());
+}
+
+#[test]
 fn no_session_and_no_turn_has_somebody_asked_about_what_a_strict_guard_refuses() {
     let asks = |more: Value| {
         let mut rule = json!({"id": "mine", "tool": "pay", "then": {"ask": {}}});

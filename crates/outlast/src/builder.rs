@@ -385,7 +385,8 @@ impl Builder {
     }
 
     /// Puts a layer over the agent: parts of the prompt, a model, model calls, documents, hosts, rules. Layers are folded in
-    /// the order they are added: parts join, what may be reached gets less, of the rest the last value counts.
+    /// the order they are added: parts join, what may be reached gets less, of the rest the last value counts. Its rules let only
+    /// less happen; what a tool that wants an approval may do unasked is for [`Builder::policy`] to say.
     #[must_use]
     pub fn overlay(mut self, overlay: Overlay) -> Self {
         if !overlay.documents.is_empty() && self.overlays.iter().all(|under| under.documents.is_empty()) {

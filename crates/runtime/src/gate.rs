@@ -213,17 +213,22 @@ impl Outfit {
     /// What the policy decides; nothing where nobody has an opinion. The only way past a point leads through here.
     pub async fn rule(&self, facts: &Facts<'_>) -> Option<Ruling> {
         let rule = judge(&self.package.policy, facts);
-        let rules = match self.guarded(facts, rule) {
+        let guarded = self.guarded(facts, rule);
+        // What a session or a turn says is no answer to what the tool wants: that could only let more happen.
+        let left_open = guarded.is_none() && rule.is_none_or(|rule| rule.narrows);
+        let rules = match guarded {
             Some(decision) => {
                 let rule = RuleId::try_from(GUARD.to_owned()).ok()?;
                 Some(Ruling::new(rule, self.policy, decision))
             }
             None => rule.map(|Rule { id, then, .. }| Ruling::new(id.clone(), self.policy, then.clone())),
         };
-        stricter(rules, self.gate.ask(facts, self.policy).await).or_else(|| self.wants_approval(facts))
+        let engine = self.gate.ask(facts, self.policy).await;
+        let tool = (left_open && engine.is_none()).then(|| self.wants_approval(facts)).flatten();
+        stricter(stricter(rules, engine), tool)
     }
 
-    /// The question about a call of a tool that wants one, where nobody else decides.
+    /// The question about a call of a tool that wants one, where the agent and its engine leave it open.
     fn wants_approval(&self, facts: &Facts<'_>) -> Option<Ruling> {
         let Facts { at: Point::Tool, tool: Some(tool), .. } = facts else { return None };
         let wants = |contract: &Contract| contract.name == **tool && contract.approval;

@@ -83,6 +83,9 @@ pub struct Rule {
     /// When it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+    /// Whether a session or a turn says it and not the agent: it lets only less happen than would without it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub narrows: bool,
     /// What it decides.
     pub then: Decision,
 }
@@ -100,6 +103,7 @@ impl Rule {
             org: None,
             cost_over: None,
             times: None,
+            narrows: false,
             then,
         }
     }

@@ -10,6 +10,7 @@ use outlast_runtime::{Config, Input, timeline};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, RefusedCall, StepOutcome, ToolOutcome};
 use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::message::ToolResult;
+use outlast_vocab::overlay::Overlay;
 use outlast_vocab::policy::{Approval, Ask, Comparison, Decision, Policy, Rule, Ruling, Test, Verdict};
 use outlast_vocab::record::{Answered, Asked, End, Fact, Performed};
 use outlast_vocab::tool::PreparedCall;
@@ -93,6 +94,20 @@ impl Tool for Asking {
     }
 }
 
+/// A life with a tool that wants to be asked about, under these rules of its agent.
+async fn asked_about(rules: Vec<Rule>) -> Life {
+    let witness: Arc<Witness> = Arc::default();
+    let asking = witness.clone();
+    let change = |config: &mut Config| {
+        let mut tools = Toolbox::new(Services::default());
+        tools.add(Asking(asking)).unwrap();
+        config.package = package(&tools);
+        config.package.policy = Policy { rules };
+        config.tools = vec![Arc::new(tools)];
+    };
+    live_with(Arc::new(Memory::new()), paid(), witness, 1, change).await.unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else_decides() {
     let other = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("another")]) };
@@ -101,17 +116,7 @@ async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else
         (vec![rule("small", "pay", Decision::Allow)], false),
         (vec![Rule { tests: vec![other], ..rule("small", "pay", Decision::Allow) }], true),
     ] {
-        let witness: Arc<Witness> = Arc::default();
-        let asking = witness.clone();
-        let life = live_with(Arc::new(Memory::new()), paid(), witness, 1, |config| {
-            let mut tools = Toolbox::new(Services::default());
-            tools.add(Asking(asking)).unwrap();
-            config.package = package(&tools);
-            config.package.policy = Policy { rules };
-            config.tools = vec![Arc::new(tools)];
-        })
-        .await
-        .unwrap();
+        let life = asked_about(rules).await;
         let turn = life.send("go").await;
         if asks {
             let question = question(&life).await;
@@ -122,6 +127,27 @@ async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else
         assert_eq!(life.end(turn).await, done());
         assert_eq!(life.witness.count("pay"), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rule_of_a_session_or_a_turn_answers_for_a_tool_that_wants_an_approval() {
+    let defer = json!({ "defer": { "pause": { "secs": 60, "nanos": 0 } } });
+    for then in [json!("allow"), defer] {
+        let life = asked_about(Vec::new()).await;
+        let layer = json!({ "rules": [{ "id": "mine", "tool": "pay", "then": then }] });
+        let over = Input { overlays: vec![Overlay::from_json(layer).unwrap()], ..input("go") };
+        let turn = life.runtime.submit(over).await.unwrap().turn;
+        let question = question(&life).await;
+        let ruling = question.call.ruling.as_ref().unwrap();
+        assert_eq!((ruling.rule.as_str(), life.witness.count("pay")), ("tool.approval", 0));
+        assert!(say(&life, &question, "ann", Verdict::Approve).await.unwrap());
+        assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 1));
+    }
+    let life = asked_about(Vec::new()).await;
+    let layer = json!({ "rules": [{ "id": "mine", "tool": "pay", "then": { "deny": { "reason": "no" } } }] });
+    let over = Input { overlays: vec![Overlay::from_json(layer).unwrap()], ..input("go") };
+    let turn = life.runtime.submit(over).await.unwrap().turn;
+    assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 0));
 }
 
 #[tokio::test(start_paused = true)]
