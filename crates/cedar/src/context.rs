@@ -14,6 +14,10 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
     let mut pairs = vec![
         ("facts".to_owned(), expression(facts.value)?.unwrap_or_else(|| RestrictedExpression::new_set([]))),
         ("untrusted".to_owned(), RestrictedExpression::new_bool(!facts.labels.is_empty())),
+        (
+            "labels".to_owned(),
+            RestrictedExpression::new_set(facts.labels.sources().map(|one| text(one.to_string()))),
+        ),
     ];
     if let Some(tool) = facts.tool {
         pairs.push(("tool".to_owned(), text(tool.to_string())));

@@ -105,6 +105,22 @@ async fn policies_permit_forbid_ask_and_interrupt_and_what_none_permits_is_denie
 }
 
 #[tokio::test]
+async fn a_policy_sees_the_sources_of_untrusted_text() {
+    let policies = r#"@id("work") permit(principal, action, resource);
+        @id("web") forbid(principal, action, resource) when { context.labels.contains("tool:fetch") };"#;
+    let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
+    for (sources, rule) in [
+        (vec![], "work"),
+        (vec![Source::Attachment], "work"),
+        (vec![Source::Attachment, Source::Tool("fetch".parse().unwrap())], "web"),
+    ] {
+        let labels = Labels::from_iter(sources);
+        let found = judge(&cedar, Point::Tool, json!({}), &labels).await.unwrap();
+        assert_eq!(found.rule.as_str(), rule, "{labels}");
+    }
+}
+
+#[tokio::test]
 async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
     let board = |who: &str| {
         format!(

@@ -1,4 +1,5 @@
 //! Finds the rule that decides, and what stands if two decide. Pure: the same rules and the same facts give the same decision.
+use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{
     Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test,
@@ -22,9 +23,30 @@ pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
     let mut denies =
         policy.rules.iter().filter(is_for).take_while(|rule| matches!(rule.then, Decision::Deny { .. }));
     denies.any(|rule| {
-        let Rule { tests, untrusted, org, cost_over, times, .. } = rule;
-        tests.is_empty() && untrusted.is_none() && org.is_none() && cost_over.is_none() && times.is_none()
+        let Rule { tests, untrusted, labels, org, cost_over, times, .. } = rule;
+        let of_facts = tests.is_empty() && untrusted.is_none() && labels.is_empty();
+        of_facts && org.is_none() && cost_over.is_none() && times.is_none()
     })
+}
+
+/// Whether a rule names every source of some text, so that no other one has a say in what it is for.
+pub fn names_all(rule: &Rule, labels: &Labels) -> bool {
+    rule.labels.is_empty() || labels.sources().all(|source| names(rule, source))
+}
+
+fn names(rule: &Rule, source: &Source) -> bool {
+    let source = source.to_string();
+    rule.labels.iter().any(|pattern| like(pattern, &source))
+}
+
+/// Whether the sources of some text are those that a rule is for. One of them is enough, and one that nobody knows may be any;
+/// but what a rule allows, no source may have asked for that it does not name.
+fn comes_from(rule: &Rule, labels: &Labels) -> bool {
+    match rule.then {
+        _ if rule.labels.is_empty() => true,
+        Decision::Allow => !labels.is_empty() && names_all(rule, labels),
+        _ => labels.sources().any(|source| *source == Source::Before || names(rule, source)),
+    }
 }
 
 fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
@@ -33,6 +55,7 @@ fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
     let tool = facts.tool.map_or("", |tool| tool.as_str());
     rule.untrusted.is_none_or(|untrusted| untrusted != facts.labels.is_empty())
         && like(&rule.tool, tool)
+        && comes_from(rule, facts.labels)
         && rule.tests.iter().all(|test| holds(test, facts.value).unwrap_or(unclear))
         && suits(rule, facts.around).unwrap_or(unclear)
 }
@@ -195,7 +218,6 @@ mod tests {
     use outlast_vocab::Hash;
     use outlast_vocab::approval::{Escalation, Given};
     use outlast_vocab::id::OrgId;
-    use outlast_vocab::label::{Labels, Source};
     use outlast_vocab::policy::{Ask, Day, LocalTime, Times};
     use proptest::prelude::*;
     use serde_json::json;
@@ -312,6 +334,31 @@ mod tests {
         let found = |labels: &Labels| found(&policy, ("pay", &json!({}), labels), &around);
         assert_eq!(found(&Labels::default()), Some("clean"));
         assert_eq!(found(&Labels::from_iter([Source::Attachment])), Some("tainted"));
+    }
+
+    #[test]
+    fn a_rule_can_be_for_text_of_some_sources_and_allows_nothing_that_another_may_have_asked_for() {
+        let tool = |name: &str| Source::Tool(name.parse().unwrap());
+        let labels = |sources: &[Source]| sources.iter().cloned().collect::<Labels>();
+        let (around, nothing) = (Circumstances::default(), json!({}));
+        let fits = |then: &Decision, labels: &Labels| {
+            let patterns = ["tool:wiki.*", "attachment"].map(str::to_owned).to_vec();
+            let rule = Rule { labels: patterns, ..rule("r", "*", vec![], then.clone()) };
+            found(&Policy { rules: vec![rule] }, ("pay", &nothing, labels), &around).is_some()
+        };
+        let (wiki, fetch) = (tool("wiki.read"), tool("fetch"));
+        for (sources, denies, allows) in [
+            (labels(&[]), false, false),
+            (labels(std::slice::from_ref(&wiki)), true, true),
+            (labels(&[Source::Attachment, wiki.clone()]), true, true),
+            (labels(&[wiki, fetch.clone()]), true, false),
+            (labels(&[fetch]), false, false),
+            // Nobody knows what was read.
+            (labels(&[Source::Before]), true, false),
+        ] {
+            assert_eq!(fits(&deny(), &sources), denies, "{sources}");
+            assert_eq!(fits(&Decision::Allow, &sources), allows, "{sources}");
+        }
     }
 
     #[test]

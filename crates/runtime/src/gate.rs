@@ -8,7 +8,7 @@ use futures_util::future::{Either, poll_immediate, select};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use outlast_kernel::label::{guard, is_sink};
-use outlast_kernel::policy::{judge, stricter};
+use outlast_kernel::policy::{judge, names_all, stricter};
 use outlast_kernel::spending::Spending;
 use outlast_ports::clock::Clock;
 use outlast_ports::policy::{Judgement, PolicyEngine};
@@ -196,7 +196,7 @@ impl Outfit {
         let Package { guard, policy, .. } = &self.package;
         !guard.is_open()
             || !self.gate.points.is_empty()
-            || policy.rules.iter().any(|rule| rule.untrusted.is_some())
+            || policy.rules.iter().any(|rule| rule.untrusted.is_some() || !rule.labels.is_empty())
     }
 
     /// Whether anybody decides at this point.
@@ -264,10 +264,11 @@ impl Outfit {
     }
 
     /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
-    /// them.
+    /// them, unless text may have asked of whose source it says nothing.
     fn guarded(&self, facts: &Facts<'_>, rule: Option<&Rule>) -> Option<Decision> {
         let Facts { at: Point::Tool, tool: Some(tool), value, labels, .. } = facts else { return None };
-        if labels.is_empty() || rule.is_some_and(|rule| rule.untrusted == Some(true)) {
+        let has_last_word = |rule: &Rule| rule.untrusted == Some(true) && names_all(rule, labels);
+        if labels.is_empty() || rule.is_some_and(has_last_word) {
             return None;
         }
         let contract = self.contracts.iter().find(|contract| contract.name == **tool);

@@ -43,6 +43,16 @@ pub enum Source {
     Before,
 }
 
+impl Source {
+    /// Whether any source can be like a pattern in which `*` stands for anything.
+    pub fn may_be_like(pattern: &str) -> bool {
+        let Some((head, _)) = pattern.split_once('*') else { return pattern.parse::<Self>().is_ok() };
+        let begins = |source: &str| source.starts_with(head);
+        ["tool:", "hook:", "attachment", "before"].into_iter().any(begins)
+            || pattern.replace('*', "x").parse::<Self>().is_ok()
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,5 +160,15 @@ mod tests {
             assert_eq!(source.to_string().parse::<Source>().unwrap(), source);
         }
         assert!("web".parse::<Source>().is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_no_source_can_be_like_is_known() {
+        for pattern in ["tool:fetch", "tool:wiki.*", "hook:*", "attachment", "*", "att*", "*.read", "t*h"] {
+            assert!(Source::may_be_like(pattern), "{pattern}");
+        }
+        for pattern in ["", "web", "fetch", "web:*", "tool", "tool:", "tool:a b*", "attachment:*"] {
+            assert!(!Source::may_be_like(pattern), "{pattern}");
+        }
     }
 }

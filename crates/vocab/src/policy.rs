@@ -71,6 +71,9 @@ pub struct Rule {
     /// Whether it is only for calls that untrusted text may have asked for, or only for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrusted: Option<bool>,
+    /// The sources one of which may have asked for what it is for; `*` stands for anything. Any where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// Which agents it is for; `*` stands for anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -99,6 +102,7 @@ impl Rule {
             tool: any_tool(),
             tests: Vec::new(),
             untrusted: None,
+            labels: Vec::new(),
             agent: None,
             org: None,
             cost_over: None,

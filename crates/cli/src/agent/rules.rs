@@ -29,6 +29,8 @@ pub(super) struct RuleTable {
     tests: Vec<TestTable>,
     /// Only calls that untrusted text may have asked for, or only others.
     untrusted: Option<bool>,
+    /// Only what text of one of these sources may have asked for, like `tool:fetch` or `attachment`; `*` stands for anything.
+    labels: Option<Vec<String>>,
     /// Which agents it is for, `*` stands for anything.
     agent: Option<String>,
     /// Whose sessions it is for, like `org_…`.
@@ -166,12 +168,16 @@ impl RuleTable {
         let tests = self.tests.iter().map(TestTable::test).collect::<Result<_, _>>();
         let tests = tests.map_err(|what| format!("rule `{name}`: {what}"))?;
         let then = self.decision().map_err(|what| format!("rule `{name}`: {what}"))?;
+        if self.labels.as_ref().is_some_and(Vec::is_empty) {
+            return Err(format!("rule `{name}`: `labels` needs a source, like `tool:fetch`"));
+        }
         let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
         let rule = Rule {
             at: self.at.into(),
             tool,
             tests,
             untrusted: self.untrusted,
+            labels: self.labels.clone().unwrap_or_default(),
             agent: self.agent.clone(),
             org: self.org,
             cost_over: self.cost_over,

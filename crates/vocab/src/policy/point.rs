@@ -1,5 +1,6 @@
 //! Where a policy decides, what it can decide there, and what its rules see there (R11.1).
 use super::{Decision, Rule};
+use crate::label::Source;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -194,12 +195,23 @@ impl Rule {
     }
 
     fn fault(&self) -> Option<String> {
-        let Self { at, tool, tests, then, times, .. } = self;
+        let Self { at, tool, tests, untrusted, labels, then, times, .. } = self;
         if let Err(fault) = then.check_at(*at) {
             return Some(fault);
         }
         if !at.is_of_a_call() && tool != "*" {
             return Some(format!("`tool` means nothing at `{at}`, where no tool is called"));
+        }
+        if let Some(label) = labels.iter().find(|label| !Source::may_be_like(label)) {
+            return Some(format!(
+                "no text comes from `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `attachment` and `before`, where `*` stands \
+                 for anything"
+            ));
+        }
+        if !labels.is_empty() && *untrusted == Some(false) {
+            return Some(
+                "`labels` are of untrusted text, and `untrusted = false` is for the rest".to_owned(),
+            );
         }
         let unseen = tests.iter().find(|test| !at.facts().iter().any(|fact| is_within(&test.path, fact)));
         if let Some(test) = unseen {
@@ -308,6 +320,19 @@ mod tests {
             &rule(Point::Model, Decision::Modify { set: BTreeMap::new(), redact }),
             &expect![
                 "config.invalid: rule `r`: `redact` is for answers, at `output`; this rule is at `model`"
+            ],
+        );
+        let labels = |label: &str| vec!["tool:fetch".to_owned(), label.to_owned()];
+        check(
+            &Rule { labels: labels("web"), ..rule(Point::Tool, Decision::Allow) },
+            &expect![
+                "config.invalid: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `attachment` and `before`, where `*` stands for anything"
+            ],
+        );
+        check(
+            &Rule { labels: labels("hook:*"), untrusted: Some(false), ..rule(Point::Tool, Decision::Allow) },
+            &expect![
+                "config.invalid: rule `r`: `labels` are of untrusted text, and `untrusted = false` is for the rest"
             ],
         );
         for path in ["/args/0", "/args"] {
