@@ -105,6 +105,7 @@ pub fn guard(guard: Guard, decided: Option<&Decision>) -> Option<Decision> {
 mod tests {
     use super::*;
     use outlast_vocab::message::ToolResult;
+    use outlast_vocab::policy::Resume;
     use serde_json::json;
 
     fn tool(name: &str, class: EffectClass) -> Contract {
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(guard(Guard::Guarded, Some(&Decision::Allow)), Some(ask.clone()));
         assert_eq!(guard(Guard::Strict, Some(&ask)), None);
         assert!(matches!(guard(Guard::Strict, Some(&Decision::Allow)), Some(Decision::Deny { .. })));
-        let defer = Decision::Defer { pause: std::time::Duration::from_secs(1) };
+        let defer = Decision::Defer { pause: std::time::Duration::from_secs(1), resume: Resume::Go };
         assert!(matches!(guard(Guard::Strict, Some(&defer)), Some(Decision::Deny { .. })));
     }
 }

@@ -85,11 +85,18 @@ pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling>
     let (stands, other) = match (&first.decision, &second.decision) {
         (Decision::Ask(_), Decision::Ask(_)) => return Some(both_ask(first, second)),
         (Decision::Modify { .. }, Decision::Modify { .. }) => return Some(both_change(first, second)),
-        (Decision::Defer { pause }, Decision::Defer { pause: longer }) if longer > pause => (second, first),
+        (Decision::Defer { pause, .. }, Decision::Defer { pause: longer, .. }) if longer > pause => {
+            (second, first)
+        }
         _ if strictness(&second.decision) > strictness(&first.decision) => (second, first),
         _ => (first, second),
     };
     Some(match (&stands.decision, other.decision) {
+        (Decision::Defer { pause, resume }, Decision::Defer { resume: also, .. }) if also > *resume => {
+            let decision = Decision::Defer { pause: *pause, resume: also };
+            let (with, whole) = (Some(other.rule), stands.whole.or(other.whole));
+            Ruling { decision, with, whole, ..stands }
+        }
         (Decision::Defer { .. } | Decision::Ask(_), Decision::Modify { set, redact }) => {
             let (with, whole) = (Some(other.rule), stands.whole.or(other.whole));
             Ruling { with, whole, also: Some(Box::new(Change { set, redact })), ..stands }
@@ -218,7 +225,7 @@ mod tests {
     use outlast_vocab::Hash;
     use outlast_vocab::approval::{Escalation, Given};
     use outlast_vocab::id::OrgId;
-    use outlast_vocab::policy::{Ask, Day, LocalTime, Times};
+    use outlast_vocab::policy::{Ask, Day, LocalTime, Resume, Times};
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;
@@ -433,7 +440,9 @@ mod tests {
             Just(deny()),
             ask().prop_map(Decision::Ask),
             Just(Decision::Interrupt { reason: "stop".to_owned() }),
-            (1_u64..4).prop_map(|seconds| Decision::Defer { pause: Duration::from_secs(seconds) }),
+            (1_u64..4, prop::sample::select(vec![Resume::Go, Resume::Judge])).prop_map(
+                |(seconds, resume)| Decision::Defer { pause: Duration::from_secs(seconds), resume }
+            ),
             (prop::sample::select(vec!["/a", "/b"]), 0..2).prop_map(|(path, value)| Decision::Modify {
                 set: [(path.to_owned(), json!(value))].into(),
                 redact: Vec::new()
@@ -466,6 +475,13 @@ mod tests {
             prop_assert!(stands >= how(one.as_ref()) && stands >= how(other.as_ref()));
             prop_assert_eq!(stands, how(turned.as_ref().map(|ruling| &ruling.decision)));
             prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
+            // What one of them wants judged again is.
+            let judges = |decision: &Option<Decision>| {
+                matches!(decision, Some(Decision::Defer { resume: Resume::Judge, .. }))
+            };
+            if stands == 2 && (judges(&one) || judges(&other)) {
+                prop_assert!(judges(&both.clone().map(|ruling| ruling.decision)));
+            }
             // No change is lost while it runs.
             if let (Some(Decision::Modify { set, .. }), Some(both), 0..=3) = (&one, &both, stands) {
                 let (all, _) = both.change().expect("what one changes is changed");

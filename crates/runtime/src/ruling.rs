@@ -16,8 +16,8 @@ use outlast_vocab::effect::{
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Part, text_of};
 use outlast_vocab::policy::{
-    Approval, Decision, Facts, Point, Redaction, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT, Verdict,
-    approved_facts,
+    Approval, Decision, Facts, Point, Redaction, Resume, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT,
+    Verdict, approved_facts,
 };
 use outlast_vocab::record::{Fact, Performed, Ruled};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -56,9 +56,8 @@ pub(crate) async fn at_turn<H: Host>(
     }
     let attachments = input.parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
     let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
-    let mut about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
-    let ruling = decided(turn, &mut about, host).await?;
-    ruled(turn, &about, ruling, host)
+    let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
+    judged(turn, &about, host).await.map(|(_, word)| word)
 }
 
 /// Whether a model may be asked, and how.
@@ -74,12 +73,12 @@ pub(crate) async fn at_model<H: Host>(
     let call = shaped.effect(ask, None);
     let facts = model_facts(&call, ask.number());
     let labels = turn.labels_after(ask.messages());
-    let mut about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
-    let ruling = decided(turn, &mut about, host).await?;
+    let about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
+    let (ruling, word) = judged(turn, &about, host).await?;
     if let Some((set, _)) = ruling.as_ref().and_then(Ruling::change) {
         shaped.options = with_options(call.options, set);
     }
-    ruled(turn, &about, ruling, host)
+    Ok(word)
 }
 
 /// What rules see of a model call.
@@ -101,7 +100,8 @@ pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -
 
 /// A request as a rule changed it when it was recorded.
 pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
-    match host.ruled(key).and_then(|ruled| ruled.ruling.change()) {
+    let again = (1..).map_while(|number| host.ruled(&key.again(number))).last();
+    match again.or_else(|| host.ruled(key)).and_then(|ruled| ruled.ruling.change()) {
         Some((set, _)) => ModelCall { options: with_options(effect.options, set), ..effect },
         None => effect,
     }
@@ -210,6 +210,45 @@ fn answer_facts(text: &str) -> Value {
     }
 }
 
+/// What is decided last, and what that means now. What was put off until it is judged again is a question of its own each time; that
+/// nothing stands against it any more is noted too, so a turn that went on is not put off later.
+async fn judged<H: Host>(
+    turn: &Turn<'_>,
+    about: &About,
+    host: &mut H,
+) -> Result<(Option<Ruling>, Word), Error> {
+    let mut number = 0;
+    let mut put_off: Option<Ruling> = None;
+    loop {
+        let key = if number == 0 { about.key.clone() } else { about.key.again(number) };
+        let mut now = About { at: about.at, key, facts: about.facts.clone(), labels: about.labels.clone() };
+        let ruling = match (decided(turn, &mut now, host).await?, put_off) {
+            (None, Some(Ruling { rule, .. })) => {
+                let goes = Ruling::new(rule, turn.outfit.policy, Decision::Allow);
+                let noted = Ruled::new(now.key.clone(), now.at, goes.clone(), &now.facts, now.labels.clone());
+                host.note(Fact::Ruled(noted));
+                Some(goes)
+            }
+            (ruling, _) => ruling,
+        };
+        let word = ruled(turn, &now, ruling.clone(), host)?;
+        let is_again =
+            |ruling: &&Ruling| matches!(ruling.decision, Decision::Defer { resume: Resume::Judge, .. });
+        let (Word::Go, Some(again)) = (&word, ruling.as_ref().filter(is_again)) else {
+            return Ok((ruling, word));
+        };
+        number += 1;
+        // What was judged then stays, whatever the bound is now.
+        if number > turn.world.limits.judged_again && host.ruled(&about.key.again(number)).is_none() {
+            let detail =
+                format!("the rule `{}` put it off {number} times, and its time did not come", again.rule);
+            let denied = Error::new(Kind::PolicyDenied, detail).decided_by(again.to_string());
+            return Ok((None, Word::No(denied)));
+        }
+        put_off = ruling;
+    }
+}
+
 /// What is decided: what was, or else what is now, which is noted. What it is about is left as it was changed by that, so whoever
 /// is asked sees what will happen.
 async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> Result<Option<Ruling>, Error> {
@@ -266,7 +305,7 @@ fn ruled<H: Host>(
                 None => Ok(Word::Wait(Wait { key, kind: WaitKind::Approval, deadline })),
             }
         }
-        Decision::Defer { pause } => {
+        Decision::Defer { pause, .. } => {
             let key = about.key.deferred();
             if host.tier() == Tier::Ephemeral {
                 return Ok(Word::No(not_durable("deferring")));

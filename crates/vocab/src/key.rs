@@ -127,6 +127,12 @@ impl ReplayKey {
         self.under(format_args!("deferred"))
     }
 
+    /// What is here, judged for the `number`-th time after it was put off.
+    #[must_use]
+    pub fn again(&self, number: u32) -> Self {
+        self.under(format_args!("again:{number}"))
+    }
+
     /// The wait of a call until its rates let it go.
     #[must_use]
     pub fn rate(&self) -> Self {

@@ -93,6 +93,8 @@ pub struct Limits {
     pub hook_deadline: Duration,
     /// How long a policy engine may take to decide.
     pub policy_deadline: Duration,
+    /// How often what a rule puts off is judged again before it is denied.
+    pub judged_again: u32,
     /// Hooks of one agent.
     pub hooks_per_agent: usize,
     /// Bytes of what one hook changes.
@@ -204,6 +206,7 @@ impl Default for Limits {
             tool_deadline: Duration::from_mins(2),
             hook_deadline: Duration::from_secs(10),
             policy_deadline: Duration::from_secs(2),
+            judged_again: 1_000,
             hooks_per_agent: 32,
             hook_patch_bytes: 1 << 20,
             payment_deadline: Duration::from_secs(30),

@@ -180,7 +180,21 @@ pub enum Decision {
     Defer {
         /// How long it waits.
         pause: Duration,
+        /// What becomes of it then.
+        #[serde(default, skip_serializing_if = "is_default")]
+        resume: Resume,
     },
+}
+
+/// What becomes of what was put off when its pause is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resume {
+    /// It goes on.
+    #[default]
+    Go,
+    /// It is judged again, as if it came only then.
+    Judge,
 }
 
 /// What is replaced wherever it stands in a text.

@@ -3,7 +3,9 @@ use outlast::vocab::OrgId;
 use outlast::vocab::approval::Escalation;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::message::RuleId;
-use outlast::vocab::policy::{Ask, Comparison, Day, Decision, Hours, Point, Redaction, Rule, Test, Times};
+use outlast::vocab::policy::{
+    Ask, Comparison, Day, Decision, Hours, Point, Redaction, Resume, Rule, Test, Times,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Number, Value};
@@ -70,6 +72,9 @@ pub(super) struct RuleTable {
     redact: Option<Vec<RedactionTable>>,
     /// Seconds that the call waits, for `defer`.
     pause_s: Option<NonZeroU32>,
+    /// What becomes of it then, for `defer` at `turn` and `model`: it goes on (`go`, without it), or rules `judge` it again.
+    #[schemars(with = "Option<String>", extend("enum" = [Resume::Go, Resume::Judge]))]
+    resume: Option<Resume>,
 }
 
 /// Where a rule decides.
@@ -215,6 +220,7 @@ impl RuleTable {
             ("set", self.set.is_some()),
             ("redact", self.redact.is_some()),
             ("pause_s", self.pause_s.is_some()),
+            ("resume", self.resume.is_some()),
         ];
         let only = |name: &str, allowed: &[&str]| {
             let other = fields.iter().find(|(field, there)| *there && !allowed.contains(field));
@@ -253,9 +259,11 @@ impl RuleTable {
                 }
             }
             Then::Defer => {
-                only("defer", &["pause_s"])?;
+                only("defer", &["pause_s", "resume"])?;
                 let pause = self.pause_s.ok_or("`defer` needs `pause_s`")?;
-                Ok(Decision::Defer { pause: Duration::from_secs(pause.get().into()) })
+                let (pause, resume) =
+                    (Duration::from_secs(pause.get().into()), self.resume.unwrap_or_default());
+                Ok(Decision::Defer { pause, resume })
             }
         }
     }

@@ -26,7 +26,7 @@ impl Scope {
                 let ask = ask.clone();
                 self.approved(call, &ask).await
             }
-            Some(Decision::Defer { pause }) => {
+            Some(Decision::Defer { pause, .. }) => {
                 self.durable("deferring a call")?;
                 self.defer(*pause).await?;
                 Ok(call)

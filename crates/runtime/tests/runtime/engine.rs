@@ -13,7 +13,7 @@ use outlast_runtime::approvals::{Approvals, Question};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::{ModelName, RuleId};
-use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Redaction, Rule, Verdict};
+use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Redaction, Resume, Rule, Verdict};
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Hash, Kind};
@@ -93,7 +93,7 @@ async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_
                 redact: vec![outlast_vocab::policy::Redaction { pattern: "a".into(), with: "b".into() }],
             },
             Point::Turn | Point::Model => Decision::Interrupt { reason: "stop".to_owned() },
-            _ => Decision::Defer { pause: std::time::Duration::from_secs(1) },
+            _ => Decision::Defer { pause: std::time::Duration::from_secs(1), resume: Resume::Go },
         };
         for (does, why) in [
             (Does::Fails, "the policy engine failed: the list cannot be read"),

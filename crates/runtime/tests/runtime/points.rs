@@ -9,8 +9,8 @@ use outlast_runtime::{Config, Input};
 use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::payment::Order;
 use outlast_vocab::policy::{
-    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Rule, Ruling, Test, Times,
-    Verdict,
+    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Resume, Rule, Ruling, Test,
+    Times, Verdict,
 };
 use outlast_vocab::record::{End, Fact, Ruled};
 use outlast_vocab::{Error, Kind};
@@ -36,7 +36,7 @@ fn asks() -> Decision {
 }
 
 fn defer() -> Decision {
-    Decision::Defer { pause: Duration::from_hours(2) }
+    Decision::Defer { pause: Duration::from_hours(2), resume: Resume::Go }
 }
 
 fn set(path: &str, value: Value) -> Decision {
@@ -285,6 +285,75 @@ async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
     }
 }
 
+/// Puts off for a minute what comes before 00:18, and has it judged again. The clock of tests begins shortly before 00:17.
+fn not_early(at: Point) -> Rule {
+    let hours = Some("00:00-00:18".parse().unwrap());
+    let times = Times { zone: "UTC".to_owned(), days: Vec::new(), hours };
+    let then = Decision::Defer { pause: Duration::from_mins(1), resume: Resume::Judge };
+    Rule { times: Some(times), ..rule(at, then) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against_it() {
+    for at in [Point::Turn, Point::Model] {
+        let life = under(vec![not_early(at)], lines(at)).await;
+        let begun = life.runtime.now();
+        let turn = life.send("go").await;
+        life.until("turn.parked").await;
+        assert_eq!(life.end(turn).await, answered("done"), "{at}");
+        let waited = begun.until(life.runtime.now());
+        assert!(waited >= Duration::from_mins(2) && waited < Duration::from_mins(3), "{at} {waited:?}");
+        let rulings = rulings(&life).await;
+        let decided: Vec<_> =
+            rulings.iter().map(|ruled| (ruled.key.as_str(), ruled.ruling.decision.name())).collect();
+        let place = if at == Point::Turn { "turn/0" } else { "turn/0/model/0" };
+        let again = |number: u32| format!("{place}/again:{number}");
+        let (first, second) = (again(1), again(2));
+        assert_eq!(decided, [(place, "defer"), (&first, "defer"), (&second, "allow")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_judged_again_may_be_changed_or_asked_about_then() {
+    let put_off = not_early(Point::Model);
+    let otherwise = |then| Rule { id: "else".parse().unwrap(), ..rule(Point::Model, then) };
+    let rules = vec![put_off.clone(), otherwise(set("/options/tokens_most", json!(64)))];
+    let life = under(rules, lines(Point::Model)).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let asked = life.script.asked.lock().unwrap().clone();
+    assert_eq!(asked.iter().map(|(_, options)| options.tokens_most).collect::<Vec<_>>(), [Some(64)]);
+    let life = under(vec![put_off, otherwise(asks())], lines(Point::Model)).await;
+    let turn = life.send("go").await;
+    let end = tokio::select! {
+        end = life.end(turn) => end,
+        never = approves(&life) => never,
+    };
+    assert_eq!(end, answered("done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_off_too_often_is_denied() {
+    for at in [Point::Turn, Point::Model] {
+        let witness: Arc<Witness> = Arc::default();
+        let put_off = Decision::Defer { pause: Duration::from_mins(1), resume: Resume::Judge };
+        let policy = doing(&witness, vec![rule(at, put_off)]);
+        let change = |config: &mut Config| {
+            policy(config);
+            config.limits.judged_again = 2;
+        };
+        let life = live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
+        let turn = life.send("go").await;
+        let error = life.end(turn).await.answer().unwrap_err();
+        assert_eq!(error.kind(), Kind::PolicyDenied, "{at}");
+        assert!(
+            error.detail().contains("the rule `r` put it off 3 times, and its time did not come"),
+            "{error}"
+        );
+        assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_too() {
     let rules = vec![rule(Point::Model, set("/options/tokens_most", json!(64)))];
@@ -517,7 +586,7 @@ async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once() {
-    let defer = || Decision::Defer { pause: Duration::from_secs(5) };
+    let defer = || Decision::Defer { pause: Duration::from_secs(5), resume: Resume::Go };
     let cases = [
         (Point::Turn, asks()),
         (Point::Turn, defer()),
@@ -528,17 +597,26 @@ async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once(
         (Point::Output, deny()),
     ];
     for (at, then) in cases {
-        let deaths = killed_at_every_write(at, &then).await;
+        let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
+        // What is denied goes back to the model once.
+        let tests = if then.name() == "deny" { vec![done] } else { Vec::new() };
+        let deaths = killed_at_every_write(&Rule { tests, ..rule(at, then.clone()) }).await;
         assert!(deaths > 4, "{at} {}: died {deaths} times", then.name());
     }
 }
 
-async fn killed_at_every_write(at: Point, then: &Decision) -> u32 {
+#[tokio::test(start_paused = true)]
+async fn what_is_judged_again_survives_a_death_at_every_write_and_happens_once() {
+    for at in [Point::Turn, Point::Model] {
+        let deaths = killed_at_every_write(&not_early(at)).await;
+        assert!(deaths > 8, "{at}: died {deaths} times");
+    }
+}
+
+async fn killed_at_every_write(decides: &Rule) -> u32 {
+    let (at, then) = (decides.at, &decides.then);
     let keyed = || Input { key: Some("k".into()), ..input("go") };
-    let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
-    // What is denied goes back to the model once.
-    let tests = if then.name() == "deny" { vec![done] } else { Vec::new() };
-    let rules = || vec![Rule { tests: tests.clone(), ..rule(at, then.clone()) }];
+    let rules = || vec![decides.clone()];
     let want = answered(if then.name() == "deny" { "fine" } else { "done" });
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {

@@ -11,7 +11,9 @@ use outlast_vocab::effect::{BatchCall, Command, Outcome, RefusedCall, StepOutcom
 use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::policy::{Approval, Ask, Comparison, Decision, Policy, Rule, Ruling, Test, Verdict};
+use outlast_vocab::policy::{
+    Approval, Ask, Comparison, Decision, Policy, Resume, Rule, Ruling, Test, Verdict,
+};
 use outlast_vocab::record::{Answered, Asked, End, Fact, Performed};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
@@ -199,7 +201,7 @@ async fn a_rule_that_interrupts_ends_the_turn_and_no_call_of_the_reply_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_deferred_runs_after_its_pause() {
-    let defer = Decision::Defer { pause: Duration::from_hours(2) };
+    let defer = Decision::Defer { pause: Duration::from_hours(2), resume: Resume::Go };
     let (_, life) = under(vec![rule("later", "pay", defer)], paid()).await;
     let begun = life.runtime.now();
     let turn = life.send("go").await;

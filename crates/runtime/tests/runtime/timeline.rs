@@ -9,7 +9,7 @@ use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolBatch, ToolOutcome}
 use outlast_vocab::label::Labels;
 use outlast_vocab::limits::ATTEMPTS_TOLD;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::policy::{Decision, Point};
+use outlast_vocab::policy::{self, Decision, Point};
 use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Reclaimed, Record, Resumed, Seq};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Failure, Hash, Kind, Limits, Millis, ReplayKey, TurnId, WorkerId};
@@ -206,7 +206,7 @@ async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with
 
 #[tokio::test(start_paused = true)]
 async fn a_model_call_that_a_rule_holds_up_is_there_while_it_waits_and_is_the_same_when_it_was_asked() {
-    let defer = Decision::Defer { pause: Duration::from_hours(2) };
+    let defer = Decision::Defer { pause: Duration::from_hours(2), resume: policy::Resume::Go };
     let life = under(vec![rule(Point::Model, defer)], lines(Point::Model)).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;

@@ -1,5 +1,5 @@
 //! Where a policy decides, what it can decide there, and what its rules see there (R11.1).
-use super::{Decision, Rule};
+use super::{Decision, Resume, Rule};
 use crate::label::Source;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -163,6 +163,10 @@ impl Decision {
                 }
                 set.iter().try_for_each(|(path, value)| settable(at, path, value))
             }
+            Self::Defer { resume: Resume::Judge, .. } if at == Point::Tool => Err(format!(
+                "what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was \
+                 decided about; leave `resume` out at `{at}`"
+            )),
             _ => Ok(()),
         }
     }
@@ -244,7 +248,7 @@ mod tests {
             Decision::Ask(Ask::default()),
             Decision::Modify { set: BTreeMap::new(), redact: Vec::new() },
             Decision::Interrupt { reason: reason() },
-            Decision::Defer { pause: Duration::from_secs(1) },
+            Decision::Defer { pause: Duration::from_secs(1), resume: Resume::Go },
         ]
     }
 
@@ -321,6 +325,16 @@ mod tests {
             &expect![
                 "config.invalid: rule `r`: `redact` is for answers, at `output`; this rule is at `model`"
             ],
+        );
+        let again = Decision::Defer { pause: Duration::from_secs(1), resume: Resume::Judge };
+        check(
+            &rule(Point::Tool, again.clone()),
+            &expect![
+                "config.invalid: rule `r`: what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was decided about; leave `resume` out at `tool`"
+            ],
+        );
+        assert!(
+            rule(Point::Turn, again.clone()).check().is_ok() && rule(Point::Model, again).check().is_ok()
         );
         let labels = |label: &str| vec!["tool:fetch".to_owned(), label.to_owned()];
         check(
