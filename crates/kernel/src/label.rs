@@ -83,8 +83,28 @@ fn of_tool(tool: &ToolName, tools: &[Contract]) -> Option<Source> {
 /// nothing of which arguments matter.
 pub fn is_sink(contract: &Contract, arguments: &Value) -> bool {
     match &contract.sinks {
-        Some(sinks) => sinks.iter().any(|sink| arguments.pointer(sink).is_some_and(|value| !value.is_null())),
+        Some(sinks) => sinks.iter().any(|sink| has(arguments, sink)),
         None => matches!(contract.class, EffectClass::AtMostOnce | EffectClass::Idempotent),
+    }
+}
+
+/// Whether something is at a pointer in which `*` stands for every element and every member. A name that stands where a list is, is
+/// looked for in its elements: that a schema did not say so must not let a call run.
+fn has(value: &Value, pointer: &str) -> bool {
+    let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() && !value.is_null() };
+    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    match value {
+        Value::Array(elements) if first == "*" => elements.iter().any(|element| has(element, rest)),
+        Value::Array(elements) => match first.parse::<usize>() {
+            Ok(index) => elements.get(index).is_some_and(|element| has(element, rest)),
+            Err(_) => elements.iter().any(|element| has(element, pointer)),
+        },
+        Value::Object(members) if first == "*" => members.values().any(|member| has(member, rest)),
+        Value::Object(members) => {
+            let name = first.replace("~1", "/").replace("~0", "~");
+            members.get(&name).is_some_and(|member| has(member, rest))
+        }
+        _ => false,
     }
 }
 
@@ -145,6 +165,33 @@ mod tests {
         assert!(is_sink(&says(&["/to"]), &json!({ "to": "eve" })));
         assert!(!is_sink(&says(&["/to"]), &json!({ "to": null, "note": "hi" })));
         assert!(!is_sink(&says(&[]), &json!({ "to": "eve" })));
+    }
+
+    #[test]
+    fn a_sink_is_found_in_every_element_of_a_list() {
+        let says = |sink: &str| Contract {
+            sinks: Some(vec![sink.to_owned()]),
+            ..tool("t", EffectClass::AtMostOnce)
+        };
+        let mails = json!({ "items": [{ "note": "hi" }, { "to": "eve", "a/b": [1, null] }] });
+        for (sink, is) in [
+            ("/items/*/to", true),
+            ("/items/1/to", true),
+            ("/items/0/to", false),
+            ("/items/*/cc", false),
+            ("/items/*", true),
+            ("/*/*/to", true),
+            // Nothing said that there are several.
+            ("/items/to", true),
+            ("/items/*/a~1b/0", true),
+            ("/items/*/a~1b/1", false),
+            ("/items/*/to/deep", false),
+            ("", true),
+        ] {
+            assert_eq!(is_sink(&says(sink), &mails), is, "{sink}");
+        }
+        assert!(!is_sink(&says("/items/*/to"), &json!({ "items": [] })));
+        assert!(!is_sink(&says("/items/*/to"), &json!({ "items": null })));
     }
 
     #[test]

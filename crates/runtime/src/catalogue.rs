@@ -271,21 +271,50 @@ fn check_sinks(contract: &Contract) -> Result<(), Error> {
     let Contract { name, input, sinks, .. } = contract;
     let Some(sink) = sinks.iter().flatten().find(|sink| !may_have(input, sink)) else { return Ok(()) };
     let detail = format!(
-        "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`"
+        "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`, or \
+         `/items/*/to` for every element of a list"
     );
     Err(Error::new(Kind::ConfigInvalid, detail))
 }
 
-/// Whether a value of a schema may have something at a pointer. What a schema leaves open may be there.
+/// Whether a value of a schema may have something at a pointer, in which `*` stands for every element and every member. What a schema
+/// leaves open may be there.
 fn may_have(schema: &Value, pointer: &str) -> bool {
     let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    let is_open = LEFT_OPEN.iter().any(|word| schema.get(word).is_some());
+    is_open
+        || may_be(schema, "array") && may_have_element(schema, first, rest)
+        || may_be(schema, "object") && may_have_member(schema, first, rest)
+}
+
+/// Whether a value of a schema may be of this type.
+fn may_be(schema: &Value, kind: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(only)) => only == kind,
+        Some(Value::Array(kinds)) => kinds.iter().any(|one| one == kind),
+        _ => true,
+    }
+}
+
+fn may_have_element(schema: &Value, first: &str, rest: &str) -> bool {
+    let is_place = first == "*" || first.parse::<usize>().is_ok();
+    let tuple = || schema.get("prefixItems").is_some();
+    is_place && (tuple() || schema.get("items").is_none_or(|items| may_have(items, rest)))
+}
+
+fn may_have_member(schema: &Value, first: &str, rest: &str) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
     let name = first.replace("~1", "/").replace("~0", "~");
-    if let Some(property) = schema.get("properties").and_then(|properties| properties.get(&name)) {
+    if let Some(property) = properties.and_then(|properties| properties.get(&name)) {
         return may_have(property, rest);
     }
-    let adds = schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
-    adds || schema.get("properties").is_none() || LEFT_OPEN.iter().any(|word| schema.get(word).is_some())
+    let any = || properties.into_iter().flatten().any(|(_, property)| may_have(property, rest));
+    match schema.get("additionalProperties") {
+        Some(Value::Bool(false)) => first == "*" && any(),
+        Some(more) => may_have(more, rest) || first == "*" && any(),
+        None => properties.is_none() || first == "*" && any(),
+    }
 }
 
 fn unknown(tool: &ToolName, visible: &[Contract]) -> Error {

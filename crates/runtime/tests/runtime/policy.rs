@@ -18,6 +18,8 @@ use outlast_vocab::record::{Answered, Asked, End, Fact, Performed};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, SessionId};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -701,7 +703,19 @@ async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
-    for (sinks, starts) in [(["/text"], true), (["text"], false), (["/to"], false), (["/text/deep"], true)] {
+    for (sinks, starts) in [
+        (["/text"], true),
+        (["text"], false),
+        (["/to"], false),
+        // A text has nothing in it.
+        (["/text/deep"], false),
+        (["/items/*/to"], true),
+        (["/items/0/to"], true),
+        (["/items/to"], false),
+        (["/items/*/cc"], false),
+        (["/*"], true),
+        (["/more/*/any"], true),
+    ] {
         let with = |config: &mut Config| {
             let mut toolbox = Toolbox::new(Services::default());
             toolbox.add(Sends(sinks.map(ToOwned::to_owned).to_vec())).unwrap();
@@ -719,15 +733,33 @@ async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
 
 struct Sends(Vec<String>);
 
+/// What it takes: a text, letters, and what nobody says more of.
+#[derive(Deserialize, JsonSchema)]
+struct Letters {
+    #[serde(rename = "text")]
+    _text: String,
+    #[serde(rename = "items")]
+    _items: Vec<Letter>,
+    #[serde(rename = "more")]
+    _more: Value,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct Letter {
+    #[serde(rename = "to")]
+    _to: String,
+}
+
 impl Tool for Sends {
-    type Args = Note;
+    type Args = Letters;
     type Needs = ();
 
     fn about(&self) -> About {
         About::new("send", "Sends.").sinks(self.0.clone())
     }
 
-    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, _: Letters) -> Result<Ran, Error> {
         Ok(Ran::Done(json!("sent")))
     }
 }
