@@ -227,6 +227,10 @@ impl Budget {
         let beyond = |share: Option<Percent>| {
             bounds().find(|(measure, most)| share.is_some_and(|share| over(*measure, share.of(*most))))
         };
+        // What is larger than all of it fits at no time, so nothing is won by waiting.
+        if let Some((measure, _)) = bounds().find(|(measure, most)| want.of(*measure) > *most) {
+            return Fit::Over(measure);
+        }
         if let Some((measure, _)) = beyond(self.pause_at) {
             return Fit::Pauses(measure);
         }
@@ -239,7 +243,8 @@ impl Budget {
     /// Why `want` does not fit beside what is used already.
     pub fn lacks(&self, used: Amount, want: Amount, measure: Measure) -> Lacks {
         let most = self.most(measure).unwrap_or(u128::MAX);
-        let most = self.pause_at.map_or(most, |share| share.of(most));
+        let pauses = self.pause_at.filter(|_| want.of(measure) <= most);
+        let most = pauses.map_or(most, |share| share.of(most));
         Lacks::Room { measure, want: want.of(measure), used: used.of(measure), most }
     }
 
@@ -471,6 +476,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_larger_than_a_whole_budget_does_not_wait_for_it() {
+        let soft = Budget { pause_at: Some(Percent(80)), ..budget(100) };
+        check(&soft, 0, 101, Fit::Over(Measure::Tokens));
+        check(&soft, 90, 101, Fit::Over(Measure::Tokens));
+        check(&soft, 0, 100, Fit::Pauses(Measure::Tokens));
+    }
+
+    #[test]
     fn time_is_over_when_it_is_used_up() {
         let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
         let used = |seconds| Amount::time(Duration::from_secs(seconds));
@@ -514,6 +527,8 @@ mod tests {
         let soft = Budget { pause_at: Some(Percent(50)), ..budget(100) };
         let said = "it needs up to 41 tokens, and of 50 tokens 0 tokens are left";
         check(&soft, tokens(60), tokens(41), Measure::Tokens, said);
+        let said = "it needs up to 101 tokens, and of 100 tokens 40 tokens are left";
+        check(&soft, tokens(60), tokens(101), Measure::Tokens, said);
         let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
         let used = Amount::time(Duration::from_secs(61));
         check(&minute, used, Amount::ZERO, Measure::Time, "61 s of 60 s are used");

@@ -118,7 +118,7 @@ async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raised() {
-    let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(100) };
+    let soft = Budget { pause_at: Percent::try_from(1).ok(), ..tokens(20_000) };
     let (memory, life) = under(of_agent(soft), vec![call("put", "a"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -134,6 +134,20 @@ async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raise
     life.runtime.set_budget(agent, Some(tokens(1_000_000))).await.unwrap();
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!(agents(life.runtime.store().as_ref()).await.spent.tokens, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_needs_more_than_a_whole_budget_ends_and_does_not_hold_still_for_it() {
+    let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(50) };
+    let (_, life) = under(of_agent(soft), vec![Line::Say("hello")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(short(life.end(turn).await), "tokens of agent:tester");
+    let soft = Budget { calls: Some(1), pause_at: Percent::try_from(100).ok(), ..Budget::default() };
+    let two = Line::Call(vec![("put", json!({ "text": "a" })), ("pay", json!({ "text": "b" }))]);
+    let (_, life) = under(of_agent(soft), vec![two, Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(short(life.end(turn).await), "calls of agent:tester");
+    assert_eq!((life.witness.count("put"), life.witness.count("pay")), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -797,7 +811,7 @@ async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_is_cancelled_gives_back_what_it_did_not_begin() {
-    let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(100) };
+    let soft = Budget { pause_at: Percent::try_from(1).ok(), ..tokens(20_000) };
     let (_, life) = under(of_agent(soft), vec![Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
