@@ -18,7 +18,7 @@ mod provider;
 pub use content::Contents;
 pub use link::{Line, Link, Listing};
 pub use pins::{Change, Definition, Pins};
-pub use process::{Http, Process, Streams};
+pub use process::{Http, Process, Streams, Within};
 pub use provider::{McpTools, Server, Settings, Way};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -91,7 +91,7 @@ impl Link {
                 };
                 Ok(Self { service, shared: shared.clone(), process: Some(running) })
             }
-            Way::Http(Http { url, client, bearer }) => {
+            Way::Http(Http { url, client, bearer, .. }) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
                 if let Some(name) = bearer {
                     let token = std::env::var(name).map_err(|_| {

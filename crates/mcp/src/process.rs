@@ -1,5 +1,6 @@
 //! How a server is reached: as a process with its words, its environment and its end, over HTTP, or over streams.
 use crate::lock;
+use outlast_vocab::overlay::Reach;
 use outlast_vocab::{Error, Kind};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
@@ -52,6 +53,32 @@ pub struct Http {
     pub client: reqwest::Client,
     /// The variable of our environment that holds what proves who we are.
     pub bearer: Option<String>,
+    /// Whether it may be reached in a turn.
+    pub within: Within,
+}
+
+/// Says whether a server is within what a turn lets be reached. Which hosts a list names is for whoever made the client to know.
+#[derive(Clone)]
+pub struct Within(Arc<Check>);
+
+/// Gives an error where a server lies outside.
+type Check = dyn Fn(&Reach) -> Result<(), Error> + Send + Sync;
+
+impl Within {
+    /// What is called before every call gives an error where the server lies outside.
+    pub fn new(check: impl Fn(&Reach) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub(crate) fn check(&self, network: &Reach) -> Result<(), Error> {
+        (self.0)(network)
+    }
+}
+
+impl fmt::Debug for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Within").finish_non_exhaustive()
+    }
 }
 
 /// A server within this program.

@@ -388,8 +388,11 @@ impl Served {
     }
 
     /// Asks the policy about what a call needs: the server's program or a request to it, and what proves who we are. A server that
-    /// runs for one agent is not open to another.
+    /// runs for one agent is not open to another, nor to a turn that lets less be reached.
     async fn permitted(&self, scope: &dyn CallScope) -> Result<(), Error> {
+        if let Way::Http(Http { within, .. }) = &self.server.way {
+            within.check(&scope.network()?)?;
+        }
         for deed in self.server.way.deeds() {
             scope.permit(deed).await?;
         }

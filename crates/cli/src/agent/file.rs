@@ -21,7 +21,7 @@ use outlast::vocab::overlay::{Overlay, Reach};
 use outlast::vocab::policy::Policy;
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
 use outlast::{Builder, Error, Kind, Limits};
-use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way};
+use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -275,9 +275,10 @@ impl McpTable {
             (None, Some(url), Some(rules)) => {
                 // An answer may stream for as long as a call takes; that has a deadline of its own.
                 let caps = Caps { idle: Duration::from_mins(10), ..Caps::default() };
+                let (table, bearer) = (self.clone(), self.bearer.clone());
+                let within = Within::new(move |network| table.within(network));
                 let egress = Egress::with(rules, caps, Arc::new(SystemLookup))?;
-                let (url, client) = (url.clone(), egress.client().clone());
-                Way::Http(Http { url, client, bearer: self.bearer.clone() })
+                Way::Http(Http { url: url.clone(), client: egress.client().clone(), bearer, within })
             }
             _ => return Err(Error::new(Kind::Internal, "a server is read with a command or a URL")),
         };

@@ -2,12 +2,14 @@
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
+use outlast::tools::egress::{Caps, Egress, Network, Rules, SystemLookup};
 use outlast::vocab::policy::Policy;
-use outlast_mcp::{Link, McpTools, Pins, Server, Settings, Streams, Way};
+use outlast_mcp::{Http, Link, McpTools, Pins, Server, Settings, Streams, Way, Within};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
 
 /// What a server answers to a request of this method with these parameters; nothing if it lets it wait.
 pub(crate) type Answers = fn(method: &str, params: &Value) -> Option<Value>;
@@ -86,6 +88,18 @@ impl Stub {
         }))
     }
 
+    /// It over streamable HTTP, at an address of this machine.
+    pub(crate) async fn over_http(&self) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        tokio::spawn(serve(listener, self.clone()));
+        let rules = Rules::for_url(&url, Network::Any).unwrap();
+        let egress = Egress::with(rules.clone(), Caps::default(), Arc::new(SystemLookup)).unwrap();
+        let there = url.clone();
+        let within = Within::new(move |network| rules.clone().within(network)?.check(&there).map(drop));
+        Way::Http(Http { url, client: egress.client().clone(), bearer: None, within })
+    }
+
     async fn serve(self, stream: DuplexStream) {
         let (read, mut write) = tokio::io::split(stream);
         let mut lines = BufReader::new(read).lines();
@@ -115,4 +129,42 @@ pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast
     let rule = json!({ "id": "tried", "tool": "*", "then": "allow" });
     let policy = Policy { rules: vec![serde_json::from_value(rule).unwrap()] };
     Outlast::ephemeral().provider(model).tools(tools).policy(policy).start().await.unwrap()
+}
+
+/// The server over streamable HTTP: a request a connection.
+async fn serve(listener: TcpListener, stub: Stub) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(answer(stream, stub.clone()));
+    }
+}
+
+async fn answer(stream: TcpStream, stub: Stub) {
+    let mut stream = BufReader::new(stream);
+    let (mut line, mut length, mut posted) = (String::new(), 0, false);
+    while stream.read_line(&mut line).await.unwrap() > 2 {
+        posted |= line.starts_with("POST");
+        let header = line.to_ascii_lowercase();
+        length =
+            header.strip_prefix("content-length: ").map_or(length, |value| value.trim().parse().unwrap());
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let reply = match stub.reply(&message) {
+        Some(reply) => {
+            let reply = reply.to_string();
+            let length = reply.len();
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{reply}"
+            )
+        }
+        // A call that waits keeps its connection.
+        None if message.get("id").is_some() => std::future::pending().await,
+        None if posted => {
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned()
+        }
+        None => "HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
+    };
+    stream.write_all(reply.as_bytes()).await.unwrap();
 }
