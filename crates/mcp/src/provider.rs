@@ -12,7 +12,7 @@ use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::Deed;
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Undo};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{CallId, Error, Kind, SessionId};
+use outlast_vocab::{CallId, Error, Hash, Kind, SessionId};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ElicitResult, ElicitationAction, RequestMetaObject,
 };
@@ -114,6 +114,8 @@ pub struct Settings {
     pub elicitation: bool,
     /// How long a call may take.
     pub deadline: Option<Duration>,
+    /// The fingerprint of how it is reached, so that a server elsewhere is not the one that somebody approved a call of.
+    pub made_of: Option<Hash>,
 }
 
 impl Default for Settings {
@@ -124,6 +126,7 @@ impl Default for Settings {
             trust_annotations: false,
             elicitation: true,
             deadline: None,
+            made_of: None,
         }
     }
 }
@@ -154,6 +157,7 @@ impl Settings {
             scheduling: if asks { Scheduling::Keyed(format!("mcp/{server}")) } else { Scheduling::Parallel },
             durable: asks,
             approval: class != EffectClass::Pure,
+            made_of: self.made_of,
             ..Contract::new(
                 definition.tool_name(server)?,
                 said.unwrap_or(&definition.name).clone(),

@@ -263,6 +263,7 @@ impl About {
             price: self.price,
             trusted: self.trusted,
             sinks: self.sinks,
+            made_of: None,
         })
     }
 }

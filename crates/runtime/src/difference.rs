@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Texts with more lines than this are shown whole.
 const LINES: usize = 1_000;
 
+/// The member that tells one program from another by a fingerprint, which says nothing to people.
+const MADE_OF: &str = "made_of";
+
 /// The lines that say how `b` differs from `a`.
 pub fn between(a: &Value, b: &Value) -> Vec<String> {
     let mut lines = Vec::new();
@@ -19,6 +22,10 @@ fn compare(name: &str, a: &Value, b: &Value, lines: &mut Vec<String>) {
     if let (Some(a), Some(b)) = (named(a), named(b)) {
         let names: BTreeSet<&str> = a.keys().chain(b.keys()).copied().collect();
         for member in names {
+            if member == MADE_OF && a.get(member) != b.get(member) {
+                lines.push(format!("  {name}: another program or address performs it"));
+                continue;
+            }
             let below = if name.is_empty() { member.to_owned() } else { format!("{name}.{member}") };
             match (a.get(member), b.get(member)) {
                 (Some(was), Some(is)) => compare(&below, was, is, lines),
@@ -112,12 +119,13 @@ mod tests {
     #[test]
     fn what_differs_is_named_by_its_place_and_lines_of_a_text_one_by_one() {
         let a = json!({"agent": "a", "system": "one\ntwo\nthree", "tools": ["x"], "gone": {"x": 1},
-            "contracts": [{"name": "x", "class": "pure"}, {"name": "y", "class": "pure"}]});
+            "contracts": [{"name": "x", "class": "pure"}, {"name": "y", "class": "pure", "made_of": "1"}]});
         let b = json!({"agent": "a", "system": "one\ntwo and a half\nthree\nfour", "tools": ["x", "y"], "model": "m",
-            "contracts": [{"name": "y", "class": "idempotent"}, {"name": "x", "class": "pure"}]});
+            "contracts": [{"name": "y", "class": "idempotent", "made_of": "2"}, {"name": "x", "class": "pure"}]});
         expect![[r#"
             - contracts.y.class: pure
             + contracts.y.class: idempotent
+              contracts.y: another program or address performs it
             - gone: {"x":1}
             + model: m
               system:

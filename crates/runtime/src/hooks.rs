@@ -58,14 +58,17 @@ impl Hooks {
         limits::check("hooks_per_agent", package.hooks.len(), limits.hooks_per_agent)?;
         for usage in &package.hooks {
             usage.check()?;
-            let HookUse { name, point, .. } = usage;
-            if !self.0.contains_key(&(name.clone(), *point)) {
-                let detail = format!(
-                    "the agent `{}` uses the hook `{name}` at {point}, which nobody provides",
-                    package.agent
-                );
-                return Err(Error::new(Kind::HookMissing, detail));
-            }
+            let (HookUse { name, point, made_of, .. }, agent) = (usage, &package.agent);
+            let detail = match self.0.get(&(name.clone(), *point)) {
+                None => {
+                    format!("the agent `{agent}` uses the hook `{name}` at {point}, which nobody provides")
+                }
+                Some(here) if made_of.is_some() && here.usage.made_of != *made_of => format!(
+                    "the agent `{agent}` uses the hook `{name}` at {point}, which is another program here"
+                ),
+                Some(_) => continue,
+            };
+            return Err(Error::new(Kind::HookMissing, detail));
         }
         Ok(())
     }

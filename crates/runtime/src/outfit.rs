@@ -26,6 +26,7 @@ use outlast_vocab::policy::{Decision, Rule, approved_form};
 use outlast_vocab::rate::Rate;
 use outlast_vocab::tool::{ClientTool, Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, canon, limits};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -191,17 +192,22 @@ impl Outfit {
 
     /// Resolves what a turn was pinned to (R10.2). The model goes on being told what it was told, and calls go on being
     /// ordered, bounded and tried again as they were; only what may happen to an interrupted call must not have changed,
-    /// because that is a promise the tool itself has to keep.
+    /// because that is a promise the tool itself has to keep, nor the program that performs it: it is not what was approved.
     pub fn pinned(pinned: Pinned, world: &World, own: Own) -> Result<Self, Error> {
         let here = Self::with(pinned.package, world, own)?;
         let Some(contracts) = pinned.contracts else { return Ok(here) };
         for then in &contracts {
-            let now = here.contracts.iter().find(|now| now.name == then.name);
-            if let Some(now) = now.filter(|now| now.class != then.class) {
-                let (name, then, now) = (&then.name, then.class.name(), now.class.name());
-                let detail = format!("the tool `{name}` was {then} when the turn began, and is {now} here");
-                return Err(Error::new(Kind::PackageUnavailable, detail));
-            }
+            let Some(now) = here.contracts.iter().find(|now| now.name == then.name) else { continue };
+            let name = &then.name;
+            let detail = if now.class != then.class {
+                let (then, now) = (then.class.name(), now.class.name());
+                format!("the tool `{name}` was {then} when the turn began, and is {now} here")
+            } else if then.made_of.is_some() && now.made_of != then.made_of {
+                format!("the tool `{name}` was another program or address when the turn began")
+            } else {
+                continue;
+            };
+            return Err(Error::new(Kind::PackageUnavailable, detail));
         }
         let own = here.own();
         Ok(Self::of(here.package, contracts, own, here.gate))
@@ -241,7 +247,7 @@ impl Outfit {
     }
 
     fn of(package: Package, contracts: Vec<Contract>, own: Own, gate: Gate) -> Self {
-        let tools = canon::fingerprint(&contracts);
+        let tools = canon::fingerprint(&told(&contracts));
         let may_run = |contract: &&Contract| !forbids(&package.policy, &package.agent, &contract.name);
         let shown = contracts.iter().filter(may_run).cloned().collect();
         let pinned = Pinned { package: package.clone(), contracts: Some(contracts.clone()) };
@@ -297,6 +303,15 @@ impl Outfit {
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
+}
+
+/// The contracts as far as they say what a model is told and what becomes of its calls: a recording may be replayed where programs
+/// lie elsewhere.
+fn told(contracts: &[Contract]) -> Cow<'_, [Contract]> {
+    if contracts.iter().all(|contract| contract.made_of.is_none()) {
+        return Cow::Borrowed(contracts);
+    }
+    contracts.iter().map(|contract| Contract { made_of: None, ..contract.clone() }).collect()
 }
 
 /// Two rates of one name would take from one another.

@@ -8,7 +8,7 @@ use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::message::{HookName, Message, ModelCallId, ModelName, PluginName, ToolName, ToolResult, ToolUse};
 use crate::record::End;
-use crate::{Error, Kind};
+use crate::{Error, Hash, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -112,6 +112,9 @@ pub struct HookUse {
     /// Whether nobody outside has a say in what it tells the model (R11.4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted: bool,
+    /// The fingerprint of what runs, where that is said beside the use: a program and its words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_of: Option<Hash>,
 }
 
 impl HookUse {
@@ -119,7 +122,16 @@ impl HookUse {
     pub fn new(name: HookName, point: HookPoint) -> Self {
         let observes = !point.may_patch();
         let on_failure = if observes { OnFailure::Ignore } else { OnFailure::Fail };
-        Self { name, point, deadline: None, observes, on_failure, plugin: None, trusted: false }
+        Self {
+            name,
+            point,
+            deadline: None,
+            observes,
+            on_failure,
+            plugin: None,
+            trusted: false,
+            made_of: None,
+        }
     }
 
     /// Refuses what contradicts itself.

@@ -127,6 +127,9 @@ pub struct Contract {
     /// What one call costs, for budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Cost>,
+    /// The fingerprint of what performs its calls, where that is said beside the contract: a program and its words, an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_of: Option<Hash>,
 }
 
 /// The call that takes another one back (R6.15).
@@ -156,6 +159,7 @@ impl Contract {
             trusted: false,
             sinks: None,
             price: None,
+            made_of: None,
         }
     }
 

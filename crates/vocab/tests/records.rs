@@ -106,6 +106,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package-with_rates.json", true),
         ("package-with_client_tools.json", true),
         ("package-with_labels.json", true),
+        ("package-with_programs.json", true),
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();

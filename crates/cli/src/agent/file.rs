@@ -3,7 +3,7 @@
 use super::budget::BudgetTable;
 use super::hooks::{Hook, HookTable};
 use super::layers::Place;
-use super::program::Words;
+use super::program::{Words, made_of};
 use super::rates::RateTable;
 use super::rules::RuleTable;
 use outlast::tools::Builtin;
@@ -20,6 +20,7 @@ use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::overlay::{Overlay, Reach};
 use outlast::vocab::policy::Policy;
 use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
+use outlast::vocab::{Hash, canon};
 use outlast::{Builder, Error, Kind, Limits};
 use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way, Within};
 use schemars::JsonSchema;
@@ -235,6 +236,12 @@ impl McpTable {
         self.url.as_ref().map(|url| Rules::for_url(url, network)).transpose()
     }
 
+    /// The fingerprint of how it is reached.
+    fn made_of(&self) -> Hash {
+        let Self { command, url, env, bearer, private, sandbox, read, write, .. } = self;
+        canon::fingerprint(&(command, url, env, bearer, private, sandbox, read, write))
+    }
+
     /// Whether its address is within what may be reached.
     fn within(&self, network: &Reach) -> Result<(), Error> {
         let (Some(url), Some(rules)) = (&self.url, self.rules()?) else { return Ok(()) };
@@ -265,6 +272,7 @@ impl McpTable {
             trust_annotations: self.trust_annotations,
             elicitation: self.elicitation.unwrap_or(true),
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
+            made_of: Some(self.made_of()),
         };
         let way = match (words, &self.url, self.rules()?) {
             (Some(words), ..) => {
@@ -509,6 +517,7 @@ impl ToolTable {
             price: self.price,
             trusted: self.trusted,
             sinks: self.sinks.clone(),
+            made_of: Some(made_of(&self.command, &self.env)),
             ..Contract::new(
                 self.name.clone(),
                 self.description.clone(),

@@ -1,5 +1,5 @@
 //! Hooks of an agent as its file says them: programs that run at points of its turns.
-use super::program::Words;
+use super::program::{Words, made_of};
 use outlast::Error;
 use outlast::hook::HookAt;
 use outlast::tools::command::hook;
@@ -55,6 +55,7 @@ impl HookTable {
             observes: self.observe.unwrap_or(usual.observes),
             on_failure: self.on_failure.unwrap_or(usual.on_failure),
             trusted: self.trusted,
+            made_of: Some(made_of(&self.command, &self.env)),
             ..usual
         };
         usage.check().map_err(|error| error.detail().to_owned())?;

@@ -3,6 +3,7 @@
 //! No shell reads them. A program with a slash in its name, and any word that begins with `./` or `../`, is a path from
 //! where the command is written, not from where it will work.
 use outlast::tools::command::Program;
+use outlast::vocab::{Hash, canon};
 use std::path::{Path, PathBuf};
 
 /// A command whose program is there.
@@ -70,6 +71,11 @@ pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
         if is_path { home.join(word).display().to_string() } else { word.clone() }
     };
     words.iter().enumerate().map(made).collect()
+}
+
+/// The fingerprint of a command whose paths are whole, with the variables that it sees. What their values are is not in it.
+pub(crate) fn made_of(words: &[String], env: &[String]) -> Hash {
+    canon::fingerprint(&(words, env))
 }
 
 /// Whether a program can be run: at its path, or somewhere on the path that programs are looked for on.

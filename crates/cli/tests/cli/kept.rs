@@ -113,6 +113,49 @@ fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
 }
 
 #[test]
+fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_names_another() {
+    let (place, server) = stage();
+    for name in ["ours", "theirs"] {
+        place.write_program(&format!("{name}.sh"), &format!("cat > /dev/null; echo '\"{name}\"'"));
+        let tool =
+            format!("[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./{name}.sh\"]\n");
+        let rule = "[[rules]]\nname = \"ask\"\ntool = \"pay\"\nthen = \"ask\"\n";
+        place.write(&format!("{name}.toml"), &format!("name = \"clerk\"\n\n{tool}\n{rule}"));
+    }
+    place.check(
+        "agents import ours.toml
+         run 'call pay {\"to\": \"joe\"}' --agent clerk --session ann
+         agents import theirs.toml
+         approvals approve apr_1
+         run hello --agent clerk --session ann",
+        &expect![[r#"
+            $ agents import ours.toml
+            agent clerk, version 1, in the database
+            $ run 'call pay {"to": "joe"}' --agent clerk --session ann
+            | · pay {"to":"joe"} (rule `ask`)
+            | · trn_1 waits for an approval
+            |   outlast approvals approve apr_1
+            $ agents import theirs.toml
+            agent clerk, version 2, in the database
+            $ approvals approve apr_1
+            decided: operator approved it
+            | · the turn goes on where a worker runs; `outlast work` is one
+            $ run hello --agent clerk --session ann
+            Hello! What can I do for you?
+        "#]],
+    );
+    // The next turn has ended, so the one before it has too.
+    let shown = place.show(&place.output(&["sessions", "show", "ann"]));
+    assert!(shown.contains("ours") && !shown.contains("theirs"), "{shown}");
+    let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
+    expect![[r#"
+          contracts.pay: another program or address performs it
+    "#]]
+    .assert_eq(&diff);
+    server.kill();
+}
+
+#[test]
 fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_takes_nothing_down() {
     let (place, server) = stage();
     keep_beside(&place, "clerk", "system = \"Sell.\"");

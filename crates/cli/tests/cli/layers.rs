@@ -53,6 +53,10 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
         "when buy\ncall pay {\"to\": \"gold\"}\ncall pay {\"to\": \"ann\"}\ncall calculator {\"expression\": \"2+3\"}\n\
          call open_document {\"path\": \"rates.md\"}\n---\nsay done\n",
     );
+    // Where its program lies is in the fingerprint.
+    let listed = String::from_utf8(place.output(&["agents", "list"]).stdout).unwrap();
+    let clerk = listed.lines().find(|line| line.starts_with("clerk")).unwrap();
+    place.hide(clerk.split_whitespace().last().unwrap(), "FINGERPRINT");
     place.check(
         "run buy --session ann --agent clerk --script script.txt
          agents list
@@ -70,11 +74,11 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
             | · pay → {"to":"ann"}
             $ agents list
             AGENT  IN            MODEL            LAYERS                                                           PACKAGE
-            clerk  outlast.toml  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
+            clerk  outlast.toml  rehearsal/agent  harness house → capability sums → harness counter → agent clerk  FINGERPRINT
             judge  outlast.toml  rehearsal/agent  agent judge                                                      abf653cd65796ec8ff849c10de2a84fb3aa8885532b85e5c9176ba711b151f07
             $ agents show clerk
             agent clerk
-            package 2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
+            package FINGERPRINT
             layers harness house → capability sums → harness counter → agent clerk
             builtin.calculator = calculator (capability sums)
             capabilities.sums = sums (capability sums → harness counter)
@@ -85,7 +89,7 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
             system = ["Be kind.","Use the calculator.","Sell cakes."] (harness house → capability sums → agent clerk)
             tools.pay = {"attempts":null,"class":"at_most_once","command":["DIR/./pay.sh"],"deadline_s":null,"de… (agent clerk)
             $ agents validate
-            clerk 2057b84c96042735531c07c781c00c5bc5c22facd082f898d5edb947688b866b
+            clerk FINGERPRINT
             judge abf653cd65796ec8ff849c10de2a84fb3aa8885532b85e5c9176ba711b151f07
         "#]],
     );

@@ -255,10 +255,10 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
             key_1 of service:ci counts no more since TIME
             $ agents list
             AGENT  IN          MODEL                                     PACKAGE
-            clerk  the server  rehearsal/script-3412d9c2  answers first  2cb23c305c80cf9b1259be4fe391c55569c46487c85aac05fab6ffcc17faaf9e
+            clerk  the server  rehearsal/script-3412d9c2  answers first  bf03323074bb815167feb91f98725d522ba13a11038e5c3ac1000d78a16b572a
             $ agents show clerk
             agent clerk
-            package 2cb23c305c80cf9b1259be4fe391c55569c46487c85aac05fab6ffcc17faaf9e
+            package bf03323074bb815167feb91f98725d522ba13a11038e5c3ac1000d78a16b572a
             model rehearsal/script-3412d9c2
             tools pay
             $ agents import clerk.toml

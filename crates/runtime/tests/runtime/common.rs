@@ -146,7 +146,7 @@ impl Witness {
         self.did.lock().unwrap().iter().filter(|(name, ..)| name == what).count()
     }
 
-    fn saw(&self, what: &str, call: &Call) {
+    pub(crate) fn saw(&self, what: &str, call: &Call) {
         self.did.lock().unwrap().push((what.to_owned(), call.id, call.attempt));
     }
 }

@@ -1,19 +1,25 @@
 //! Agents that are made of what the database keeps: they answer from the next input on, nothing that cannot be run is kept, and a
 //! turn ends with what it began with (R10.2, R10.4).
 use crate::common::*;
+use crate::hooks::hook;
 use crate::policy::{done, paid, question, rule, say};
+use outlast_ports::Answer;
 use outlast_ports::configs::{ConfigKind, Configs, StoredConfig};
+use outlast_ports::hook::{BeforeTool, HookAt};
 use outlast_ports::memory::Memory;
-use outlast_ports::service::Services;
-use outlast_ports::tool::Toolbox;
+use outlast_ports::service::{CallScope, Services};
+use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, Toolbox};
 use outlast_runtime::tailor::{Counts, LeftOut, Plan, Tailor, Tailored};
 use outlast_runtime::{Agent, Config, Input};
 use outlast_vocab::access::Access;
+use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{Ask, Decision, Policy, Verdict};
 use outlast_vocab::record::{End, Fact};
-use outlast_vocab::{Error, Failure, Kind, Millis, OrgId, canon};
+use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, canon};
 use serde_json::{Value, json};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,16 +43,77 @@ impl Tailor for Sewn {
 fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Error> {
     let text = |key: &str| said.iter().filter_map(|one| one[key].as_str()).collect::<Vec<_>>();
     let uses = said.iter().filter_map(|one| one["uses"].as_array()).flatten().filter_map(Value::as_str);
-    let mut tools = Toolbox::new(Services::default());
-    tools.add(Pay(witness))?;
+    let tools: Arc<dyn ToolProvider> = match text("program").last() {
+        Some(program) => Arc::new(Runs::new(program, witness)),
+        None => {
+            let mut tools = Toolbox::new(Services::default());
+            tools.add(Pay(witness))?;
+            Arc::new(tools)
+        }
+    };
+    let hooks: Vec<HookAt> = text("hook").into_iter().map(watches).collect();
     let model = text("model").last().copied().unwrap_or("test/script").parse()?;
     let ask = rule("ask", "pay", Decision::Ask(Ask::default()));
     let package = Package {
         tools: uses.map(str::parse).collect::<Result<_, Error>>()?,
         policy: Policy { rules: vec![ask] },
+        hooks: hooks.iter().map(|hook| hook.usage.clone()).collect(),
         ..Package::new(name, model, text("system").join(" "))
     };
-    Ok(Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() })
+    Ok(Agent { package, tools: vec![tools], hooks })
+}
+
+/// The tool `pay` as a program, which the witness sees under its own name.
+struct Runs {
+    program: String,
+    contract: Contract,
+    witness: Arc<Witness>,
+}
+
+impl Runs {
+    fn new(program: &str, witness: Arc<Witness>) -> Self {
+        let contract = Contract::new("pay".parse().unwrap(), "Pays.", json!({}));
+        let contract = Contract { made_of: Some(Hash::of(program.as_bytes())), ..contract };
+        Self { program: program.to_owned(), contract, witness }
+    }
+}
+
+impl ToolProvider for Runs {
+    fn manifests(&self) -> Vec<Manifest> {
+        vec![self.contract.manifest()]
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+        (*tool == self.contract.name).then_some(&self.contract)
+    }
+
+    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+        Box::pin(ready(Ok(None)))
+    }
+
+    fn execute<'a>(&'a self, _: &'a PreparedCall, call: Call, _: Arc<dyn CallScope>) -> Answer<'a, Ran> {
+        self.witness.saw(&self.program, &call);
+        Box::pin(ready(Ok(Ran::Done(json!("paid")))))
+    }
+
+    fn probe<'a>(&'a self, _: &'a PreparedCall) -> Answer<'a, Probe> {
+        Box::pin(ready(Ok(Probe::CannotTell)))
+    }
+
+    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<Undo> {
+        None
+    }
+
+    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+        Box::pin(ready(Ok(None)))
+    }
+}
+
+/// A hook that is this program.
+fn watches(program: &str) -> HookAt {
+    let mut hook = hook::<BeforeTool>("watch", |_| Ok(None));
+    hook.usage.made_of = Some(Hash::of(program.as_bytes()));
+    hook
 }
 
 fn tailored(witness: Arc<Witness>) -> impl FnOnce(&mut Config) {
@@ -163,6 +230,69 @@ async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_to
     assert_eq!(asked, ["Sell.", "Sell.", "Sell."]);
     assert_eq!(life.told_by("clerk").await, "Sell nothing.");
     crate::archive::reads_back(Arc::new(memory)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_another_one_asks_anew() {
+    let lines = vec![call("pay", "7"), Line::Say("done"), call("pay", "7"), Line::Say("done")];
+    let (_, life) = life(lines).await;
+    let with = |program: &str| json!({ "uses": ["pay"], "program": program });
+    life.put_agent("clerk", with("pay.sh")).await.unwrap();
+    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let asked = question(&life).await;
+    life.put_agent("clerk", with("other.sh")).await.unwrap();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    assert_eq!(life.end(waiting).await, done());
+    let ran = || (life.witness.count("pay.sh"), life.witness.count("other.sh"));
+    assert_eq!(ran(), (1, 0));
+    // What was approved for the session was the other program.
+    let next = life.runtime.submit(to("clerk", "again")).await.unwrap().turn;
+    let asked = loop {
+        let waiting = life.runtime.approvals().of_turn(next).await.unwrap();
+        match waiting.into_iter().next() {
+            Some(asked) => break asked,
+            None => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    };
+    assert_eq!(ran(), (1, 0));
+    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    assert_eq!((life.end(next).await, ran()), (done(), (1, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_knows_only_another_program_leaves_the_turn_stuck_until_the_first_one_is_back() {
+    let began = json!({ "uses": ["pay"], "program": "pay.sh", "hook": "watch.sh" });
+    for (part, program, why) in [
+        ("program", "other.sh", "the tool `pay` was another program or address when the turn began"),
+        (
+            "hook",
+            "blind.sh",
+            "the agent `clerk` uses the hook `watch` at before_tool, which is another program here",
+        ),
+    ] {
+        let (memory, first) = life(paid()).await;
+        first.put_agent("clerk", began.clone()).await.unwrap();
+        let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+        let asked = question(&first).await;
+        let witness = first.die(&memory).await;
+        let mut now = began.clone();
+        now[part] = json!(program);
+        keep(&memory, ConfigKind::Agent, "clerk", now).await;
+        let second = life_on(&memory, paid(), witness, 2).await;
+        say(&second, &asked, "ann", Verdict::Approve).await.unwrap();
+        second.until("turn.stuck").await;
+        let stuck = second.facts().await.into_iter().find_map(|fact| match fact {
+            Fact::Stuck { failure } => Some(failure),
+            _ => None,
+        });
+        let detail = format!("the turn began under another configuration: {why}");
+        assert_eq!(stuck, Some(Failure::new(Kind::PackageUnavailable, detail)));
+        second.put_agent("clerk", began.clone()).await.unwrap();
+        second.runtime.retry(turn).await.unwrap();
+        assert_eq!(second.end(turn).await, done());
+        assert_eq!((second.witness.count("pay.sh"), second.witness.count("other.sh")), (1, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
