@@ -28,6 +28,16 @@ pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
     messages.iter().filter_map(source).collect()
 }
 
+/// The labels of what was said elsewhere, as whoever sent the input tells it. What a model said there, or was given, may come from
+/// anybody: nobody kept labels of it that could be trusted.
+pub fn of_elsewhere(before: &[Message], tools: &[Contract]) -> Labels {
+    let mut labels = of_messages(before, tools);
+    if before.iter().any(|message| !matches!(message, Message::User { .. })) {
+        labels.add(Source::Before);
+    }
+    labels
+}
+
 /// The labels of what follows a turn: those that it inherited, and those of what it read, which what it ran with itself says. A
 /// turn that kept no labels may have read anything.
 pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
@@ -40,7 +50,7 @@ pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
                 None => labels.add(Source::Before),
             },
             Fact::Accepted(accepted) => {
-                labels.extend(of_messages(&accepted.before, tools));
+                labels.extend(of_elsewhere(&accepted.before, tools));
                 labels.extend(of_parts(&accepted.parts));
             }
             Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
@@ -146,6 +156,18 @@ mod tests {
         assert_eq!(of(&[said("clock"), said("fetch"), said("fetch")]), "tool:fetch");
         // A tool that is not there any more cannot be trusted.
         assert_eq!(of(&[said("gone")]), "tool:gone");
+    }
+
+    #[test]
+    fn what_a_model_said_or_was_given_elsewhere_may_come_from_anybody() {
+        let clock = Contract { trusted: true, ..tool("clock", EffectClass::Pure) };
+        let of = |before: &[Message]| of_elsewhere(before, std::slice::from_ref(&clock)).to_string();
+        let model = Message::Assistant { parts: vec![Part::text("hi")], calls: Vec::new() };
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[Message::user("hi"), Message::user("again")]), "");
+        assert_eq!(of(&[Message::user("hi"), model]), "before");
+        // Whoever tells what a tool gave may have made it up.
+        assert_eq!(of(&[said("clock")]), "before");
     }
 
     #[test]

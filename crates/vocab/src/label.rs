@@ -39,7 +39,7 @@ pub enum Source {
     Hook(HookName),
     /// A file that somebody attached.
     Attachment,
-    /// Nobody knows: it was read before labels were kept.
+    /// Nobody knows: it was read before labels were kept, or elsewhere.
     Before,
 }
 

@@ -47,7 +47,7 @@ impl Server {
         BufReader::new(stream)
     }
 
-    fn post(&self, path: &str, body: &str) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
         let mut answer = String::new();
         self.open(&format!("POST {path} HTTP/1.1"), body).read_to_string(&mut answer).unwrap();
         serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()

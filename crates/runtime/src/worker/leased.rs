@@ -9,7 +9,7 @@ use crate::journaled::{Journaled, Opening};
 use crate::meter::Meter;
 use crate::outfit::Outfit;
 use crate::outfits;
-use outlast_kernel::label::{Known, of_hooks, of_turn};
+use outlast_kernel::label::{Known, of_elsewhere, of_hooks, of_turn};
 use outlast_kernel::replay::History;
 use outlast_ports::store::{Lease, Work};
 use outlast_vocab::label::{Labels, Source};
@@ -176,7 +176,11 @@ impl Drive<'_> {
         let opening = opening(history, Some(&outfit));
         let labels = match opening.history.started() {
             Some(started) => started.labels.clone(),
-            None if outfit.keeps_labels() => Some(self.labels(opening.parent).await?),
+            None if outfit.keeps_labels() => {
+                let mut labels = self.labels(opening.parent).await?;
+                labels.extend(of_elsewhere(&input.before, &outfit.contracts));
+                Some(labels)
+            }
             None => None,
         };
         let mut inherited = match &labels {
