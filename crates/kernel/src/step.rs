@@ -201,6 +201,11 @@ impl CallModel {
         Step::Wait(Waiting { waits: vec![wait] })
     }
 
+    /// Ends the turn because of what the model said.
+    pub fn fail(self, failure: Failure) -> Step {
+        Step::Done(End::Failed { failure }.into())
+    }
+
     /// Ends the turn instead of asking.
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())

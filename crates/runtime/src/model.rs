@@ -6,12 +6,12 @@ use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
 use crate::meter::{bounded, most_of, named, price_of, wait_for};
 use crate::room::Room;
-use crate::ruling::{Word, as_ruled, at_model, of_reply};
+use crate::ruling::{Word, as_ruled, at_model, at_reply, of_reply};
 use outlast_kernel::step::{CallModel, Step};
 use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{EffectKind, Generation, ModelCall};
+use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::policy::Point;
 use outlast_vocab::record::{Fact, Performed};
@@ -38,7 +38,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
             history.answer(ask.key(), &as_recorded(at)).map_err(|error| error.at(turn.at()))?
     {
         turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
-        return Ok(ask.resume(outcome));
+        return go_on(turn, ask, outcome, host);
     }
     if let Some(reason) = turn.cancel.reason() {
         return Ok(ask.cancel(reason));
@@ -106,7 +106,22 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let outcome = of_reply(turn, &ask, outcome, host).await?;
     let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
     host.note(Fact::Performed(Performed { tried: failed, ..performed }));
-    Ok(ask.resume(outcome))
+    go_on(turn, ask, outcome, host)
+}
+
+/// Goes on with what came of a call, if what was decided of what the model said lets it.
+fn go_on<H: Host>(
+    turn: &Turn<'_>,
+    ask: CallModel,
+    outcome: ModelOutcome,
+    host: &mut H,
+) -> Result<Step, Error> {
+    Ok(match (at_reply(turn, ask.key(), &outcome, host)?, turn.cancel.reason()) {
+        (Word::Go, _) => ask.resume(outcome),
+        (Word::No(error), _) => ask.fail(Failure::from(&error)),
+        (Word::Wait(_), Some(reason)) => ask.cancel(reason),
+        (Word::Wait(wait), None) => ask.wait(wait),
+    })
 }
 
 /// Shows the model the conversation as it stands and listens to what it says, until it is done or the turn is cancelled.

@@ -1,4 +1,4 @@
-//! The points of a turn that are no calls: its beginning, a model call, its answer (R11.1).
+//! The points of a turn that are no calls: its beginning, a model call, what the model says (R11.1).
 //!
 //! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
 //! person is bound to the facts and to the policy: other facts are another question.
@@ -41,6 +41,8 @@ struct About {
     key: ReplayKey,
     facts: Value,
     labels: Labels,
+    /// Whether the turn goes on whatever becomes of it, so that nobody can be asked.
+    aside: bool,
 }
 
 /// Whether a turn may begin. One that has begun goes on.
@@ -56,7 +58,7 @@ pub(crate) async fn at_turn<H: Host>(
     }
     let attachments = input.parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
     let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
-    let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone() };
+    let about = About { at: Point::Turn, key, facts, labels: turn.labels.clone(), aside: false };
     judged(turn, &about, host).await.map(|(_, word)| word)
 }
 
@@ -73,7 +75,7 @@ pub(crate) async fn at_model<H: Host>(
     let call = shaped.effect(ask, None);
     let facts = model_facts(&call, ask.number());
     let labels = turn.labels_after(ask.messages());
-    let about = About { at: Point::Model, key: ask.key().clone(), facts, labels };
+    let about = About { at: Point::Model, key: ask.key().clone(), facts, labels, aside: false };
     let (ruling, word) = judged(turn, &about, host).await?;
     if let Some((set, _)) = ruling.as_ref().and_then(Ruling::change) {
         shaped.options = with_options(call.options, set);
@@ -107,8 +109,9 @@ pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) ->
     }
 }
 
-/// Judges the answer that a reply gives, and gives the reply as it is recorded. What is decided is recorded with it; whether the
-/// answer completes the turn is found out from there ([`at_output`]). Those who watch hear it now, unless it is held back.
+/// Judges what a reply says, and gives the reply as it is recorded. What is decided is recorded with it; whether an answer completes
+/// the turn is found out from there ([`at_output`]), and so is what becomes of a refusal ([`at_reply`]). Text beside calls is left out
+/// where it may not be said: the calls need it not, and nobody waits for it. Those who watch hear the text now, unless it is held back.
 pub(crate) async fn of_reply<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -119,21 +122,25 @@ pub(crate) async fn of_reply<H: Host>(
         ModelOutcome::Reply(reply) if turn.outfit.decides_at(Point::Output) => reply,
         outcome => return Ok(outcome),
     };
-    if is_answer(&reply) {
-        let text = text_of(&reply.parts).into_owned();
-        let labels = turn.labels_after(ask.messages());
-        let mut about =
-            About { at: Point::Output, key: ask.key().output(), facts: answer_facts(&text), labels };
-        let ruling = decided(turn, &mut about, host).await?;
-        if let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) {
-            reply.parts = without_thoughts(reply.parts, set.contains_key(TEXT), redact)?;
-            reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact)?);
+    let (text, aside) = (text_of(&reply.parts).into_owned(), is_aside(&reply));
+    if aside && text.is_empty() {
+        return Ok(ModelOutcome::Reply(reply));
+    }
+    let (key, facts, labels) = (ask.key().output(), answer_facts(&text), turn.labels_after(ask.messages()));
+    let mut about = About { at: Point::Output, key, facts, labels, aside };
+    let ruling = decided(turn, &mut about, host).await?;
+    if let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) {
+        // Thoughts that led to calls are needed with them.
+        let is_other = set.contains_key(TEXT) && !aside;
+        reply.parts = without_thoughts(reply.parts, is_other, redact)?;
+        reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact)?);
+    }
+    let holds_back = |ruling: &Ruling| !matches!(ruling.decision, Decision::Allow | Decision::Modify { .. });
+    if let Some(ruling) = ruling.filter(holds_back) {
+        if ruling.refusal().is_some() && !is_answer(&reply) {
+            reply.parts.retain(|part| part.as_text().is_none());
         }
-        let holds_back =
-            |ruling: &Ruling| !matches!(ruling.decision, Decision::Allow | Decision::Modify { .. });
-        if ruling.as_ref().is_some_and(holds_back) {
-            return Ok(ModelOutcome::Reply(reply));
-        }
+        return Ok(ModelOutcome::Reply(reply));
     }
     let text = text_of(&reply.parts);
     if !text.is_empty() {
@@ -174,7 +181,7 @@ pub(crate) async fn at_summary<H: Host>(
         return Ok(options);
     }
     let (facts, labels) = (model_facts(call, ask.number()), turn.labels_after(ask.messages()));
-    let mut about = About { at: Point::Model, key: key.clone(), facts, labels };
+    let mut about = About { at: Point::Model, key: key.clone(), facts, labels, aside: false };
     let Some(ruling) = decided(turn, &mut about, host).await? else { return Ok(options) };
     if let Some(refusal) = ruling.refusal() {
         return Err(refusal);
@@ -195,8 +202,37 @@ pub(crate) fn at_output<H: Host>(turn: &Turn<'_>, at: &AtCheckpoint, host: &mut 
     let (Some(answer), Some(ruled_then)) = (at.answer(), host.ruled(&key).cloned()) else {
         return Ok(Word::Go);
     };
-    let about = About { at: Point::Output, key, facts: answer_facts(&answer), labels: Labels::default() };
-    ruled(turn, &about, Some(ruled_then.ruling), host)
+    ruled(turn, &About::said(key, &answer), Some(ruled_then.ruling), host)
+}
+
+/// Whether a turn goes on from a reply that is no answer, as was decided when it was given.
+pub(crate) fn at_reply<H: Host>(
+    turn: &Turn<'_>,
+    call: &ReplayKey,
+    outcome: &ModelOutcome,
+    host: &mut H,
+) -> Result<Word, Error> {
+    let key = call.output();
+    let (ModelOutcome::Reply(reply), Some(ruled_then)) = (outcome, host.ruled(&key).cloned()) else {
+        return Ok(Word::Go);
+    };
+    let ends = matches!(ruled_then.ruling.decision, Decision::Interrupt { .. });
+    if is_answer(reply) || (is_aside(reply) && !ends) {
+        return Ok(Word::Go);
+    }
+    ruled(turn, &About::said(key, &text_of(&reply.parts)), Some(ruled_then.ruling), host)
+}
+
+impl About {
+    /// What the model said, once it is decided about.
+    fn said(key: ReplayKey, text: &str) -> Self {
+        Self { at: Point::Output, key, facts: answer_facts(text), labels: Labels::default(), aside: false }
+    }
+}
+
+/// Whether what a reply says is neither an answer nor a refusal: it stands beside calls, or broke off.
+fn is_aside(reply: &Reply) -> bool {
+    !reply.calls.is_empty() || reply.stop == StopReason::Length
 }
 
 fn is_answer(reply: &Reply) -> bool {
@@ -221,7 +257,8 @@ async fn judged<H: Host>(
     let mut put_off: Option<Ruling> = None;
     loop {
         let key = if number == 0 { about.key.clone() } else { about.key.again(number) };
-        let mut now = About { at: about.at, key, facts: about.facts.clone(), labels: about.labels.clone() };
+        let About { at, facts, labels, aside, .. } = about;
+        let mut now = About { at: *at, key, facts: facts.clone(), labels: labels.clone(), aside: *aside };
         let ruling = match (decided(turn, &mut now, host).await?, put_off) {
             (None, Some(Ruling { rule, .. })) => {
                 let goes = Ruling::new(rule, turn.outfit.policy, Decision::Allow);
@@ -252,7 +289,7 @@ async fn judged<H: Host>(
 /// What is decided: what was, or else what is now, which is noted. What it is about is left as it was changed by that, so whoever
 /// is asked sees what will happen.
 async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> Result<Option<Ruling>, Error> {
-    let About { at, key, facts, labels } = about;
+    let About { at, key, facts, labels, aside } = about;
     let (known, at) = (host.ruled(key).map(|ruled| ruled.ruling.clone()), *at);
     let is_known = known.is_some();
     let ruling = if let Some(ruling) = known {
@@ -260,8 +297,14 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> R
     } else {
         let around = turn.outfit.circumstances(turn.org, host.spending());
         let asked = Facts { at, tool: None, value: facts, labels, around: &around };
-        let Some(ruling) = turn.outfit.rule(&asked).await else { return Ok(None) };
-        ruling
+        match turn.outfit.rule(&asked).await {
+            Some(ruling) if *aside && matches!(ruling.decision, Decision::Ask(_)) => {
+                let reason = "nobody is asked about what is said beside calls".to_owned();
+                Ruling { decision: Decision::Deny { reason }, ..ruling }
+            }
+            Some(ruling) => ruling,
+            None => return Ok(None),
+        }
     };
     if let Some((set, redact)) = ruling.change() {
         *facts = match facts.get("text").and_then(Value::as_str) {

@@ -55,6 +55,9 @@ impl Clock for PausedClock {
 pub(crate) enum Line {
     Say(&'static str),
     Call(Vec<(&'static str, Value)>),
+    /// Says something and pays.
+    SayAndPay(&'static str),
+    Refuse(&'static str),
     Fail(Kind),
     /// Asks to come back in three seconds.
     Busy,
@@ -118,6 +121,19 @@ impl ModelProvider for Played {
                 };
                 let asks = calls.into_iter().enumerate().map(ask);
                 asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
+            }
+            Line::SayAndPay(text) => {
+                let pay = ToolUse::new(
+                    format!("c{played}_0").parse().unwrap(),
+                    "pay".parse().unwrap(),
+                    Arguments::Json(json!({ "text": "7" })),
+                );
+                let said = [Ok(ModelEvent::Text(text.to_owned())), Ok(ModelEvent::Call(pay))];
+                said.into_iter().chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
+            }
+            Line::Refuse(text) => {
+                let said = [Ok(ModelEvent::Text(text.to_owned())), Ok(usage)];
+                said.into_iter().chain([Ok(ModelEvent::End(StopReason::Refusal))]).collect()
             }
             Line::Fail(kind) => vec![Err(Error::new(kind, "the script says so"))],
             Line::Busy => {

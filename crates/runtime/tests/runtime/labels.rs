@@ -1,7 +1,7 @@
 //! Where what a model has read comes from, and what becomes of what it asks for then (R11.4, R6.12).
 use crate::common::*;
 use crate::hooks::hook;
-use crate::policy::rule;
+use crate::policy::{question, rule, say};
 use futures_util::{StreamExt, stream};
 use outlast_ports::Answer;
 use outlast_ports::hook::{
@@ -22,10 +22,12 @@ use outlast_vocab::hook::{
 use outlast_vocab::label::Guard;
 use outlast_vocab::message::{Message, ModelName, Part};
 use outlast_vocab::package::Package;
-use outlast_vocab::policy::{Comparison, Decision, Facts, Point, Policy, Redaction, Rule, Test};
+use outlast_vocab::policy::{
+    Ask, Comparison, Decision, Facts, Point, Policy, Redaction, Rule, Test, Verdict,
+};
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::{Error, Hash, Limits, Millis, SessionId};
+use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -442,6 +444,92 @@ async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches()
     }
     assert_eq!(life.end(turn).await, End::Answered { text: "fine".into() });
     assert_eq!(heard, ["fine"]);
+}
+
+/// A life with a rule about what goes out, and what those who watched it heard by the end of its first turn.
+async fn heard_under(lines: Vec<Line>, tests: Vec<Test>, then: Decision) -> (Memory, Life, End, Vec<String>) {
+    let (memory, life) = living(Guard::Open, lines, |config| {
+        let rules = vec![Rule { at: Point::Output, tests, ..rule("out", "*", then) }];
+        config.package.policy = Policy { rules };
+    })
+    .await;
+    let mut events = life.runtime.events(SESSION, Seq(0));
+    let turn = life.send("go").await;
+    let mut heard = Vec::new();
+    loop {
+        match events.next().await.unwrap() {
+            Event::Live(told) => {
+                if let LiveKind::Text { text, .. } = told.what {
+                    heard.push(text);
+                }
+            }
+            Event::Durable(record) if record.fact.name() == "turn.ended" => break,
+            Event::Durable(_) | Event::Missed { .. } => {}
+        }
+    }
+    let end = life.end(turn).await;
+    (memory, life, end, heard)
+}
+
+/// Whether a record of the session says this.
+async fn says(life: &Life, what: &str) -> bool {
+    life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains(what))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rule_takes_out_is_taken_out_of_text_beside_calls_and_of_refusals_too() {
+    let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "…".to_owned() }];
+    let masks = Decision::Modify { set: [].into(), redact };
+    let lines = vec![Line::SayAndPay("I pay with 5551."), Line::Refuse("I do not tell 5551.")];
+    let (memory, life, end, heard) = heard_under(lines, vec![], masks).await;
+    assert_eq!(heard, ["I pay with ….", "I do not tell …."]);
+    assert_eq!(end, End::Refused { text: "I do not tell ….".into() });
+    assert_eq!((life.witness.count("pay"), says(&life, "5551").await), (1, false));
+    crate::archive::reads_back(Arc::new(memory)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_beside_calls_that_is_denied_or_asked_about_is_left_out_and_the_calls_are_made() {
+    let secret = || vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) }];
+    for then in [Decision::Deny { reason: "no".to_owned() }, Decision::Ask(Ask::default())] {
+        let lines = vec![Line::SayAndPay("secret"), Line::Say("done")];
+        let (memory, life, end, heard) = heard_under(lines, secret(), then).await;
+        assert_eq!((end, heard), (End::Answered { text: "done".into() }, vec!["done".to_owned()]));
+        assert_eq!((life.witness.count("pay"), says(&life, "secret").await), (1, false));
+        crate::archive::reads_back(Arc::new(memory)).await;
+    }
+    let interrupts = Decision::Interrupt { reason: "no".to_owned() };
+    let lines = vec![Line::SayAndPay("secret"), Line::Say("done")];
+    let (_, life, end, heard) = heard_under(lines, secret(), interrupts).await;
+    assert!(matches!(end, End::Failed { failure } if failure.code == Kind::PolicyInterrupted));
+    assert_eq!((life.witness.count("pay"), heard), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_waits() {
+    let deny = Decision::Deny { reason: "no".to_owned() };
+    let (_, life, end, heard) = heard_under(vec![Line::Refuse("secret")], vec![], deny).await;
+    assert!(matches!(end, End::Failed { failure } if failure.code == Kind::PolicyDenied));
+    assert_eq!((heard, says(&life, "secret").await), (vec![], false));
+    for (verdict, code) in
+        [(Verdict::Approve, None), (Verdict::Deny { reason: "no".to_owned() }, Some(Kind::ApprovalDenied))]
+    {
+        let (memory, life) = living(Guard::Open, vec![Line::Refuse("no")], |config| {
+            let asks = rule("out", "*", Decision::Ask(Ask::default()));
+            config.package.policy = Policy { rules: vec![Rule { at: Point::Output, ..asks }] };
+        })
+        .await;
+        let turn = life.send("go").await;
+        let asked = question(&life).await;
+        assert_eq!(asked.call.arguments, json!({ "text": "no" }));
+        say(&life, &asked, "ann", verdict).await.unwrap();
+        match (life.end(turn).await, code) {
+            (End::Refused { text }, None) => assert_eq!(text, "no"),
+            (End::Failed { failure }, Some(code)) => assert_eq!(failure.code, code),
+            (end, _) => panic!("{end:?}"),
+        }
+        crate::archive::reads_back(Arc::new(memory)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
