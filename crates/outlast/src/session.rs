@@ -5,10 +5,11 @@ use outlast_ports::tool::schema_of;
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
 use outlast_runtime::output::value_of;
+use outlast_vocab::access::Reach;
 use outlast_vocab::effect::Place;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::{Delivery, End, Seq};
-use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use outlast_vocab::{At, Error, Kind, SessionId, TurnId};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, OnceLock};
@@ -163,7 +164,11 @@ impl Turn {
 
     /// The answer; every other end is an error.
     pub async fn answer(&self) -> Result<String, Error> {
-        let at = outlast_vocab::At { session: Some(self.session), turn: Some(self.id), ..Default::default() };
+        let org = match self.runtime.access().reach {
+            Reach::Org(org) => Some(org),
+            Reach::Everything => None,
+        };
+        let at = At { org, session: Some(self.session), turn: Some(self.id), ..At::default() };
         self.outcome().await?.answer().map_err(|error| error.at(at))
     }
 

@@ -58,7 +58,7 @@ async fn attempts(
     let prepared = match ready(turn, prepared, &scope).await {
         Ok(prepared) => prepared,
         Err(error) if matches!(error.class(), Class::Retry | Class::Park) => {
-            return Err(error.at(At { call: Some(id), ..turn.at() }));
+            return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
         }
         Err(error) => {
             let result = ToolResult::Err(Failure::from(&error));
@@ -96,7 +96,7 @@ async fn attempts(
             }
             // History and code parted inside the tool: that is not a result, the turn stops.
             Err(error) if error.kind() == Kind::JournalDiverged => {
-                return Err(error.at(At { call: Some(id), ..turn.at() }));
+                return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
             }
             Err(error) => error,
         };

@@ -11,11 +11,12 @@ use crate::{model, output, tools, undo};
 use outlast_kernel::label::of_messages;
 use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
 use outlast_vocab::effect::Joined;
+use outlast_vocab::envelope::effect_id;
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::record::End;
-use outlast_vocab::{At, Error, Failure, Kind, OrgId};
+use outlast_vocab::{At, EffectId, Error, Failure, Kind, OrgId, ReplayKey};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -47,7 +48,24 @@ pub struct Turn<'a> {
 impl Turn<'_> {
     /// Where errors of this turn are placed.
     pub fn at(&self) -> At {
-        At { session: Some(self.caller.session), turn: Some(self.caller.turn), ..At::default() }
+        let Caller { session, turn } = self.caller;
+        At { org: self.org, session: Some(session), turn: Some(turn), ..At::default() }
+    }
+
+    /// Where errors of one of its effects are placed.
+    pub(crate) fn at_effect(&self, key: &ReplayKey) -> At {
+        At { effect: Some(effect_id(self.caller.turn, key)), ..self.at() }
+    }
+
+    /// The effect that a step asks for.
+    fn effect_of(&self, step: &Step) -> Option<EffectId> {
+        let key = match step {
+            Step::CallModel(ask) => ask.key(),
+            Step::RunTools(batch) => batch.key(),
+            Step::Checkpoint(at) => at.key(),
+            Step::Wait(_) | Step::Done(_) => return None,
+        };
+        Some(effect_id(self.caller.turn, key))
     }
 
     /// What arguments of its calls may refer to.
@@ -109,17 +127,19 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
     let TurnInput { before, parts, output } = input;
     let mut step = step::begin(plan(turn, output), before, parts);
     loop {
-        step = match step {
+        let effect = turn.effect_of(&step);
+        let next = match step {
             Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,
-            Step::CallModel(ask) => model::ask(turn, ask, host).await?,
-            Step::RunTools(batch) => tools::run(turn, batch, host).await?,
-            Step::Checkpoint(at) => checkpoint(turn, at, host).await?,
+            Step::CallModel(ask) => model::ask(turn, ask, host).await,
+            Step::RunTools(batch) => tools::run(turn, batch, host).await,
+            Step::Checkpoint(at) => checkpoint(turn, at, host).await,
             Step::Wait(waiting) => return host.park(waiting.waits).await,
             Step::Done(Done { end: End::Cancelled { reason }, .. }) => {
                 return undo::stop(turn, reason, host).await;
             }
             Step::Done(done) => return host.finish(done).await,
         };
+        step = next.map_err(|error| error.at(At { effect, ..turn.at() }))?;
     }
 }
 

@@ -34,8 +34,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
     };
     if let Some(at) = history.asked_at(ask.key())
-        && let Some(outcome) =
-            history.answer(ask.key(), &as_recorded(at)).map_err(|error| error.at(turn.at()))?
+        && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
     {
         turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
         return go_on(turn, ask, outcome, host);

@@ -83,8 +83,7 @@ pub(crate) enum Came {
 
 /// Runs the batch until every call has a result or the turn holds still.
 pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
-    let Claimed { mut slots, most, short } =
-        claim(turn, &batch, host).await.map_err(|error| error.at(turn.at()))?;
+    let Claimed { mut slots, most, short } = claim(turn, &batch, host).await?;
     if let Some(failure) = interrupts(&slots) {
         return Ok(batch.fail(failure));
     }

@@ -294,7 +294,8 @@ impl Drive<'_> {
         lease: &Lease,
         opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
-        tracing::error!(%error, "the turn cannot go on as it is");
+        let effect = error.place().effect.map(tracing::field::display);
+        tracing::error!(%error, effect, "the turn cannot go on as it is");
         let history = History::of(records)?;
         let times = history.times_stuck();
         let key = ReplayKey::turn(index).stuck(times);
