@@ -16,6 +16,7 @@ use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::Limiter;
 use outlast_ports::store::Store;
+use outlast_vocab::access::Reach;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ToolOutcome;
@@ -25,7 +26,7 @@ use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::{Decision, Rule, approved_form};
 use outlast_vocab::rate::Rate;
 use outlast_vocab::tool::{ClientTool, Contract, PreparedCall};
-use outlast_vocab::{Error, Hash, Kind, Limits, canon, limits};
+use outlast_vocab::{Error, Hash, Kind, Limits, OrgId, canon, limits};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,6 +132,8 @@ pub struct Own {
     pub tools: Arc<Catalogue>,
     /// Its hooks.
     pub hooks: Arc<Hooks>,
+    /// The organisation of whose rows it was made; one of the program is everybody's.
+    pub org: Option<OrgId>,
 }
 
 /// A package as this process can run it.
@@ -144,6 +147,8 @@ pub struct Outfit {
     pub catalogue: Arc<Catalogue>,
     /// The hooks of its agent.
     pub hooks: Arc<Hooks>,
+    /// The organisation of whose rows its agent was made; one of the program is everybody's.
+    pub(crate) org: Option<OrgId>,
     /// The contracts of its tools, in its order.
     pub contracts: Vec<Contract>,
     /// Those of them that the model is shown: no tool that a rule forbids altogether (R6.12).
@@ -165,7 +170,7 @@ pub struct Outfit {
 impl Outfit {
     /// Resolves a package with the tools of the first agent.
     pub fn new(package: Package, world: &World) -> Result<Self, Error> {
-        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone() };
+        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
         Self::with(package, world, own)
     }
 
@@ -220,7 +225,7 @@ impl Outfit {
         package
             .hooks
             .retain(|usage| !matches!(usage.point, HookPoint::BeforeCompletion | HookPoint::AtCheckpoint));
-        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone() };
+        let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
         let gate = Gate::new(&package, world)?;
         Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
     }
@@ -243,7 +248,12 @@ impl Outfit {
 
     /// What its agent brings.
     pub(crate) fn own(&self) -> Own {
-        Own { tools: self.catalogue.clone(), hooks: self.hooks.clone() }
+        Own { tools: self.catalogue.clone(), hooks: self.hooks.clone(), org: self.org }
+    }
+
+    /// Whether it answers those who are shown these rows (R12.8).
+    pub(crate) fn is_within(&self, reach: Reach) -> bool {
+        self.org.is_none_or(|org| reach.covers(org))
     }
 
     fn of(package: Package, contracts: Vec<Contract>, own: Own, gate: Gate) -> Self {
@@ -254,12 +264,13 @@ impl Outfit {
         let blobs = pinned.to_blobs();
         let (fingerprint, policy) = (Hash::of(&blobs[0]), gate.version(&package.policy));
         let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
-        let Own { tools: catalogue, hooks } = own;
+        let Own { tools: catalogue, hooks, org } = own;
         Self {
             package,
             fingerprint,
             catalogue,
             hooks,
+            org,
             contracts,
             shown,
             tools,

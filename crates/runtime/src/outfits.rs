@@ -8,11 +8,12 @@ use outlast_kernel::overlay::over;
 use outlast_ports::hook::HookAt;
 use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
+use outlast_vocab::access::Reach;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned, StoredPackage};
 use outlast_vocab::record::{Fact, Record};
 use outlast_vocab::tool::ClientTool;
-use outlast_vocab::{Error, Hash, Kind, TurnId, canon, limits};
+use outlast_vocab::{Error, Hash, Kind, OrgId, TurnId, canon, limits};
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +40,7 @@ impl Agent {
 
     /// The same, if this world can run it: whatever a start would refuse of the agent is refused.
     pub fn fitted(self, world: &World) -> Result<Pinned, Error> {
-        let Outfit { package, contracts, .. } = outfit(self, world)?;
+        let Outfit { package, contracts, .. } = outfit(self, None, world)?;
         Ok(Pinned { package, contracts: Some(contracts) })
     }
 }
@@ -88,7 +89,7 @@ impl Outfits {
         let name = first.agent.clone();
         let mut named = BTreeMap::from([(name.clone(), Arc::new(Outfit::new(first, world)?))]);
         for agent in others {
-            let outfit = outfit(agent, world)?;
+            let outfit = outfit(agent, None, world)?;
             let name = outfit.package.agent.clone();
             if named.insert(name.clone(), Arc::new(outfit)).is_some() {
                 let detail = format!("two agents are called `{name}`; names must be unique");
@@ -104,12 +105,19 @@ impl Outfits {
     }
 
     /// The agent that answers when an input names none.
-    pub(crate) fn first(&self) -> Arc<Outfit> {
-        self.known().named[&self.first].clone()
+    pub(crate) fn first(&self, reach: Reach) -> Result<Arc<Outfit>, Error> {
+        let known = self.known();
+        known.named.get(&self.first).filter(|first| first.is_within(reach)).cloned().ok_or_else(|| {
+            let detail = format!(
+                "no agent answers an input that names none here; there are: {}",
+                names(&known, reach)
+            );
+            Error::new(Kind::AgentNotFound, detail)
+        })
     }
 
-    /// Every agent, by name.
-    pub(crate) fn views(&self) -> Vec<AgentView> {
+    /// Every agent that answers those who are shown these rows, by name.
+    pub(crate) fn views(&self, reach: Reach) -> Vec<AgentView> {
         let known = self.known();
         let view = |(name, outfit): (&String, &Arc<Outfit>)| AgentView {
             name: name.clone(),
@@ -117,12 +125,12 @@ impl Outfits {
             fingerprint: outfit.fingerprint,
             pinned: Pinned { package: outfit.package.clone(), contracts: Some(outfit.contracts.clone()) },
         };
-        known.named.iter().map(view).collect()
+        known.named.iter().filter(|(_, outfit)| outfit.is_within(reach)).map(view).collect()
     }
 
     /// Lets an agent answer from now on, in place of the one of its name. Turns that were accepted before keep theirs.
     pub(crate) fn put(&self, agent: Agent, world: &World) -> Result<Hash, Error> {
-        let outfit = Arc::new(outfit(agent, world)?);
+        let outfit = Arc::new(outfit(agent, None, world)?);
         let fingerprint = outfit.fingerprint;
         self.wear(outfit);
         Ok(fingerprint)
@@ -147,10 +155,14 @@ impl Outfits {
         &self,
         agent: Option<&str>,
         layers: Layers<'_>,
+        reach: Reach,
         world: &World,
     ) -> Result<Arc<Outfit>, Error> {
         let Layers { overlays, client_tools } = layers;
-        let base = self.named(agent.unwrap_or(&self.first))?;
+        let base = match agent {
+            Some(agent) => self.named(agent, reach)?,
+            None => self.first(reach)?,
+        };
         if overlays.is_empty() && client_tools.is_empty() {
             return Ok(base);
         }
@@ -170,18 +182,19 @@ impl Outfits {
         Ok(outfit)
     }
 
-    /// What a turn was accepted or begun with.
+    /// What a turn of somebody who is shown these rows was accepted or begun with.
     pub(crate) async fn pinned(
         &self,
         fingerprint: Hash,
+        reach: Reach,
         store: &dyn Store,
         world: &World,
     ) -> Result<Arc<Outfit>, Error> {
-        if let Some(outfit) = self.here(fingerprint) {
+        if let Some(outfit) = self.here(fingerprint, reach) {
             return Ok(outfit);
         }
         let pinned = read(store, fingerprint).await?;
-        let own = self.own(&pinned.package.agent)?;
+        let own = self.own(&pinned.package.agent, reach)?;
         let outfit = Outfit::pinned(pinned, world, own).map(Arc::new).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
@@ -190,32 +203,34 @@ impl Outfits {
         Ok(outfit)
     }
 
-    fn named(&self, name: &str) -> Result<Arc<Outfit>, Error> {
+    /// An agent. One of another organisation is none (R12.8).
+    fn named(&self, name: &str, reach: Reach) -> Result<Arc<Outfit>, Error> {
         let known = self.known();
-        known.named.get(name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = known.named.keys().map(String::as_str).collect();
-            let detail = format!("no agent is called `{name}` here; there are: {}", names.join(", "));
+        known.named.get(name).filter(|outfit| outfit.is_within(reach)).cloned().ok_or_else(|| {
+            let detail = format!("no agent is called `{name}` here; there are: {}", names(&known, reach));
             Error::new(Kind::AgentNotFound, detail)
         })
     }
 
     /// The tools and hooks of an agent. Another agent may have tools of the same names, which are not the same tools.
-    fn own(&self, agent: &str) -> Result<Own, Error> {
-        self.named(agent).map(|outfit| outfit.own()).map_err(|error| {
+    fn own(&self, agent: &str, reach: Reach) -> Result<Own, Error> {
+        self.named(agent, reach).map(|outfit| outfit.own()).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
         })
     }
 
-    /// What has this fingerprint in this process.
-    pub(crate) fn here(&self, fingerprint: Hash) -> Option<Arc<Outfit>> {
+    /// What has this fingerprint in this process, for those who are shown these rows.
+    pub(crate) fn here(&self, fingerprint: Hash, reach: Reach) -> Option<Arc<Outfit>> {
         let known = self.known();
-        let named = known.named.values().find(|outfit| outfit.fingerprint == fingerprint);
+        let is_it = |outfit: &Outfit| outfit.fingerprint == fingerprint && outfit.is_within(reach);
+        let named = known.named.values().find(|outfit| is_it(outfit));
         // What was made for an input is kept under what the input says, what was read under the name it was read by.
-        let is_made =
-            |(key, outfit): &&(Hash, Arc<Outfit>)| [*key, outfit.fingerprint].contains(&fingerprint);
+        let is_made = |(key, outfit): &&(Hash, Arc<Outfit>)| {
+            is_it(outfit) || (*key == fingerprint && outfit.is_within(reach))
+        };
         let made = || known.made.iter().find(is_made).map(|(_, outfit)| outfit);
-        let past = || known.past.iter().rev().find(|outfit| outfit.fingerprint == fingerprint);
+        let past = || known.past.iter().rev().find(|outfit| is_it(outfit));
         named.or_else(made).or_else(past).cloned()
     }
 
@@ -232,15 +247,21 @@ impl Outfits {
     }
 }
 
-/// An agent as this world can run it.
-pub(crate) fn outfit(agent: Agent, world: &World) -> Result<Outfit, Error> {
+/// The agents that answer those who are shown these rows, as they are told them.
+fn names(known: &Known, reach: Reach) -> String {
+    let shown = known.named.iter().filter(|(_, outfit)| outfit.is_within(reach));
+    shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// An agent as this world can run it, made of the rows of this organisation if it is not one of the program.
+pub(crate) fn outfit(agent: Agent, org: Option<OrgId>, world: &World) -> Result<Outfit, Error> {
     let Agent { package, tools, hooks } = agent;
     if world.model(&package.model).is_err()
         && let Some(lacks) = world.models.iter().find_map(|provider| provider.why_not(&package.model))
     {
         return Err(lacks);
     }
-    let own = Own { tools: Arc::new(Catalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?) };
+    let own = Own { tools: Arc::new(Catalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?), org };
     Outfit::with(package, world, own)
 }
 

@@ -23,6 +23,9 @@ pub trait Tailor: Send + Sync {
 pub struct Plan {
     /// What it is called.
     pub name: String,
+    /// Whether the database has the agent itself: it is its organisation's then. One of the program that only stands on something
+    /// there is everybody's.
+    pub is_kept: bool,
     /// The fingerprint of all that it is made of. While that stays, the agent is not made again.
     pub layers: Hash,
     /// Makes it.
@@ -211,12 +214,13 @@ impl Fitting {
     /// Makes every agent whose layers have changed, and those that could not be made before.
     fn cut(&self, made: &Made, kept: &[StoredConfig]) -> Result<Cut, Error> {
         let mut cut = Cut { names: BTreeSet::new(), ready: Vec::new(), failed: Vec::new() };
-        for Plan { name, layers, make } in self.tailored.by.plans(kept)? {
+        for Plan { name, is_kept, layers, make } in self.tailored.by.plans(kept)? {
             cut.names.insert(name.clone());
             if made.layers.get(&name) == Some(&layers) {
                 continue;
             }
-            match make().and_then(|agent| outfit(agent, &self.world)) {
+            let org = is_kept.then_some(self.tailored.org);
+            match make().and_then(|agent| outfit(agent, org, &self.world)) {
                 Ok(outfit) => cut.ready.push((layers, Arc::new(outfit))),
                 Err(error) => cut.failed.push((name, error)),
             }

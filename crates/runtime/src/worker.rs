@@ -477,7 +477,7 @@ impl Runtime {
         let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let layers = Layers { overlays: &overlays, client_tools: &client_tools };
-        let outfit = inner.outfits.chosen(agent.as_deref(), layers, &inner.world)?;
+        let outfit = inner.outfits.chosen(agent.as_deref(), layers, self.access.reach, &inner.world)?;
         let before_it = before.iter().filter_map(|message| match message {
             Message::User { parts } => Some(parts.as_slice()),
             Message::Assistant { .. } | Message::Tool { .. } => None,

@@ -1,7 +1,7 @@
 //! Agents that stand on what the database keeps, planned anew whenever that changes.
 use super::file::AgentFile;
 use super::staff::{Member, Staff};
-use super::{Agent, here, other};
+use super::{Agent, here, is_file, other};
 use outlast::configs::StoredConfig;
 use outlast::runtime::tailor::{Plan, Tailor};
 use outlast::vocab::overlay::Overlay;
@@ -32,6 +32,11 @@ impl Kept {
     ) -> Result<Self, Error> {
         Ok(Self { agent, written, made, first, dir: here()? })
     }
+
+    /// Whether the configuration has an agent of this name.
+    fn is_written(&self, name: &str) -> bool {
+        self.written.names().any(|written| written == name)
+    }
 }
 
 impl Tailor for Kept {
@@ -41,12 +46,14 @@ impl Tailor for Kept {
         if let (Some(name), Some(who)) = (&self.first, &self.agent.who) {
             let agent = self.agent.clone();
             let make = move |file: &AgentFile| agent.shaped(super::Outlast::agent(file.name()), Some(file));
-            plans.push(plan(name, self.agent.member(&staff, who), make));
+            let is_kept = !is_file(who) && !self.is_written(name);
+            plans.push(plan(name, is_kept, self.agent.member(&staff, who), make));
         }
         let first = self.first.as_deref();
         for name in staff.names().filter(|name| !self.made.contains(*name) && Some(*name) != first) {
             let dir = self.dir.clone();
-            plans.push(plan(name, staff.named(name, None), move |file| other(file, &dir)));
+            let is_kept = !self.is_written(name);
+            plans.push(plan(name, is_kept, staff.named(name, None), move |file| other(file, &dir)));
         }
         Ok(plans)
     }
@@ -54,6 +61,7 @@ impl Tailor for Kept {
 
 fn plan(
     name: &str,
+    is_kept: bool,
     member: Result<Member, Error>,
     make: impl FnOnce(&AgentFile) -> Result<Builder, Error> + Send + 'static,
 ) -> Plan {
@@ -62,10 +70,11 @@ fn plan(
         Ok(Member { agent, layers }) => {
             let said: Vec<&Overlay> = layers.iter().map(|placed| &placed.overlay).collect();
             let layers = canon::fingerprint(&said);
-            Plan { name, layers, make: Box::new(move || make(&agent)?.into_one()) }
+            Plan { name, is_kept, layers, make: Box::new(move || make(&agent)?.into_one()) }
         }
         Err(error) => {
-            Plan { name, layers: Hash::of(error.to_string().as_bytes()), make: Box::new(|| Err(error)) }
+            let layers = Hash::of(error.to_string().as_bytes());
+            Plan { name, is_kept, layers, make: Box::new(|| Err(error)) }
         }
     }
 }

@@ -148,10 +148,7 @@ fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_name
     let shown = place.show(&place.output(&["sessions", "show", "ann"]));
     assert!(shown.contains("ours") && !shown.contains("theirs"), "{shown}");
     let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
-    expect![[r#"
-          contracts.pay: another program or address performs it
-    "#]]
-    .assert_eq(&diff);
+    assert_eq!(diff, "  contracts.pay: another program or address performs it\n");
     server.kill();
 }
 

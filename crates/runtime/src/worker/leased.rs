@@ -12,6 +12,7 @@ use crate::outfits;
 use outlast_kernel::label::{Known, of_elsewhere, of_hooks, of_turn};
 use outlast_kernel::replay::History;
 use outlast_ports::store::{Lease, Work};
+use outlast_vocab::access::Reach;
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::record::{self, End, Fact, NodeRef, Record, Resumed, Seq};
@@ -137,7 +138,7 @@ impl Drive<'_> {
                 self.inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
             }
-            match self.give_up(&error, records, index, &lease, &opening).await? {
+            match self.give_up(&error, records, (index, org), &lease, &opening).await? {
                 Driven::Again => records = self.inner.store.turn_records(lease.turn).await?,
                 driven => return Ok(driven),
             }
@@ -165,13 +166,13 @@ impl Drive<'_> {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if claims > self.inner.world.limits.claims_without_progress {
-            let outfit = self.outfit(&history).await.ok();
+            let outfit = self.outfit(&history, org).await.ok();
             let end = End::Sealed { claims: claims - 1 };
             let driven =
                 Journaled::aside(opening(history, outfit.as_deref())).close(end, outfit.as_deref()).await?;
             return Ok(self.observed(outfit.as_ref(), lease, index, driven));
         }
-        let outfit = self.outfit(&history).await?;
+        let outfit = self.outfit(&history, org).await?;
         self.inner.is_answered_by(lease, &outfit.package.agent);
         let opening = opening(history, Some(&outfit));
         let labels = match opening.history.started() {
@@ -225,7 +226,7 @@ impl Drive<'_> {
             Fact::Started(started) => Some(started.package),
             _ => None,
         });
-        if let Some(outfit) = package.and_then(|package| outfits.here(package)) {
+        if let Some(outfit) = package.and_then(|package| outfits.here(package, Reach::Everything)) {
             let (tools, hooks) = (&outfit.contracts, &outfit.package.hooks);
             return Ok(of_turn(&records, Known { tools, hooks }));
         }
@@ -268,18 +269,19 @@ impl Drive<'_> {
     }
 
     /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
-    async fn outfit(&self, history: &History) -> Result<Arc<Outfit>, Error> {
+    async fn outfit(&self, history: &History, org: OrgId) -> Result<Arc<Outfit>, Error> {
         let Inner { outfits, fitting, store, world, .. } = &**self.inner;
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
-        let Some(fingerprint) = pinned else { return Ok(outfits.first()) };
-        match (outfits.pinned(fingerprint, store.as_ref(), world).await, fitting) {
+        let reach = Reach::Org(org);
+        let Some(fingerprint) = pinned else { return outfits.first(reach) };
+        match (outfits.pinned(fingerprint, reach, store.as_ref(), world).await, fitting) {
             // Another process may have kept the agent a moment ago.
             (Err(error), Some(fitting)) if error.kind() == Kind::PackageUnavailable => {
                 if let Err(error) = fitting.look().await {
                     tracing::warn!(%error, "agents in the database could not be looked at");
                 }
-                outfits.pinned(fingerprint, store.as_ref(), world).await
+                outfits.pinned(fingerprint, reach, store.as_ref(), world).await
             }
             (outfit, _) => outfit,
         }
@@ -290,7 +292,7 @@ impl Drive<'_> {
         &self,
         error: &Error,
         records: Vec<Record>,
-        index: u32,
+        (index, org): (u32, OrgId),
         lease: &Lease,
         opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
@@ -304,7 +306,7 @@ impl Drive<'_> {
         let end =
             |reason| if aborted { history.end_aborted(index, reason) } else { End::Cancelled { reason } };
         let stop = stop.map(end);
-        let outfit = self.outfit(&history).await.ok();
+        let outfit = self.outfit(&history, org).await.ok();
         let mut host = Journaled::aside(opening(history, outfit.as_deref()));
         let failure = Failure::from(error);
         if let Some(outfit) = &outfit {

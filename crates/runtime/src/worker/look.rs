@@ -60,9 +60,9 @@ impl Runtime {
         Durability::of(records, self.inner.world.hub.measured.of(turn))
     }
 
-    /// The agents that answer here, by name.
+    /// The agents that answer whom this handle serves, by name: those of the program, and those of which its organisation has rows.
     pub fn agents(&self) -> Vec<AgentView> {
-        self.inner.outfits.views()
+        self.inner.outfits.views(self.access.reach)
     }
 
     /// The turns that this worker drives now, by their sessions, as far as they are shown. One that holds still is not among

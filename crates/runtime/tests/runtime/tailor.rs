@@ -8,16 +8,17 @@ use outlast_ports::configs::{ConfigKind, Configs, StoredConfig};
 use outlast_ports::hook::{BeforeTool, HookAt};
 use outlast_ports::memory::Memory;
 use outlast_ports::service::{CallScope, Services};
+use outlast_ports::store::{Accept, MAIN, Store, Target};
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, Toolbox};
 use outlast_runtime::tailor::{Counts, LeftOut, Plan, Tailor, Tailored};
-use outlast_runtime::{Agent, Config, Input};
+use outlast_runtime::{Agent, Config, Input, Runtime};
 use outlast_vocab::access::Access;
-use outlast_vocab::message::ToolName;
+use outlast_vocab::message::{Part, ToolName};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{Ask, Decision, Policy, Verdict};
-use outlast_vocab::record::{End, Fact};
+use outlast_vocab::record::{Delivery, End, Fact};
 use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
-use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, canon};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, TurnId, canon};
 use serde_json::{Value, json};
 use std::future::ready;
 use std::sync::Arc;
@@ -34,7 +35,12 @@ impl Tailor for Sewn {
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, witness) = (config.name.clone(), self.0.clone());
             let layers = canon::fingerprint(&said);
-            Plan { name: name.clone(), layers, make: Box::new(move || sewn(&name, &said, witness)) }
+            Plan {
+                name: name.clone(),
+                is_kept: true,
+                layers,
+                make: Box::new(move || sewn(&name, &said, witness)),
+            }
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
@@ -43,13 +49,12 @@ impl Tailor for Sewn {
 fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Error> {
     let text = |key: &str| said.iter().filter_map(|one| one[key].as_str()).collect::<Vec<_>>();
     let uses = said.iter().filter_map(|one| one["uses"].as_array()).flatten().filter_map(Value::as_str);
-    let tools: Arc<dyn ToolProvider> = match text("program").last() {
-        Some(program) => Arc::new(Runs::new(program, witness)),
-        None => {
-            let mut tools = Toolbox::new(Services::default());
-            tools.add(Pay(witness))?;
-            Arc::new(tools)
-        }
+    let tools: Arc<dyn ToolProvider> = if let Some(program) = text("program").last() {
+        Arc::new(Runs::new(program, witness))
+    } else {
+        let mut tools = Toolbox::new(Services::default());
+        tools.add(Pay(witness))?;
+        Arc::new(tools)
     };
     let hooks: Vec<HookAt> = text("hook").into_iter().map(watches).collect();
     let model = text("model").last().copied().unwrap_or("test/script").parse()?;
@@ -365,4 +370,70 @@ async fn what_another_organisation_keeps_is_no_agent_here_and_who_may_not_operat
     let reader = life.runtime.serving(reader);
     let refused = reader.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({})).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::AccessDenied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
+    let (memory, life) = life(vec![]).await;
+    life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
+    assert_eq!(life.told_by("clerk").await, "Sell.");
+    let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
+    let theirs = life.runtime.serving(Access::to(acme));
+    let names =
+        |runtime: &Runtime| -> Vec<String> { runtime.agents().into_iter().map(|agent| agent.name).collect() };
+    assert_eq!(
+        (names(&life.runtime), names(&theirs)),
+        (vec!["clerk".into(), "tester".into()], vec!["tester".into()])
+    );
+    let target = || Target::New(SessionId::from_u128(7));
+    let refused = async |agent: &str| {
+        let input = Input { target: target(), ..to(agent, "hi") };
+        theirs.submit(input).await.unwrap_err().to_string()
+    };
+    assert_eq!(refused("clerk").await, "agent.not_found: no agent is called `clerk` here; there are: tester");
+    assert_eq!(refused("judge").await, refused("clerk").await.replace("clerk", "judge"));
+    // What names its package all the same, as an older program let it, is not driven with it.
+    let package = life.runtime.agents()[0].fingerprint;
+    let accept = accept(target(), package, life.runtime.now());
+    let turn = Arc::new(memory).serving(Access::to(acme)).accept(accept).await.unwrap().turn;
+    let stuck = loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let records = life.runtime.store().turn_records(turn).await.unwrap();
+        let stuck = records.into_iter().find_map(|record| match record.fact {
+            Fact::Stuck { failure } => Some(failure),
+            _ => None,
+        });
+        if let Some(stuck) = stuck {
+            break stuck;
+        }
+    };
+    let why =
+        "the turn began under another configuration: no agent is called `clerk` here; there are: tester";
+    assert_eq!(stuck, Failure::new(Kind::PackageUnavailable, why));
+}
+
+/// An input that names a package by its fingerprint.
+fn accept(target: Target, package: Hash, now: Millis) -> Accept {
+    Accept {
+        target,
+        turn: TurnId::from_u128(70),
+        parts: vec![Part::text("hi")],
+        key: None,
+        delivery: Delivery::Next,
+        head: MAIN.to_owned(),
+        output: None,
+        plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
+        before: Vec::new(),
+        note: None,
+        package: Some(package),
+        blobs: Vec::new(),
+        files: Vec::new(),
+        now,
+        taker: None,
+        first: None,
+        queued_most: 10,
+        request: None,
+        index: None,
+    }
 }

@@ -20,7 +20,12 @@ impl Tailor for Sewn {
             let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, layers) = (config.name.clone(), canon::fingerprint(&said));
-            Plan { name: name.clone(), layers, make: Box::new(move || sewn(&name, &said)?.into_one()) }
+            Plan {
+                name: name.clone(),
+                is_kept: true,
+                layers,
+                make: Box::new(move || sewn(&name, &said)?.into_one()),
+            }
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
@@ -77,6 +82,23 @@ async fn an_agent_that_is_put_answers_the_next_turn_and_is_in_every_list() {
     }
     stage.put("agent/clerk", json!({ "system": "Sell more." })).await.ok();
     assert_eq!(stage.told("clerk").await, "Sell more.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_one_organisation_puts_is_one_that_never_was_to_another() {
+    let (stage, _dir) = stage().await;
+    stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
+    let key = stage.key("acme", "run").await;
+    let asked = async |path: &str| stage.request("GET", path).key(&key).send().await;
+    for path in ["/v1/agents", "/openai/v1/models", "/anthropic/v1/models"] {
+        let list = asked(path).await;
+        assert!(!list.body.contains("clerk"), "{}", list.body);
+        assert_eq!((asked(&format!("{path}/clerk")).await.status, list.status), (404, 200), "{path}");
+    }
+    let said = json!({ "agent": "clerk", "text": "hello" });
+    let refused = stage.request("POST", "/v1/turns").key(&key).json(&said).send().await;
+    assert_eq!((refused.status, refused.code().as_str()), (404, "agent.not_found"));
     stage.stop().await;
 }
 
