@@ -9,6 +9,7 @@ import { Rows } from "../parts/rows.tsx";
 import { State, waitsFor } from "../parts/state.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
+import { appended, refreshed, type Wish } from "../session-list.ts";
 import type { Hit, Page, Session } from "../shapes.ts";
 
 const PAGE = 500;
@@ -16,12 +17,7 @@ const PAGE = 500;
 const LOOK_MS = 10_000;
 const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["ready", "Ready"], ["idle", "Idle"]] as const;
 
-/** What is looked for; part of the address. */
-interface Wish {
-  search: string;
-  state: string;
-}
-
+/** What the address says is looked for. */
 function wished(): Wish {
   const said = new URLSearchParams(location.search);
   return { search: said.get("search") ?? "", state: said.get("state") ?? "" };
@@ -113,22 +109,6 @@ function gone(error: Error): "gone" | undefined {
   return error instanceof Problem && error.status === 404 ? "gone" : undefined;
 }
 
-/** The list after some of its sessions, and others, were read anew. */
-function refreshed(old: readonly Session[], fresh: ReadonlyMap<string, Session | "gone" | undefined>, wish: Wish): readonly Session[] {
-  const kept = old.flatMap((session) => {
-    const now = fresh.get(session.id) ?? session;
-    return now === "gone" || (wish.state && now.state !== wish.state) ? [] : [now];
-  });
-  const known = new Set(old.map((session) => session.id));
-  const added = [...fresh.values()].filter((session) => session !== undefined && session !== "gone" && !known.has(session.id) && fits(session, wish)) as Session[];
-  return [...added.sort((a, b) => b.created - a.created), ...kept];
-}
-
-function fits({ state, title, key }: Session, wish: Wish): boolean {
-  const words = wish.search.toLowerCase();
-  return (!wish.state || state === wish.state) && (!words || title.toLowerCase().includes(words) || (key ?? "").toLowerCase().includes(words));
-}
-
 /** The sessions that fit, page by page, and kept up to date. */
 function useSessions(wish: Wish) {
   const [items, setItems] = useState<readonly Session[]>([]);
@@ -152,7 +132,7 @@ function useSessions(wish: Wish) {
       } while (page.items.length === 0 && page.next !== undefined);
       at.whole = page.next === undefined;
       const { items } = page;
-      setItems((old) => [...old, ...items]);
+      setItems((old) => appended(old, items));
       setWhole(at.whole);
       setError(undefined);
     } catch (error) {

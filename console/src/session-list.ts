@@ -1,0 +1,30 @@
+/** The list of sessions as it grows and changes: each session is in it once. Knows no server and no page. */
+import type { Session } from "./shapes.ts";
+
+/** What is looked for. */
+export interface Wish {
+  search: string;
+  state: string;
+}
+
+/** The list and the page behind it. A session of that page that moved meanwhile is in the list already. */
+export function appended(old: readonly Session[], page: readonly Session[]): readonly Session[] {
+  const known = new Set(old.map(({ id }) => id));
+  return [...old, ...page.filter(({ id }) => !known.has(id))];
+}
+
+/** The list after some of its sessions, and others, were read anew. */
+export function refreshed(old: readonly Session[], fresh: ReadonlyMap<string, Session | "gone" | undefined>, wish: Wish): readonly Session[] {
+  const kept = old.flatMap((session) => {
+    const now = fresh.get(session.id) ?? session;
+    return now === "gone" || (wish.state && now.state !== wish.state) ? [] : [now];
+  });
+  const known = new Set(old.map((session) => session.id));
+  const added = [...fresh.values()].filter((session) => session !== undefined && session !== "gone" && !known.has(session.id) && fits(session, wish)) as Session[];
+  return [...added.sort((a, b) => b.created - a.created), ...kept];
+}
+
+function fits({ state, title, key }: Session, wish: Wish): boolean {
+  const words = wish.search.toLowerCase();
+  return (!wish.state || state === wish.state) && (!words || title.toLowerCase().includes(words) || (key ?? "").toLowerCase().includes(words));
+}
