@@ -8,17 +8,28 @@ export class Problem extends Error {
     readonly status: number,
     readonly code: string,
     detail: string,
+    /** For how long the server wants to be left alone, where it says so. */
+    readonly waitMs = 0,
   ) {
     super(detail);
   }
 }
 
 /** After so long a server that did not answer is asked again. */
-export const AGAIN_MS = 2_000;
+const AGAIN_MS = 2_000;
 
-/** Whether it may help to ask again: the server is not there, or not well. */
+/** However long a server wants to be left alone: whoever looks at a page sees how it is after so long. */
+const AGAIN_MS_MOST = 30_000;
+
+/** Whether it may help to ask again: the server is not there, not well, or has too much to do. */
 export function passes(error: Error): boolean {
-  return !(error instanceof Problem) || error.status >= 500;
+  return !(error instanceof Problem) || error.status >= 500 || error.status === 429;
+}
+
+/** After how long it may help to ask again. */
+export function againMs(error: Error): number {
+  const wait = error instanceof Problem ? error.waitMs : 0;
+  return Math.min(Math.max(wait, AGAIN_MS), AGAIN_MS_MOST);
 }
 
 /** A key that nobody else makes. Also where the page came over plain HTTP from another machine, which has no `randomUUID`. */
@@ -51,7 +62,9 @@ async function checked(response: Response): Promise<Response> {
   if (response.ok) return response;
   if (response.status === 401) locked();
   const problem = (await response.json().catch(() => ({}))) as { code?: string; detail?: string };
-  throw new Problem(response.status, problem.code ?? String(response.status), problem.detail ?? response.statusText);
+  // Anything else than seconds, such as a date from something in between, is taken as if it was not there.
+  const wait = Number(response.headers.get("retry-after") ?? 0) * 1_000;
+  throw new Problem(response.status, problem.code ?? String(response.status), problem.detail ?? response.statusText, Number.isFinite(wait) ? wait : 0);
 }
 
 type Query = Record<string, string | number | boolean | undefined>;

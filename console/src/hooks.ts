@@ -1,6 +1,6 @@
 /** Small things that pages share: what was read, what time it is, what the tab is called. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { AGAIN_MS, passes } from "./api.ts";
+import { againMs, passes } from "./api.ts";
 import { hear } from "./feed.ts";
 import type { Frame } from "./shapes.ts";
 import type { Link } from "./stream.ts";
@@ -25,7 +25,7 @@ export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly
       (error: Error) => {
         if (stop.signal.aborted) return;
         setRead((old) => ({ value: old?.value, error, on }));
-        if (passes(error)) timer = setTimeout(() => setTimes((times) => times + 1), AGAIN_MS);
+        if (passes(error)) timer = setTimeout(() => setTimes((times) => times + 1), againMs(error));
       },
     );
     return () => {

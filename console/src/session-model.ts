@@ -2,7 +2,7 @@
  * One session as a page shows it. Everything in it was read from the API; events only say that it is time to read again, and carry
  * the text that a model says right now (`drafts.ts`).
  */
-import { AGAIN_MS, get, listen, passes } from "./api.ts";
+import { againMs, get, listen, passes } from "./api.ts";
 import { hear, open, type Drafts } from "./drafts.ts";
 import type { Effect, Frame, Live, Message, Page, Session, Turn, Why } from "./shapes.ts";
 import type { Link } from "./stream.ts";
@@ -55,6 +55,7 @@ export class SessionModel {
   /** The last durable event that was heard. */
   #heard = 0;
   #opened = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
   #busy = false;
   #dirty = false;
   /** The first turn that was read at the beginning; what is before it is read on demand. */
@@ -66,11 +67,12 @@ export class SessionModel {
     changed: (known: Known) => void,
   ) {
     this.#changed = changed;
-    void this.#begin();
+    this.readAgain();
   }
 
   close(): void {
     this.#closed = true;
+    clearTimeout(this.#timer);
     this.#stop();
   }
 
@@ -96,18 +98,6 @@ export class SessionModel {
     const place = () => this.known.messages.findIndex(({ session, seq }) => session === message.session && seq === message.seq);
     while (place() === 0 && this.known.earlier) await this.earlier();
     return this.known.messages[place() - 1];
-  }
-
-  async #begin(): Promise<void> {
-    await this.#read();
-    const { session, error } = this.known;
-    if (this.#closed) return;
-    if (!session) {
-      if (error && passes(error)) setTimeout(() => this.#closed || void this.#begin(), AGAIN_MS);
-      return;
-    }
-    this.#heard = session.last;
-    this.#listen();
   }
 
   #listen(): void {
@@ -151,13 +141,20 @@ export class SessionModel {
     this.#busy = true;
     do {
       this.#dirty = false;
+      clearTimeout(this.#timer);
       try {
         await this.#once();
       } catch (error) {
-        this.#set({ error: error as Error });
+        this.#refused(error as Error);
       }
     } while (this.#dirty && !this.#closed);
     this.#busy = false;
+  }
+
+  /** Asks again by itself: after the last event of a turn comes no other that says that it is time to read. */
+  #refused(error: Error): void {
+    this.#set({ error });
+    if (passes(error) && !this.#closed) this.#timer = setTimeout(() => this.readAgain(), againMs(error));
   }
 
   async #once(): Promise<void> {
@@ -174,6 +171,9 @@ export class SessionModel {
     const effects = [...this.known.effects.filter((effect) => before.has(effect.turn)), ...read.effects];
     const drafts = open(this.known.drafts, messages, effects);
     this.#set({ session, messages, earlier, turns, effects, turnsBefore: turns[0]?.index ?? 0, why, drafts, error: undefined });
+    if (this.#opened > 0 || this.#closed) return;
+    this.#heard = session.last;
+    this.#listen();
   }
 
   async #turns(from: number, limit: number): Promise<{ turns: Turn[]; effects: Effect[] }> {

@@ -1,6 +1,6 @@
 /** All sessions: searched, filtered, each with how it stands now and what it waits for. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { AGAIN_MS, get, passes, path, post, Problem } from "../api.ts";
+import { againMs, get, passes, path, post, Problem } from "../api.ts";
 import { ago, moment, money, short } from "../format.ts";
 import { useFeed, useNarrow, useNow, useRead, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
@@ -156,7 +156,7 @@ function useSessions(wish: Wish) {
   }, [wish.search, wish.state]);
   useEffect(() => {
     if (!error || !passes(error)) return;
-    const timer = setTimeout(() => void more(), AGAIN_MS);
+    const timer = setTimeout(() => void more(), againMs(error));
     return () => clearTimeout(timer);
   }, [error]);
 
@@ -164,7 +164,11 @@ function useSessions(wish: Wish) {
     const ids = [...changed.current].slice(0, 50);
     for (const id of ids) changed.current.delete(id);
     const { wish } = reading.current;
-    const read = await Promise.all(ids.map((id) => get<Session>(`/v1/sessions/${id}`).catch(gone)));
+    const refused = (id: string) => (error: Error) => {
+      if (passes(error)) setTimeout(() => changed.current.add(id), againMs(error));
+      return gone(error);
+    };
+    const read = await Promise.all(ids.map((id) => get<Session>(`/v1/sessions/${id}`).catch(refused(id))));
     if (reading.current.wish !== wish) return;
     const fresh = new Map(ids.map((id, at) => [id, read[at]]));
     setItems((old) => refreshed(old, fresh, wish));
