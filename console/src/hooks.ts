@@ -1,4 +1,5 @@
 /** Small things that pages share: what was read, what time it is, what the tab is called. */
+import type { RefObject } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { againMs, passes } from "./api.ts";
 import { hear } from "./feed.ts";
@@ -58,6 +59,18 @@ export function useNarrow(): boolean {
     return () => NARROW.removeEventListener("change", changed);
   }, []);
   return narrow;
+}
+
+/** Whether something has been in sight since it was shown. */
+export function useSeen(place: RefObject<Element | null>): boolean {
+  const [seen, setSeen] = useState(false);
+  useEffect(() => {
+    if (!place.current) return;
+    const look = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && setSeen(true));
+    look.observe(place.current);
+    return () => look.disconnect();
+  }, []);
+  return seen;
 }
 
 /** What the tab is called while the caller is shown. */

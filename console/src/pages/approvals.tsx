@@ -3,8 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { parse, pretty } from "../exact.ts";
 import { ago, duration, moment, money } from "../format.ts";
-import { useFeed, useNow, useRead, useSoon, useTitle } from "../hooks.ts";
+import { useFeed, useNow, useRead, useSeen, useSoon, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
+import { pages } from "../paged.ts";
 import { Difference } from "../parts/difference.tsx";
 import { Json } from "../parts/json.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
@@ -16,6 +17,14 @@ import type { Counted, Message, Page, Pending, Unknown } from "../shapes.ts";
 /** For so long after the list has changed nothing is decided: what is under the finger may be another question (S46). */
 const LOOK_MS = 500;
 
+/** Questions that are shown at once, and read at once. */
+const MOST = 1_000;
+const PAGE = 200;
+
+function listed<T>(base: string, stop: AbortSignal): Promise<Page<T>> {
+  return pages(MOST, (cursor) => get(base, { limit: PAGE, cursor }, stop));
+}
+
 /** What somebody is about to say, and to which question: the list may change meanwhile (S46). */
 interface Mood {
   of: string;
@@ -25,8 +34,8 @@ interface Mood {
 export function ApprovalsPage() {
   useTitle("Approvals");
   const now = useNow(5_000);
-  const read = useRead((stop) => get<Page<Pending>>("/v1/approvals", { limit: 200 }, stop), []);
-  const unknown = useRead((stop) => get<Page<Unknown>>("/v1/unknown", { limit: 200 }, stop), []);
+  const read = useRead((stop) => listed<Pending>("/v1/approvals", stop), []);
+  const unknown = useRead((stop) => listed<Unknown>("/v1/unknown", stop), []);
   const soon = useSoon(() => (read.again(), unknown.again()), 250);
   useFeed("turn.*,wait.resolved,effect.*", soon, soon);
   const items = read.value?.items ?? [];
@@ -75,7 +84,7 @@ export function ApprovalsPage() {
   ]);
   return (
     <div class="page approvals">
-      <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length} ${items.length === 1 ? "waits" : "wait"} for a word`}</span></div>
+      <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length}${read.value?.next ? "+" : ""} ${items.length === 1 ? "waits" : "wait"} for a word`}</span></div>
       <p class="note" role="status">{said}</p>
       <Wrong error={error ?? read.error} />
       <div class="columns">
@@ -97,12 +106,18 @@ export function ApprovalsPage() {
               )}
             </article>
           ))}
+          {read.value?.next && <More what="questions" />}
           {(unknown.value?.items.length ?? 0) > 0 && <h2 class="section">Nobody knows whether these happened</h2>}
           {unknown.value?.items.map((call) => <Settle key={call.call} call={call} now={now} done={unknown.again} failed={setError} />)}
+          {unknown.value?.next && <More what="calls" />}
         </div>
       </div>
     </div>
   );
+}
+
+function More({ what }: { what: string }) {
+  return <p class="note">There are more {what} than these {MOST}. They show up as these are settled.</p>;
 }
 
 function Asked({ item, now }: { item: Pending; now: number }) {
@@ -130,11 +145,13 @@ function Asked({ item, now }: { item: Pending; now: number }) {
   );
 }
 
-/** What the model said as it asked for the call, where that can be read. */
+/** What the model said as it asked for the call, where that can be read. Read once somebody sees it: there may be many questions. */
 function Said({ item }: { item: Pending }) {
-  const read = useRead((stop) => get<Page<Message>>(`/v1/sessions/${item.session}/messages`, {}, stop), [item.id]);
+  const place = useRef<HTMLDivElement>(null);
+  const seen = useSeen(place);
+  const read = useRead((stop) => (seen ? get<Page<Message>>(`/v1/sessions/${item.session}/messages`, {}, stop) : Promise.resolve({ items: [] })), [item.id, seen]);
   const reply = read.value?.items.findLast(({ turn, content }) => turn === item.turn && content.calls?.some(({ tool }) => tool === item.tool));
-  return reply?.text ? <div class="model-said"><p class="quiet">The model said:</p><Prose of={reply.text.slice(0, 600)} /></div> : null;
+  return <div ref={place}>{reply?.text && <div class="model-said"><p class="quiet">The model said:</p><Prose of={reply.text.slice(0, 600)} /></div>}</div>;
 }
 
 /** What a word brought about. */

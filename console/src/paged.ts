@@ -1,0 +1,13 @@
+/** Lists that come page by page. Knows no server. */
+import type { Page } from "./shapes.ts";
+
+/** Reads pages until the list ends or has as many entries as asked for. It has a `next` if there are more. */
+export async function pages<T>(most: number, read: (cursor: string | undefined) => Promise<Page<T>>): Promise<Page<T>> {
+  let page = await read(undefined);
+  const items = [...page.items];
+  while (page.next !== undefined && items.length < most) {
+    page = await read(page.next);
+    items.push(...page.items);
+  }
+  return { ...page, items };
+}
