@@ -436,6 +436,8 @@ describe("in the console", { timeout: 600_000 }, () => {
     await page.goto("/server");
     await page.getByText("an acknowledged write survives power loss").waitFor();
     await page.locator(".gauges").getByText("Writes, with their sync").waitFor();
+    await page.locator(".gauges div").filter({ hasText: "Syncs to the disk" }).getByText(/^≤ /).waitFor();
+    await page.getByRole("table", { name: "the slowest syncs to the disk" }).getByRole("columnheader", { name: "syncs" }).waitFor({ state: "attached" });
     await page.getByRole("cell", { name: "GET /v1/cost" }).waitFor();
     assert.deepEqual(wrong, []);
     await close();

@@ -58,8 +58,8 @@ export function ServerPage() {
         </dl>
         <h2>Leases and queue</h2>
         <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={120} label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
-        <h2>Writes that took longest, each two seconds</h2>
-        <Plot times={times} series={[{ name: "p99", values: slowest(points) }]} height={120} label="How long the slowest writes took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
+        <h2>Writes and syncs that took longest, each two seconds</h2>
+        <Plot times={times} series={[{ name: "writes", values: slowest(points, COMMIT) }, { name: "syncs", values: slowest(points, SYNC) }]} height={120} label="How long the slowest writes, and the slowest syncs to the disk, took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
         <h2>Requests</h2>
         <Requests all={last} />
       </div>
@@ -67,10 +67,16 @@ export function ServerPage() {
   );
 }
 
+/** How long turns waited for a write: in the queue, and until it was on the disk. */
+const COMMIT = "outlast_commit_duration_seconds";
+/** How long the disk alone took, as the database sees it. */
+const SYNC = "outlast_sync_duration_seconds";
+
 /** What is measured as a histogram. */
 const MEASURED = [
   { metric: "outlast_http_request_seconds", name: "Answers" },
-  { metric: "outlast_commit_duration_seconds", name: "Writes, with their sync" },
+  { metric: COMMIT, name: "Writes, with their sync" },
+  { metric: SYNC, name: "Syncs to the disk" },
 ] as const;
 
 function Measure({ name, metric, points }: { name: string; metric: string; points: readonly Point[] }) {
@@ -80,10 +86,10 @@ function Measure({ name, metric, points }: { name: string; metric: string; point
   return <Gauge name={name} of={`≤ ${seconds(half)}`} beside={`p99 ≤ ${seconds(most)} · ${count(value(last, `${metric}_count`) ?? 0)}`} />;
 }
 
-/** For each time, the bound that nearly all writes since the time before kept, in milliseconds. */
-function slowest(points: readonly Point[]): number[] {
+/** For each time, the bound that nearly all of them since the time before kept, in milliseconds. */
+function slowest(points: readonly Point[], metric: string): number[] {
   return points.map(({ all }, at) => {
-    const most = quantile(all, points[at - 1]?.all ?? [], "outlast_commit_duration_seconds", 0.99) ?? 0;
+    const most = quantile(all, points[at - 1]?.all ?? [], metric, 0.99) ?? 0;
     return Number.isFinite(most) ? most * 1_000 : 5_000;
   });
 }
