@@ -117,7 +117,7 @@ export function ApprovalsPage() {
 }
 
 function More({ what }: { what: string }) {
-  return <p class="note">There are more {what} than these {MOST}. They show up as these are settled.</p>;
+  return <p class="quiet">There are more {what} than these {MOST}. They show up as these are settled.</p>;
 }
 
 function Asked({ item, now }: { item: Pending; now: number }) {

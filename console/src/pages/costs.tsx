@@ -4,13 +4,17 @@ import { get } from "../api.ts";
 import { count, money, short } from "../format.ts";
 import { useFeed, useRead, useSoon, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
+import { pages } from "../paged.ts";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Plot } from "../parts/plot.tsx";
 import { Text } from "../parts/text.tsx";
-import type { Page, Spending, Usage } from "../shapes.ts";
+import type { Spending, Usage } from "../shapes.ts";
 
 /** Of how many a plot shows a line each. */
 const SHOWN = 5;
+/** Sums that are shown at most, and read at once. */
+const MOST = 10_000;
+const PAGE = 500;
 const BY = ["model", "agent", "tool", "session"] as const;
 const WHAT = ["cost", "tokens", "replies"] as const;
 type What = (typeof WHAT)[number];
@@ -19,7 +23,7 @@ export function CostsPage() {
   useTitle("Costs");
   const [by, setBy] = useState<(typeof BY)[number]>("model");
   const [what, setWhat] = useState<What>("cost");
-  const read = useRead((stop) => get<Page<Spending>>("/v1/cost", { by, per: "day" }, stop), [by]);
+  const read = useRead((stop) => pages<Spending>(MOST, (cursor) => get("/v1/cost", { by, per: "day", limit: PAGE, cursor }, stop)), [by]);
   const soon = useSoon(read.again, 2_000);
   useFeed("turn.ended", soon, soon);
   useKeys(BY.map((name, at) => ({ keys: String(at + 1), what: `By ${name}`, act: () => setBy(name) })));
@@ -40,6 +44,7 @@ export function CostsPage() {
         <div class="choices" role="group" aria-label="What is shown">{WHAT.map((name) => <button type="button" aria-pressed={what === name} onClick={() => setWhat(name)}>{name}</button>)}</div>
       </div>
       <Wrong error={read.error} />
+      {read.value?.next && <p class="note" role="status">There is more than these {count(MOST)} sums of days: what came last is not part of them.</p>}
       <div class="scrolls" tabIndex={0} role="region" aria-label="Costs">
         {read.value && days.length === 0 && <Empty title="Nothing was spent yet">Every reply of a model is booked here, with its tokens and, where the price is known, its cost.</Empty>}
         {plot.times.length > 0 && <Plot times={plot.times} series={plot.series} height={200} label={`${what} by day and ${by}`} unit={unit(what)} when={dayName} steps={[DAY, 2 * DAY, 7 * DAY, 30 * DAY]} />}

@@ -1,7 +1,6 @@
 //! What was used and what may be: cost, budgets and rates.
 use crate::Client;
 use crate::http::{read, with_json};
-use crate::page::Page;
 use outlast_ports::budget::{Limit, LimitBy, PurseView};
 use outlast_ports::rate::RateView;
 use outlast_runtime::costs::{By, Spent};
@@ -102,11 +101,11 @@ impl Client {
     pub async fn spent(&self, session: Option<SessionId>, by: By) -> Result<BTreeMap<String, Spent>, Error> {
         let mut query = vec![("by", by.name().to_owned())];
         query.extend(session.map(|session| ("session", session.to_string())));
-        let page: Page<Spending> = self.get(&["v1", "cost"], &query).await?;
+        let spending: Vec<Spending> = self.list(&["v1", "cost"], &query, usize::MAX).await?;
         let spent = |Spending { name, replies, usage, cost, unpriced }: Spending| {
             (name, Spent { replies, usage, cost, unpriced })
         };
-        Ok(page.items.into_iter().map(spent).collect())
+        Ok(spending.into_iter().map(spent).collect())
     }
 
     /// All budgets that were ever counted or set, by name.

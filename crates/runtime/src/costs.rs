@@ -1,14 +1,17 @@
 //! What models and calls of tools with a price cost, added up from the records (R5.6): by session, turn, agent, model, source,
-//! tool or day.
-use outlast_ports::store::{FeedCursor, Store};
+//! tool or day. What is asked for often is kept ([`Sums`]).
+mod reader;
+mod sums;
+
+pub use sums::Sums;
+
+use outlast_ports::store::{FeedCursor, FeedRecord, Store};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
-use outlast_vocab::message::ToolName;
-use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Seq, Shorter};
-use outlast_vocab::{Error, Hash, Millis, ReplayKey, SessionId, TurnId};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome, Usage};
+use outlast_vocab::record::{Compacted, Fact, Performed, Record, Seq, Shorter};
+use outlast_vocab::{Error, Millis, SessionId, TurnId};
+use reader::{Entry, Learned, Reader};
+use std::collections::BTreeMap;
 
 /// Records that are read at once.
 const PAGE: usize = 1_000;
@@ -64,22 +67,6 @@ pub struct Spent {
     pub unpriced: u64,
 }
 
-/// One reply, with all that it may be added up by.
-struct Said<'a> {
-    model: &'a str,
-    source: &'a str,
-    usage: Usage,
-    cost: Option<Cost>,
-    replies: u64,
-}
-
-impl<'a> Said<'a> {
-    /// A call of a tool with a price, which says nothing.
-    fn call(source: &'a str, price: Cost) -> Self {
-        Self { model: "none", source, usage: Usage::default(), cost: Some(price), replies: 0 }
-    }
-}
-
 impl Spent {
     fn add(&mut self, more: &Self) {
         self.replies += more.replies;
@@ -95,20 +82,25 @@ pub async fn spent(
     of: Option<SessionId>,
     by: By,
 ) -> Result<BTreeMap<String, Spent>, Error> {
-    let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
-    for ((_, name), more) in daily(store, of, by).await? {
-        spent.entry(name).or_default().add(&more);
-    }
-    Ok(spent)
+    Ok(over_days(daily(store, of, by).await?))
 }
 
-/// What was spent on each day, in UTC, by day and name.
+/// The same over all days.
+pub fn over_days(daily: BTreeMap<(String, String), Spent>) -> BTreeMap<String, Spent> {
+    let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
+    for ((_, name), more) in daily {
+        spent.entry(name).or_default().add(&more);
+    }
+    spent
+}
+
+/// What was spent on each day, in UTC, by day and name. Reads the whole journal, or that of one session.
 pub async fn daily(
     store: &dyn Store,
     of: Option<SessionId>,
     by: By,
 ) -> Result<BTreeMap<(String, String), Spent>, Error> {
-    let mut books = Books::by(by);
+    let mut books = Books { by, reader: Reader::default(), spent: BTreeMap::new() };
     match of {
         Some(session) => books.read_session(store, session).await?,
         None => books.read_all(store).await?,
@@ -141,37 +133,23 @@ pub async fn spent_by_turn(store: &dyn Store, session: SessionId) -> Result<BTre
     spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
 }
 
-/// What must be known of a turn while it is read.
-#[derive(Default)]
-struct Open {
-    package: Option<Hash>,
-    /// The tool of each call, by its place and its claim.
-    calls: Vec<(ReplayKey, ClaimRef, ToolName)>,
-}
-
+/// What is read at once, to be added up by one thing.
 struct Books {
     by: By,
-    packages: HashMap<Hash, Option<Package>>,
-    /// Turns that have not ended so far in the reading.
-    turns: HashMap<TurnId, Open>,
+    reader: Reader,
     /// By day and name.
     spent: BTreeMap<(String, String), Spent>,
 }
 
 impl Books {
-    fn by(by: By) -> Self {
-        Self { by, packages: HashMap::new(), turns: HashMap::new(), spent: BTreeMap::new() }
-    }
-
     async fn read_all(&mut self, store: &dyn Store) -> Result<(), Error> {
         let mut after = FeedCursor(0);
         loop {
             let page = store.feed(after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.cursor;
-            for found in page {
-                self.take(store, found.session, &found.record).await?;
-            }
+            self.learn(store, page.iter().map(|found| &found.record)).await;
+            page.iter().for_each(|FeedRecord { session, record, .. }| self.add(*session, record));
         }
     }
 
@@ -182,116 +160,51 @@ impl Books {
             let page = store.records(session, after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
-            for record in page {
-                self.take(store, session, &record).await?;
-            }
+            self.learn(store, page.iter()).await;
+            page.iter().for_each(|record| self.add(session, record));
         }
     }
 
-    async fn take(&mut self, store: &dyn Store, session: SessionId, record: &Record) -> Result<(), Error> {
-        let Some(turn) = record.turn else { return Ok(()) };
-        match &record.fact {
-            Fact::Started(started) => {
-                self.turns.entry(turn).or_default().package = Some(started.package);
-                if let Entry::Vacant(unread) = self.packages.entry(started.package) {
-                    let pinned = store.package(turn).await.ok();
-                    let pinned: Option<Pinned> = pinned.and_then(|json| serde_json::from_slice(&json).ok());
-                    unread.insert(pinned.map(|pinned| pinned.package));
-                }
-            }
-            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
-                for (index, call) in batch.calls.iter().enumerate() {
-                    if let BatchCall::Run(call) = call {
-                        let place = key.child(index, call.model_id.as_str());
-                        let claim =
-                            ClaimRef { asked: record.seq, child: u32::try_from(index).unwrap_or(u32::MAX) };
-                        self.turns.entry(turn).or_default().calls.push((place, claim, call.tool.clone()));
-                    }
-                }
-            }
-            Fact::Performed(Performed { key, command, outcome, cost: charged, .. }) => {
-                match (command, outcome) {
-                    (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
-                        let (usage, cost) = (reply.usage, reply.cost);
-                        let model = call.model.as_str();
-                        self.add(
-                            session,
-                            record,
-                            &Said { model, source: "conversation", usage, cost, replies: 1 },
-                        );
-                    }
-                    (
-                        Command::DirectCall(call),
-                        Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
-                    ) => {
-                        let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
-                        let source = tool.as_deref().unwrap_or(&call.usage_source);
-                        let (usage, cost) = (reply.usage, reply.cost);
-                        self.add(
-                            session,
-                            record,
-                            &Said { model: call.model.as_str(), source, usage, cost, replies: 1 },
-                        );
-                    }
-                    _ => {
-                        let tool = key.nested_tool().or_else(|| self.tool(turn, key).map(ToolName::as_str));
-                        if let (Some(price), Some(tool)) = (*charged, tool) {
-                            let source = format!("tool {tool}");
-                            self.add(session, record, &Said::call(&source, price));
-                        }
-                    }
-                }
-            }
-            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
-                let model = self.package(turn).map(|package| package.model.to_string());
-                let model = model.as_deref().unwrap_or("unknown");
-                self.add(
-                    session,
-                    record,
-                    &Said { model, source: "summaries", usage: *usage, cost: *cost, replies: 1 },
-                );
-            }
-            Fact::Answered(Answered { claim, cost: Some(price), .. }) => {
-                let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);
-                let tool = calls.iter().find(|(_, of, _)| of == claim).map(|(.., tool)| tool.as_str());
-                let source = format!("tool {}", tool.unwrap_or("unknown"));
-                self.add(session, record, &Said::call(&source, *price));
-            }
-            Fact::Ended { .. } => drop(self.turns.remove(&turn)),
-            _ => {}
-        }
-        Ok(())
+    async fn learn<'a>(&mut self, store: &dyn Store, records: impl Iterator<Item = &'a Record>) {
+        let unread = self.reader.unread(records);
+        self.reader.learn(Learned::of(store, unread).await);
     }
 
-    fn package(&self, turn: TurnId) -> Option<&Package> {
-        self.packages.get(&self.turns.get(&turn)?.package?)?.as_ref()
-    }
-
-    /// The tool whose call asked at this place.
-    fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
-        let calls = &self.turns.get(&turn)?.calls;
-        calls.iter().find(|(call, ..)| place.is_under(call)).map(|(.., tool)| tool)
-    }
-
-    fn add(&mut self, session: SessionId, record: &Record, entry: &Said<'_>) {
-        if self.by == By::Tool && !entry.source.starts_with("tool ") {
+    fn add(&mut self, session: SessionId, record: &Record) {
+        let Some(Entry { day, agent, model, source, spent }) = self.reader.read(session, record) else {
             return;
-        }
-        let name = match self.by {
-            By::Session => session.to_string(),
-            By::Model => entry.model.to_owned(),
-            By::Source | By::Tool => entry.source.to_owned(),
-            By::Day => day(record.at),
-            By::Turn => record.turn.map(|turn| turn.to_string()).unwrap_or_default(),
-            By::Agent => {
-                let agent =
-                    record.turn.and_then(|turn| self.package(turn)).map(|package| package.agent.clone());
-                agent.unwrap_or_else(|| "unknown".to_owned())
-            }
         };
-        let (cost, unpriced) = entry.cost.map_or((Cost::ZERO, 1), |price| (price, 0));
-        let more = Spent { replies: entry.replies, usage: entry.usage, cost, unpriced };
-        self.spent.entry((day(record.at), name)).or_default().add(&more);
+        let under =
+            Under { session, turn: record.turn, day: &day, agent: &agent, model: &model, source: &source };
+        if let Some(name) = under.name(self.by) {
+            self.spent.entry((day, name)).or_default().add(&spent);
+        }
+    }
+}
+
+/// All that something is added up by.
+struct Under<'a> {
+    session: SessionId,
+    turn: Option<TurnId>,
+    day: &'a str,
+    agent: &'a str,
+    model: &'a str,
+    source: &'a str,
+}
+
+impl Under<'_> {
+    /// What it is called there; nothing where it is not added up.
+    fn name(&self, by: By) -> Option<String> {
+        let name = match by {
+            By::Session => return Some(self.session.to_string()),
+            By::Turn => return self.turn.map(|turn| turn.to_string()),
+            By::Tool if !self.source.starts_with("tool ") => return None,
+            By::Source | By::Tool => self.source,
+            By::Model => self.model,
+            By::Agent => self.agent,
+            By::Day => self.day,
+        };
+        Some(name.to_owned())
     }
 }
 

@@ -5,6 +5,7 @@
 //! Events are followed in `follow` and streamed by `sse`. The OpenAPI document is made from the same routes ([`document`]).
 //! Knows no rule of turns: what a route does, the runtime does.
 
+mod accounts;
 mod api;
 mod around;
 mod caller;

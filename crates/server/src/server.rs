@@ -1,4 +1,5 @@
 //! Listens, answers, and shuts down without losing anything.
+use crate::accounts::Accounts;
 use crate::api::router;
 use crate::door::Door;
 use crate::keys::Keys;
@@ -160,6 +161,7 @@ impl Server {
             quotas: Quotas::new(limits.requests_per_minute),
             reruns: Reruns::new(rerunner, limits.reruns),
             verifications: Semaphore::new(limits.verifications),
+            accounts: Accounts::default(),
             exposition,
             stopping: stops,
         });

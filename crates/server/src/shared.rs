@@ -1,4 +1,5 @@
 //! What every request shares.
+use crate::accounts::Accounts;
 use crate::door::Door;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) reruns: Reruns,
     /// Room for sessions whose chain is recomputed.
     pub(crate) verifications: Semaphore,
+    pub(crate) accounts: Accounts,
     /// Who writes what the worker counts.
     pub(crate) exposition: Option<fn(&Snapshot) -> String>,
     /// Whether the server shuts down.

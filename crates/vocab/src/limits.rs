@@ -307,6 +307,8 @@ pub struct ServerLimits {
     pub rerun_bytes: usize,
     /// Sessions whose hash chain is recomputed at the same time.
     pub verifications: usize,
+    /// Sums of what was spent that are kept of one organisation, and turns of it that run.
+    pub cost_entries: usize,
 }
 
 impl Default for ServerLimits {
@@ -339,6 +341,7 @@ impl Default for ServerLimits {
             reruns: 2,
             rerun_bytes: 64 << 20,
             verifications: 2,
+            cost_entries: 250_000,
         }
     }
 }

@@ -6,7 +6,7 @@ use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
 use outlast_ports::tool::Toolbox;
 use outlast_runtime::Config;
-use outlast_runtime::costs::{By, spent};
+use outlast_runtime::costs::{By, Sums, daily, spent};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::message::{Arguments, ModelName, ToolUse};
 use outlast_vocab::record::End;
@@ -35,8 +35,8 @@ impl ModelProvider for Priced {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
+/// A worker with prices.
+async fn priced_life() -> Life {
     let change = |config: &mut Config| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Wonder).unwrap();
@@ -44,7 +44,12 @@ async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
         config.tools = vec![Arc::new(toolbox)];
         config.models = vec![Arc::new(Priced)];
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
+    let life = priced_life().await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
     let store = life.runtime.store();
@@ -66,4 +71,49 @@ async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
     let other = outlast_vocab::SessionId::from_u128(99);
     let unknown = spent(store.as_ref(), Some(other), By::Model).await.unwrap_err();
     assert_eq!(unknown.kind(), outlast_vocab::Kind::SessionNotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sums_that_are_kept_are_those_of_the_whole_journal_and_no_record_is_read_twice() {
+    let life = priced_life().await;
+    let (store, sums) = (life.runtime.store(), Sums::new(100));
+    for text in ["one", "two", "three"] {
+        let turn = life.send(text).await;
+        life.end(turn).await;
+        sums.read_on(store.as_ref()).await.unwrap();
+        for by in [By::Session, By::Agent, By::Model, By::Source, By::Tool, By::Day] {
+            assert_eq!(sums.daily(by), daily(store.as_ref(), None, by).await.unwrap(), "{by:?}");
+        }
+    }
+    let before = sums.daily(By::Model);
+    // Where there is nothing to read, what was read before still counts.
+    sums.read_on(&Memory::new()).await.unwrap();
+    assert_eq!(sums.daily(By::Model), before);
+    assert_eq!(sums.sessions_from(SESSION).into_iter().collect::<Vec<_>>(), [SESSION]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_deleted_takes_what_it_spent_with_it() {
+    let life = priced_life().await;
+    let (store, sums) = (life.runtime.store(), Sums::new(100));
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    sums.read_on(store.as_ref()).await.unwrap();
+    assert_eq!(sums.daily(By::Model).len(), 1);
+    store.delete(SESSION, life.runtime.now()).await.unwrap();
+    sums.read_on(store.as_ref()).await.unwrap();
+    assert_eq!(sums.daily(By::Model), daily(store.as_ref(), None, By::Model).await.unwrap());
+    assert_eq!(sums.daily(By::Model).len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sums_that_are_more_than_may_be_kept_are_refused_until_something_is_deleted() {
+    let life = priced_life().await;
+    let (store, sums) = (life.runtime.store(), Sums::new(1));
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let refused = sums.read_on(store.as_ref()).await.unwrap_err();
+    assert_eq!(refused.to_string(), "limit.exceeded: cost_entries is limited to 1, but this needs 2");
+    store.delete(SESSION, life.runtime.now()).await.unwrap();
+    sums.read_on(store.as_ref()).await.unwrap();
 }

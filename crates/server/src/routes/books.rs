@@ -2,7 +2,7 @@
 use crate::caller::{Caller, Operates, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
-use crate::page::{Most, Page};
+use crate::page::{self, Most, Page};
 use crate::problem::{Answer, Problems};
 use crate::shared::Shared;
 use axum::Json;
@@ -10,12 +10,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::budget::{Limit, LimitBy, PurseView};
 use outlast_ports::rate::RateView;
+use outlast_ports::store::Store;
 use outlast_runtime::costs::{self, By, Spent};
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -43,6 +45,11 @@ pub(crate) struct Find {
     /// `day`: every day for itself, in UTC; all days together without it.
     #[param(value_type = Option<String>, example = "day")]
     per: Option<Per>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
 }
 
 /// What is added up apart.
@@ -73,30 +80,94 @@ pub(crate) struct Spending {
     unpriced: u64,
 }
 
-/// What models and tools cost, from the records.
+impl From<(Place, Spent)> for Spending {
+    fn from((Place { day, name, .. }, Spent { replies, usage, cost, unpriced }): (Place, Spent)) -> Self {
+        Self { day, name, replies, usage, cost, unpriced }
+    }
+}
+
+/// A place in the list of what was spent.
+#[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The session, where turns are listed session by session.
+    session: Option<SessionId>,
+    day: Option<String>,
+    name: String,
+}
+
+/// What models and tools cost, from the records. A request reads what was written since the last one.
 #[utoipa::path(get, path = "/v1/cost", tag = "books", params(Find),
     responses((status = 200, body = Page<Spending>), Problems), security(("key" = ["read"])))]
 async fn cost(
     caller: Caller<Reads>,
-    Asked(Find { by, session, per }): Asked<Find>,
+    State(shared): State<Shared>,
+    Asked(Find { by, session, per, limit, cursor }): Asked<Find>,
 ) -> Answer<Json<Page<Spending>>> {
     let by = grouped(by.as_deref().unwrap_or("model"))?;
+    let reach = caller.runtime.access().reach;
+    let cursors = Cursors::of(&shared.secret, reach, "cost");
+    let most = Most { limit, cursor }.or_all(&shared.limits);
+    let (after, limit): (Option<Place>, usize) = most.read(&cursors, &shared.limits)?;
     let store = caller.runtime.store().as_ref();
-    let entry = |day: Option<String>, name: String, spent: Spent| {
-        let Spent { replies, usage, cost, unpriced } = spent;
-        Spending { day, name, replies, usage, cost, unpriced }
+    let rows = match (session, by) {
+        (Some(session), by) => rows(None, per, costs::daily(store, Some(session), by).await?),
+        (None, By::Turn) => {
+            let sums = shared.accounts.of(&shared.runtime, reach, &shared.limits).await?;
+            let first = after.as_ref().and_then(|after| after.session);
+            let sessions = sums.sessions_from(first.unwrap_or(SessionId::from_u128(0)));
+            turns(store, sessions, per, after.as_ref(), limit).await?
+        }
+        (None, by) => {
+            let sums = shared.accounts.of(&shared.runtime, reach, &shared.limits).await?;
+            rows(None, per, sums.daily(by))
+        }
     };
-    let items = match per {
+    let behind = rows.into_iter().filter(|(place, _)| after.as_ref().is_none_or(|after| place > after));
+    let mut rows: Vec<(Place, Spent)> = behind.take(limit + 1).collect();
+    let there_is_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| there_is_more).map(|(place, _)| page::goes_on(place, &cursors));
+    Ok(Json(Page { items: rows.into_iter().map(Spending::from).collect(), next }))
+}
+
+/// What was spent, in the order of the list.
+fn rows(
+    session: Option<SessionId>,
+    per: Option<Per>,
+    daily: BTreeMap<(String, String), Spent>,
+) -> BTreeMap<Place, Spent> {
+    let place = |day, name| Place { session, day, name };
+    match per {
         Some(Per::Day) => {
-            let spent = costs::daily(store, session, by).await?.into_iter();
-            spent.map(|((day, name), spent)| entry(Some(day), name, spent)).collect()
+            daily.into_iter().map(|((day, name), spent)| (place(Some(day), name), spent)).collect()
         }
-        None => {
-            let spent = costs::spent(store, session, by).await?.into_iter();
-            spent.map(|(name, spent)| entry(None, name, spent)).collect()
+        None => costs::over_days(daily).into_iter().map(|(name, spent)| (place(None, name), spent)).collect(),
+    }
+}
+
+/// What turns cost, session by session, until there are more than one page has.
+async fn turns(
+    store: &dyn Store,
+    sessions: BTreeSet<SessionId>,
+    per: Option<Per>,
+    after: Option<&Place>,
+    limit: usize,
+) -> Result<BTreeMap<Place, Spent>, Error> {
+    let mut found = BTreeMap::new();
+    for session in sessions {
+        match costs::daily(store, Some(session), By::Turn).await {
+            // It was deleted meanwhile.
+            Err(error) if error.kind() == Kind::SessionNotFound => {}
+            daily => {
+                let rows = rows(Some(session), per, daily?).into_iter();
+                found.extend(rows.filter(|(place, _)| after.is_none_or(|after| place > after)));
+            }
         }
-    };
-    Ok(Json(Page::whole(items)))
+        if found.len() > limit {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 fn grouped(by: &str) -> Result<By, Error> {

@@ -1,0 +1,185 @@
+//! Reads records for what they say was spent, and under which names.
+use super::{Spent, day};
+use outlast_ports::store::Store;
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::package::Pinned;
+use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Shorter};
+use outlast_vocab::{Hash, ReplayKey, SessionId, TurnId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Packages that are known at the same time. More are forgotten, and read again where one of their turns begins.
+const PACKAGES: usize = 1_000;
+
+/// What one record spent, with all that it may be added up by.
+pub(super) struct Entry {
+    pub(super) day: String,
+    pub(super) agent: String,
+    pub(super) model: String,
+    pub(super) source: String,
+    pub(super) spent: Spent,
+}
+
+/// Who answers under a package.
+struct Named {
+    agent: String,
+    model: String,
+}
+
+/// What must be known of a turn while it is read.
+struct Open {
+    session: SessionId,
+    named: Option<Arc<Named>>,
+    /// The tool of each call, by its place and its claim.
+    calls: Vec<(ReplayKey, ClaimRef, ToolName)>,
+}
+
+/// Takes records in the order they were written. Each says at most once that something was spent.
+#[derive(Default)]
+pub(super) struct Reader {
+    packages: HashMap<Hash, Option<Arc<Named>>>,
+    /// Turns that have not ended so far in the reading.
+    turns: HashMap<TurnId, Open>,
+}
+
+/// A package that is to be read, by one of the turns that began under it.
+pub(super) type Unread = BTreeMap<Hash, TurnId>;
+
+/// What packages say, by their hashes.
+pub(super) struct Learned(Vec<(Hash, Option<Arc<Named>>)>);
+
+impl Learned {
+    /// Reads packages. One that cannot be read has no names.
+    pub(super) async fn of(store: &dyn Store, unread: Unread) -> Self {
+        let mut learned = Vec::with_capacity(unread.len());
+        for (hash, turn) in unread {
+            let pinned = store.package(turn).await.ok();
+            let pinned: Option<Pinned> = pinned.and_then(|json| serde_json::from_slice(&json).ok());
+            let named = |Pinned { package, .. }| {
+                Arc::new(Named { agent: package.agent, model: package.model.to_string() })
+            };
+            learned.push((hash, pinned.map(named)));
+        }
+        Self(learned)
+    }
+}
+
+impl Reader {
+    /// The packages that must be learned before these records are read.
+    pub(super) fn unread<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Unread {
+        if self.packages.len() >= PACKAGES {
+            self.packages.clear();
+        }
+        let begun = records.filter_map(|record| match (&record.fact, record.turn) {
+            (Fact::Started(started), Some(turn)) => Some((started.package, turn)),
+            _ => None,
+        });
+        begun.filter(|(package, _)| !self.packages.contains_key(package)).collect()
+    }
+
+    pub(super) fn learn(&mut self, Learned(learned): Learned) {
+        self.packages.extend(learned);
+    }
+
+    /// Turns that have begun and not ended.
+    pub(super) fn open(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Knows nothing of a session's turns any more.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.turns.retain(|_, open| open.session != session);
+    }
+
+    /// What the next record spent.
+    pub(super) fn read(&mut self, session: SessionId, record: &Record) -> Option<Entry> {
+        let turn = record.turn?;
+        match &record.fact {
+            Fact::Started(started) => {
+                let named = self.packages.get(&started.package).cloned().flatten();
+                self.open_turn(session, turn).named = named;
+                None
+            }
+            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                let open = self.open_turn(session, turn);
+                for (index, call) in batch.calls.iter().enumerate() {
+                    if let BatchCall::Run(call) = call {
+                        let place = key.child(index, call.model_id.as_str());
+                        let claim =
+                            ClaimRef { asked: record.seq, child: u32::try_from(index).unwrap_or(u32::MAX) };
+                        open.calls.push((place, claim, call.tool.clone()));
+                    }
+                }
+                None
+            }
+            Fact::Performed(performed) => self.performed(record, turn, performed),
+            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
+                let model = self.named(turn).map_or("unknown", |named| &named.model).to_owned();
+                Some(self.entry(record, model, "summaries".to_owned(), replied(*usage, *cost)))
+            }
+            Fact::Answered(Answered { claim, cost: Some(price), .. }) => {
+                let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);
+                let tool = calls.iter().find(|(_, of, _)| of == claim).map(|(.., tool)| tool.as_str());
+                let source = format!("tool {}", tool.unwrap_or("unknown"));
+                Some(self.entry(record, "none".to_owned(), source, charged(*price)))
+            }
+            Fact::Ended { .. } => {
+                self.turns.remove(&turn);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn performed(&self, record: &Record, turn: TurnId, performed: &Performed) -> Option<Entry> {
+        let Performed { key, command, outcome, cost, .. } = performed;
+        match (command, outcome) {
+            (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
+                let source = "conversation".to_owned();
+                Some(self.entry(record, call.model.to_string(), source, replied(reply.usage, reply.cost)))
+            }
+            (Command::DirectCall(call), Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply)))) => {
+                let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
+                let source = tool.unwrap_or_else(|| call.usage_source.clone());
+                Some(self.entry(record, call.model.to_string(), source, replied(reply.usage, reply.cost)))
+            }
+            _ => {
+                let tool = key.nested_tool().or_else(|| self.tool(turn, key).map(ToolName::as_str))?;
+                Some(self.entry(record, "none".to_owned(), format!("tool {tool}"), charged((*cost)?)))
+            }
+        }
+    }
+
+    fn entry(&self, record: &Record, model: String, source: String, spent: Spent) -> Entry {
+        let named = record.turn.and_then(|turn| self.named(turn));
+        let agent = named.map_or("unknown", |named| &named.agent).to_owned();
+        Entry { day: day(record.at), agent, model, source, spent }
+    }
+
+    fn open_turn(&mut self, session: SessionId, turn: TurnId) -> &mut Open {
+        self.turns.entry(turn).or_insert_with(|| Open { session, named: None, calls: Vec::new() })
+    }
+
+    fn named(&self, turn: TurnId) -> Option<&Named> {
+        self.turns.get(&turn)?.named.as_deref()
+    }
+
+    /// The tool whose call asked at this place.
+    fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
+        let calls = &self.turns.get(&turn)?.calls;
+        calls.iter().find(|(call, ..)| place.is_under(call)).map(|(.., tool)| tool)
+    }
+}
+
+/// What a reply of a model used.
+fn replied(usage: Usage, cost: Option<Cost>) -> Spent {
+    let (cost, unpriced) = cost.map_or((Cost::ZERO, 1), |price| (price, 0));
+    Spent { replies: 1, usage, cost, unpriced }
+}
+
+/// What a call of a tool with a price cost, which says nothing.
+fn charged(price: Cost) -> Spent {
+    Spent { cost: price, ..Spent::default() }
+}
