@@ -24,6 +24,30 @@ pub(crate) enum Again {
     Tool,
 }
 
+/// What a turn does with its time. Its writes are counted apart ([`Metrics::committed`]) and are the phase `committing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It was accepted, and nobody had begun with it.
+    Queued,
+    /// A model was asked, until it had answered or would not, pauses between attempts included.
+    Model,
+    /// The calls of one reply ran.
+    Tools,
+    /// It was parked, until somebody went on with it.
+    Waiting,
+}
+
+impl Phase {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Model => "model",
+            Self::Tools => "tools",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
 /// What a worker has counted since it began.
 #[derive(Debug)]
 pub struct Metrics {
@@ -38,6 +62,7 @@ struct Counts {
     models: BTreeMap<String, OfModel>,
     tools: BTreeMap<String, OfTool>,
     again: BTreeMap<Again, u64>,
+    phases: BTreeMap<Phase, Spread>,
     commits: Spread,
     lost: u64,
 }
@@ -93,6 +118,7 @@ impl Metrics {
             models: BTreeMap::new(),
             tools: BTreeMap::new(),
             again: BTreeMap::new(),
+            phases: BTreeMap::new(),
             commits: Spread::over(Spread::WRITES),
             lost: 0,
         };
@@ -143,6 +169,13 @@ impl Metrics {
     /// Something is tried again.
     pub(crate) fn tried_again(&self, what: Again) {
         *self.lock().again.entry(what).or_default() += 1;
+    }
+
+    /// A turn was in a phase for so long.
+    pub(crate) fn passed(&self, phase: Phase, took: Duration) {
+        let mut counts = self.lock();
+        let spread = counts.phases.entry(phase).or_insert_with(|| Spread::over(Spread::SECONDS));
+        spread.add(took.as_secs_f64());
     }
 
     /// A turn waited this long for a write.
@@ -240,6 +273,12 @@ impl Counts {
                 Unit::Seconds,
                 alone(self.commits.clone()),
             ),
+            histogram(
+                "outlast.turn.phase.duration",
+                "How long turns were in a phase, each time",
+                Unit::Seconds,
+                self.phases(),
+            ),
             counter(
                 "outlast.telemetry.lost",
                 "Measurements that could not be handed over",
@@ -248,6 +287,12 @@ impl Counts {
             ),
         ]);
         families
+    }
+
+    fn phases(&self) -> Vec<Reading<Spread>> {
+        let phases = self.phases.iter().map(|(phase, took)| (phase.name(), took));
+        let all = phases.chain([("committing", &self.commits)]);
+        all.map(|(phase, took)| with(Vec::new(), ("phase", phase), took.clone())).collect()
     }
 
     fn of_models(&self) -> Vec<Family> {

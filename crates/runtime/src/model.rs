@@ -5,6 +5,7 @@ use crate::files;
 use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
 use crate::meter::{bounded, most_of, named, price_of, wait_for};
+use crate::metrics::Phase;
 use crate::room::Room;
 use crate::ruling::{Word, as_ruled, at_model, at_reply, of_reply};
 use outlast_kernel::step::{CallModel, Step};
@@ -67,6 +68,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
     let room = Room { provider, info, window };
     let (mut at_once, mut tries) = (false, Tries::default());
+    let began = turn.world.clock.elapsed();
     let (effect, asked) = loop {
         let shorter = room.make(turn, &ask, at_once, host).await?;
         if let Some(reason) = turn.cancel.reason() {
@@ -84,6 +86,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
         }
         at_once = true;
     };
+    turn.world.metrics.passed(Phase::Model, turn.world.clock.elapsed().saturating_sub(began));
     let outcome = match asked {
         Asked::Outcome(outcome) => outcome,
         Asked::Pause { key, pause } => {

@@ -7,6 +7,7 @@ use crate::grants::note_grants;
 use crate::hooks::{Hooking, after_tool, before_tool};
 use crate::host::{Host, Reserved};
 use crate::meter::{calls, hold_calls, most, named, price_of, short_of, wait_for};
+use crate::metrics::Phase;
 use crate::pace::{Begins, taken_over, wants, was_refused};
 use crate::projection::Held;
 use crate::scope::{FromCall, Scope, Used, Written};
@@ -98,6 +99,8 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
         }
         None => {}
     }
+    let runs = slots.iter().any(|slot| !matches!(slot.state, State::Settled(_)));
+    let began = turn.world.clock.elapsed();
     let waits = loop {
         match work(turn, &mut slots, batch.takes_back(), host).await? {
             Worked::Settled => break Vec::new(),
@@ -109,6 +112,10 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
             }
         }
     };
+    // What was settled before, in this life or another, took no time now.
+    if runs {
+        turn.world.metrics.passed(Phase::Tools, turn.world.clock.elapsed().saturating_sub(began));
+    }
     if !waits.is_empty() {
         host.flush().await?;
         return Ok(batch.wait(waits));

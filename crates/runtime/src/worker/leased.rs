@@ -7,6 +7,7 @@ use crate::hooks::{Heard, Hooking};
 use crate::host::Driven;
 use crate::journaled::{Journaled, Opening};
 use crate::meter::Meter;
+use crate::metrics::Phase;
 use crate::outfit::Outfit;
 use crate::outfits;
 use outlast_kernel::label::{Known, of_elsewhere, of_hooks, of_turn};
@@ -17,7 +18,7 @@ use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::record::{self, End, Fact, NodeRef, Record, Resumed, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Class, Error, Failure, Kind, Limits, OrgId, ReplayKey};
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, OrgId, ReplayKey};
 use std::sync::Arc;
 use tracing::Instrument;
 
@@ -65,6 +66,15 @@ pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: W
     }
 }
 
+/// What a turn that nobody left in the middle did until it was claimed, by its records, and since when.
+fn phase_before(records: &[Record]) -> Option<(Phase, Millis)> {
+    let held_still = |record: &&Record| matches!(record.fact, Fact::Parked { .. } | Fact::Stuck { .. });
+    match records.iter().rfind(held_still) {
+        Some(record) => Some((Phase::Waiting, record.at)),
+        None => records.first().map(|accepted| (Phase::Queued, accepted.at)),
+    }
+}
+
 async fn hand_back(inner: &Inner, lease: Lease) {
     // If this fails too, the lease runs out by itself: leases without a driver are not renewed.
     inner.world.clock.sleep(inner.world.limits.backoff_first).await;
@@ -94,6 +104,9 @@ impl Drive<'_> {
         let Work { lease, index, head, parent, claims, mut records, mut held, org, resumed } = work;
         let Lease { worker, fence, .. } = lease;
         let since = self.inner.world.clock.now();
+        if !resumed && let Some((phase, began)) = phase_before(&records) {
+            self.inner.world.metrics.passed(phase, began.until(since));
+        }
         let resumed = resumed.then_some(Resumed { worker, lease: fence.0, since });
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;

@@ -71,6 +71,36 @@ async fn a_worker_counts_its_turns_calls_tokens_and_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_of_a_turn_is_told_by_its_phases() {
+    let (memory, life) = fresh(vec![call("hangs", ""), call("stepped", "x"), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    life.runtime.idle().await.unwrap();
+    let snapshot = life.runtime.metrics().await.unwrap();
+    let Readings::Histogram(phases) = readings(&snapshot, "outlast.turn.phase.duration") else {
+        panic!("phases are spread")
+    };
+    let told: Vec<(&str, u64, f64)> = phases
+        .iter()
+        .map(|Reading { labels, value }| (labels[0].1.as_str(), value.count(), value.sum().round()))
+        .collect();
+    // One tool is given up after five seconds; the other sleeps for a minute, parked, and runs before and after.
+    assert_eq!(
+        told,
+        [
+            ("queued", 1, 0.0),
+            ("model", 3, 0.0),
+            ("tools", 3, 5.0),
+            ("waiting", 1, 60.0),
+            ("committing", 10, 0.0)
+        ]
+    );
+    let text = exposition(&snapshot);
+    assert!(text.contains("outlast_turn_phase_duration_seconds_count{phase=\"waiting\"} 1\n"), "{text}");
+    life.die(&memory).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_worker_counts_is_for_the_operator() {
     let (memory, life) = fresh(Vec::new()).await;
     let narrow = life.runtime.serving(Access::to(OrgId::DEFAULT));
