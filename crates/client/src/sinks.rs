@@ -4,7 +4,7 @@ use crate::http::read;
 use crate::page::Page;
 use outlast_ports::outbox::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
-use outlast_vocab::{Error, Failure, Millis, SessionId, TurnId};
+use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId};
 use reqwest::Method;
 use serde::Deserialize;
 
@@ -55,6 +55,12 @@ impl TryFrom<Delivery> for DeliveryView {
 }
 
 #[derive(Deserialize)]
+struct Tested {
+    taken: bool,
+    answered: String,
+}
+
+#[derive(Deserialize)]
 struct Revived {
     revived: u64,
 }
@@ -70,6 +76,13 @@ impl Client {
     pub async fn deliveries(&self, sink: &str) -> Result<Vec<DeliveryView>, Error> {
         let found: Vec<Delivery> = self.list(&["v1", "sinks", sink], &[], usize::MAX).await?;
         found.into_iter().map(DeliveryView::try_from).collect()
+    }
+
+    /// Sends a message that tells nothing to a webhook, and says what was answered. Fails if it was not taken.
+    pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
+        let request = self.request(Method::POST, &["v1", "sinks", sink, "test"], &[]);
+        let Tested { taken, answered } = read(self.send(request).await?).await?;
+        if taken { Ok(answered) } else { Err(Error::new(Kind::DeliveryFailed, answered)) }
     }
 
     /// Gives one delivery, or all that were given up, all attempts anew; says how many.

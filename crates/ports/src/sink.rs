@@ -175,6 +175,13 @@ pub trait Sink: Send + Sync {
     /// Hands an output over. It was taken only if the answer says so. An error of class `retry` is met with another
     /// attempt, after its pause where it names one; any other gives the output up.
     fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()>;
+
+    /// Sends a message that tells nothing, and comes back with what was answered. Fails like a delivery if it was not taken;
+    /// nothing is tried again.
+    fn try_out(&self, _id: DeliveryId, _now: Millis) -> Answer<'_, String> {
+        let detail = format!("only webhooks are tried out, and this goes to {}", self.place());
+        Box::pin(async { Err(Error::new(Kind::InputInvalid, detail)) })
+    }
 }
 
 /// A sink with its name, what it wants and where it begins.

@@ -412,6 +412,18 @@ impl Runtime {
         Ok(revived)
     }
 
+    /// Sends a message that tells nothing to a sink of this worker, and says what was answered.
+    pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
+        let outlet =
+            self.outlets().iter().find(|outlet| outlet.subscription.name == sink).ok_or_else(|| {
+                let detail =
+                    format!("no sink is called `{sink}` here; `outlast sinks` lists those that there are");
+                Error::new(Kind::DeliveryNotFound, detail)
+            })?;
+        let now = self.now();
+        outlet.sink.try_out(DeliveryId::fresh(now, self.inner.world.entropy.for_id()), now).await
+    }
+
     /// What this worker has counted since it began, and how things stand (R14.4). That is for the operator: it counts the
     /// turns of everybody.
     pub async fn metrics(&self) -> Result<Snapshot, Error> {

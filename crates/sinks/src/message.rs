@@ -10,14 +10,17 @@ use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::Serialize;
 use serde_json::Value;
 
+/// The `type` of a message that tells nothing.
+const TEST: &str = "outlast.test";
+
 #[derive(Serialize)]
-struct Message<'a> {
+struct Message<D> {
     // First, because `file` looks for it at the beginning of a line.
     id: DeliveryId,
     #[serde(rename = "type")]
     kind: &'static str,
     timestamp: String,
-    data: Data<'a>,
+    data: D,
 }
 
 #[derive(Serialize)]
@@ -156,8 +159,18 @@ pub(crate) fn of(output: &Output) -> Result<Vec<u8>, Error> {
     };
     let kind = output.about.topic().name();
     let message = Message { id: output.id, kind, timestamp: written(output.at), data };
-    serde_json::to_vec(&message)
+    to_json(&message)
+}
+
+fn to_json(message: &Message<impl Serialize>) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(message)
         .map_err(|cause| Error::new(Kind::Internal, "an output cannot be written as JSON").because(cause))
+}
+
+/// A message that tells nothing: whoever checks signatures takes it, and whoever acts on messages leaves it alone.
+pub(crate) fn test(id: DeliveryId, now: Millis) -> Result<Vec<u8>, Error> {
+    let message = Message { id, kind: TEST, timestamp: written(now), data: serde_json::Map::new() };
+    to_json(&message)
 }
 
 /// How every line of a message with this id begins.

@@ -11,6 +11,7 @@ use crate::signature::Secrets;
 use outlast_ports::Answer;
 use outlast_ports::sink::{Output, Sink};
 use outlast_tools::egress::{Egress, Network, Posted, Rules};
+use outlast_vocab::id::DeliveryId;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind, Millis};
 use reqwest::Url;
@@ -40,8 +41,21 @@ impl Webhook {
         Ok(Self { url, secrets, egress: Egress::new(rules)? })
     }
 
-    fn headers(&self, output: &Output, body: &[u8]) -> Result<HeaderMap, Error> {
-        let (id, seconds) = (output.id.to_string(), output.sent.0 / 1_000);
+    /// Posts a message that is sent now. Comes back with what was answered, if it was taken.
+    async fn post(&self, id: DeliveryId, sent: Millis, body: Vec<u8>) -> Result<String, Error> {
+        let headers = self.headers(id, sent, &body)?;
+        let posted = self.egress.post(self.url.as_str(), headers, body).await;
+        let posted = posted.map_err(|error| {
+            // Only a place that may not be reached is a failure that cannot pass.
+            let denied = error.kind() == Kind::EgressDenied;
+            let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
+            Error::new(kind, without_path(&self.url, error.detail()))
+        })?;
+        judged(&posted, sent)
+    }
+
+    fn headers(&self, id: DeliveryId, sent: Millis, body: &[u8]) -> Result<HeaderMap, Error> {
+        let (id, seconds) = (id.to_string(), sent.0 / 1_000);
         let signature = self.secrets.sign(&id, seconds, body);
         let value = |text: String| {
             HeaderValue::try_from(text)
@@ -63,17 +77,13 @@ impl Sink for Webhook {
 
     fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
         Box::pin(async move {
-            let body = message::of(output)?;
-            let headers = self.headers(output, &body)?;
-            let posted = self.egress.post(self.url.as_str(), headers, body).await;
-            let posted = posted.map_err(|error| {
-                // Only a place that may not be reached is a failure that cannot pass.
-                let denied = error.kind() == Kind::EgressDenied;
-                let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
-                Error::new(kind, without_path(&self.url, error.detail()))
-            })?;
-            judged(&posted, output.sent)
+            self.post(output.id, output.sent, message::of(output)?).await?;
+            Ok(())
         })
+    }
+
+    fn try_out(&self, id: DeliveryId, now: Millis) -> Answer<'_, String> {
+        Box::pin(async move { self.post(id, now, message::test(id, now)?).await })
     }
 }
 
@@ -99,14 +109,15 @@ fn without_path(url: &Url, detail: &str) -> String {
     hidden.unwrap_or_else(|| detail.to_owned())
 }
 
-/// What an answer means.
-fn judged(posted: &Posted, sent: Millis) -> Result<(), Error> {
+/// What an answer means; it is told where the message was taken.
+fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
     let Posted { status, retry_after, body } = posted;
     let said = String::from_utf8_lossy(body);
     let said = if body.is_empty() { "nothing" } else { &shown(said.trim()) };
-    let error = |kind| Error::new(kind, format!("it answered {status} and said: {said}"));
+    let answered = format!("it answered {status} and said: {said}");
+    let error = |kind| Error::new(kind, answered.clone());
     match status {
-        200..=299 => Ok(()),
+        200..=299 => Ok(answered),
         410 => Err(error(Kind::DeliveryGone)),
         429 | 503 => {
             let pause = retry_after.as_deref().and_then(|text| pause(text, sent)).unwrap_or_default();
@@ -134,7 +145,7 @@ mod tests {
         let retry_after = retry_after.map(str::to_owned);
         let posted = Posted { status, retry_after, body: b"no\n".to_vec() };
         let judged = judged(&posted, Millis(784_111_777_000));
-        judged.map_err(|error| (error.kind(), error.pause().unwrap_or_default()))
+        judged.map(drop).map_err(|error| (error.kind(), error.pause().unwrap_or_default()))
     }
 
     #[test]

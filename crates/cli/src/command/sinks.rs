@@ -1,4 +1,5 @@
-//! `outlast sinks`: where outputs go, what waits, what was given up, and another try for it (R14.5).
+//! `outlast sinks`: where outputs go, what waits, what was given up, and another try for it; whether a webhook takes
+//! anything at all (R14.5).
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::providers::Configuration;
@@ -6,16 +7,17 @@ use crate::sinks::Written;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
-use outlast::clock::Clock;
+use outlast::clock::{Clock, Entropy};
 use outlast::outbox::{DeliveryView, SinkView};
-use outlast::runtime::system::SystemClock;
-use outlast::{Error, Limits};
+use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::vocab::id::DeliveryId;
+use outlast::{Error, Kind, Limits};
 use outlast_client::Sink;
 
 /// Where a sink delivers to that only another process has.
 const ELSEWHERE: &str = "not configured here";
 
-/// Lists the sinks, shows what one has not taken yet, or tries that again.
+/// Lists the sinks, shows what one has not taken yet, tries that again, or tries a webhook out.
 #[derive(Args)]
 pub(crate) struct Sinks {
     #[command(subcommand)]
@@ -40,6 +42,11 @@ enum What {
         /// Only this delivery, which may also be waiting for its next attempt
         delivery: Option<String>,
     },
+    /// Send one signed message of the type `outlast.test` to a webhook, and say what it answers
+    Test {
+        /// The sink
+        name: String,
+    },
 }
 
 impl Sinks {
@@ -49,6 +56,7 @@ impl Sinks {
             None | Some(What::List) => self.list(data).await,
             Some(What::Show { name }) => show(data, name).await,
             Some(What::Retry { name, delivery }) => retry(data, name, delivery.as_deref()).await,
+            Some(What::Test { name }) => self.test(data, name).await,
         }
     }
 
@@ -63,6 +71,27 @@ impl Sinks {
         }
         terminal::table(&["SINK", "WHERE", "BEHIND", "DUE", "DEAD", "DELIVERED"], &rows);
         Ok(())
+    }
+
+    /// Needs no database: an address is looked at before the first output goes there.
+    async fn test(&self, data: &Data, name: &str) -> Result<(), Error> {
+        let answered = match data.client()? {
+            Some(client) => client.try_sink(name).await?,
+            None => self.try_here(name).await?,
+        };
+        terminal::say(&answered);
+        Ok(())
+    }
+
+    async fn try_here(&self, name: &str) -> Result<String, Error> {
+        let written = self.configuration.sinks()?;
+        let sink = written.iter().find(|sink| sink.name() == name).ok_or_else(|| {
+            let detail = format!("no sink is called `{name}` here; `[[sinks]]` in outlast.toml makes one");
+            Error::new(Kind::DeliveryNotFound, detail)
+        })?;
+        let now = SystemClock.now();
+        let id = DeliveryId::fresh(now, SystemEntropy.for_id());
+        sink.outlet()?.sink.try_out(id, now).await
     }
 
     /// The sinks that the database knows, and those that are written down and not known yet.

@@ -1,6 +1,7 @@
 //! Outputs that go to sinks of `outlast.toml`, through the real binary.
 use crate::place::Place;
 use expect_test::expect;
+use outlast::sinks::{Secrets, Signed};
 use outlast_playback::{Playback, Script};
 use serde_json::Value;
 use std::fs;
@@ -73,6 +74,44 @@ fn outputs_reach_a_file_a_program_and_a_webhook() {
     let [heard] = server.heard().try_into().unwrap();
     assert!(heard.header("webhook-signature").is_some_and(|signature| signature.starts_with("v1,")));
     assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap()["data"], audit["data"]);
+}
+
+#[test]
+fn a_webhook_is_tried_out_with_a_signed_message_that_tells_nothing() {
+    let server = Playback::of([Script::answer(200, &[], "welcome"), Script::answer(404, &[], "who?")]);
+    let place =
+        with_sinks(&format!("{}\n[[sinks]]\nname = \"audit\"\nfile = \"audit.jsonl\"\n", webhook(&server)));
+    place.check(
+        "sinks test crm
+         sinks test crm
+         sinks test audit
+         sinks test nobody",
+        &expect![[r#"
+            $ sinks test crm
+            it answered 200 and said: welcome
+            $ sinks test crm
+            | error[delivery.failed]: it answered 404 and said: who?
+            |   read on with: outlast explain delivery.failed
+            exit 1
+            $ sinks test audit
+            | error[input.invalid]: only webhooks are tried out, and this goes to audit.jsonl
+            |   read on with: outlast explain input.invalid
+            exit 1
+            $ sinks test nobody
+            | error[delivery.not_found]: no sink is called `nobody` here; `[[sinks]]` in outlast.toml makes one
+            |   read on with: outlast explain delivery.not_found
+            exit 1
+        "#]],
+    );
+    let heard = server.heard();
+    let message: Value = serde_json::from_slice(&heard[0].body).unwrap();
+    assert_eq!((&message["type"], &message["data"]), (&"outlast.test".into(), &serde_json::json!({})));
+    let header = |name| heard[0].header(name).unwrap();
+    assert_eq!(message["id"].as_str(), Some(header("webhook-id")));
+    let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
+    let now = outlast::vocab::Millis(timestamp.parse::<u64>().unwrap() * 1_000);
+    let signed = Signed { id, timestamp, signature: header("webhook-signature") };
+    Secrets::parse(SECRET).unwrap().verify(signed, &heard[0].body, now).unwrap();
 }
 
 #[test]

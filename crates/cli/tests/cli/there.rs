@@ -469,7 +469,12 @@ fn a_damaged_session_is_found_over_a_server() {
 
 #[test]
 fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
-    let hook = Playback::of([Script::answer(410, &[], "gone"), Script::answer(200, &[], "")]);
+    let hook = Playback::of([
+        Script::answer(410, &[], "gone"),
+        Script::answer(200, &[], ""),
+        Script::answer(200, &[], "welcome"),
+        Script::answer(404, &[], "who?"),
+    ]);
     let place = Place::with_script(SCRIPT);
     place.write("clerk.toml", AGENT);
     place.write(
@@ -499,6 +504,12 @@ fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
     assert_eq!(asked(&["sinks", "retry", "crm"]), "1 output to deliver again; the server does so\n");
     until(r#""delivered":"1""#);
     assert_eq!(asked(&["sinks", "show", "crm"]), "| · everything that was looked at is delivered\n");
+    assert_eq!(asked(&["sinks", "test", "crm"]), "it answered 200 and said: welcome\n");
+    let refused = asked(&["sinks", "test", "crm"]);
+    assert!(
+        refused.contains("delivery.failed") && refused.contains("it answered 404 and said: who?"),
+        "{refused}"
+    );
     server.kill();
 }
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use outlast_ports::outbox::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
-use outlast_vocab::{Failure, Millis, SessionId, TurnId};
+use outlast_vocab::{Failure, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -20,7 +20,11 @@ const WHOSE: &str = "outputs of every organisation go to the sinks";
 
 /// These routes.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(sinks)).routes(routes!(deliveries)).routes(routes!(retry))
+    OpenApiRouter::new()
+        .routes(routes!(sinks))
+        .routes(routes!(deliveries))
+        .routes(routes!(retry))
+        .routes(routes!(test))
 }
 
 /// A sink, and how it stands.
@@ -131,4 +135,36 @@ async fn retry(
 ) -> Answer<Json<Revived>> {
     let revived = caller.operator(&shared, WHOSE)?.redeliver(&name, delivery).await?;
     Ok(Json(Revived { revived }))
+}
+
+/// What the other side said to a test.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Tested {
+    /// Whether it would have taken an output.
+    taken: bool,
+    /// Its status and the beginning of its answer, or why there was none.
+    answered: String,
+}
+
+/// Sends one signed message of the type `outlast.test` to a webhook of this server, past whatever waits for it, and tells what was
+/// answered. For keys of the default organisation.
+#[utoipa::path(post, path = "/v1/sinks/{name}/test", tag = "sinks", params(("name" = String, Path)),
+    responses((status = 200, body = Tested), Problems), security(("key" = ["operate"])))]
+async fn test(
+    caller: Caller<Operates>,
+    State(shared): State<Shared>,
+    At(Word(name)): At<Word>,
+) -> Answer<Json<Tested>> {
+    let tried = caller.operator(&shared, WHOSE)?.try_sink(&name).await;
+    let (taken, answered) = match tried {
+        Ok(answered) => (true, answered),
+        // What the other side does is what was asked for, and no failure of this server.
+        Err(error)
+            if matches!(error.kind(), Kind::DeliveryFailed | Kind::DeliveryGone | Kind::EgressDenied) =>
+        {
+            (false, error.detail().to_owned())
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Json(Tested { taken, answered }))
 }
