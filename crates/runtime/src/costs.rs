@@ -149,7 +149,9 @@ impl Books {
             let Some(last) = page.last() else { return Ok(()) };
             after = last.cursor;
             self.learn(store, page.iter().map(|found| &found.record)).await;
-            page.iter().for_each(|FeedRecord { session, record, .. }| self.add(*session, record));
+            for FeedRecord { session, record, .. } in &page {
+                self.add(*session, record);
+            }
         }
     }
 
@@ -161,7 +163,9 @@ impl Books {
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
             self.learn(store, page.iter()).await;
-            page.iter().for_each(|record| self.add(session, record));
+            for record in &page {
+                self.add(session, record);
+            }
         }
     }
 

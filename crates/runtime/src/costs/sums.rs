@@ -9,7 +9,7 @@ use outlast_vocab::record::{Record, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, limits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Sums up to a place of the feed.
 pub struct Sums {
@@ -79,7 +79,7 @@ impl Sums {
     /// Reads what was written since, by a store that shows one organisation and may read its audit. The first time that is
     /// everything.
     pub async fn read_on(&self, store: &dyn Store) -> Result<(), Error> {
-        let _alone = self.reading.acquire().await.expect("it is never closed");
+        let _alone = self.alone().await;
         loop {
             self.forget_deleted(store).await?;
             let after = self.lock().room(self.entries_most)?.after;
@@ -88,7 +88,9 @@ impl Sums {
             self.learn(store, page.iter().map(|found| &found.record)).await;
             let mut read = self.lock();
             read.after = last.cursor;
-            page.iter().for_each(|FeedRecord { session, record, .. }| read.add(*session, record));
+            for FeedRecord { session, record, .. } in &page {
+                read.add(*session, record);
+            }
         }
     }
 
@@ -111,6 +113,10 @@ impl Sums {
     pub fn sessions_from(&self, first: SessionId) -> BTreeSet<SessionId> {
         let read = self.lock();
         read.spent.range((first, Line::FIRST)..).map(|((session, _), _)| *session).collect()
+    }
+
+    async fn alone(&self) -> SemaphorePermit<'_> {
+        self.reading.acquire().await.expect("it is never closed")
     }
 
     fn lock(&self) -> MutexGuard<'_, Read> {
@@ -152,7 +158,9 @@ impl Sums {
             after = last.seq;
             self.learn(store, page.iter()).await;
             let mut read = self.lock();
-            page.iter().for_each(|record| read.add(session, record));
+            for record in &page {
+                read.add(session, record);
+            }
             read.returned.insert(session, after);
         }
     }
