@@ -68,6 +68,7 @@ const COMMANDS: &[(&str, Option<&str>)] = &[
     ("outlast-sinks-list", Some("sinks list")),
     ("outlast-sinks-retry", Some("sinks retry nobody")),
     ("outlast-sinks-show", Some("sinks show nobody")),
+    ("outlast-sinks-test", Some("sinks test nobody")),
     ("outlast-test", Some("test clerk.toml script.txt")),
     ("outlast-tools", Some("tools")),
     ("outlast-unknown-list", Some("unknown list")),

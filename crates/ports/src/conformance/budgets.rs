@@ -65,14 +65,15 @@ async fn state(s: &Scene<'_>, lease: &Lease) -> Result<SessionState, Error> {
 pub(super) async fn a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake(
     s: &Scene<'_>,
 ) -> Rule {
-    let lease = s.begin("hi").await?.lease;
-    let lacks = Lacks::Room { measure: Measure::Calls, want: 101, used: 0, most: 100 };
+    let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
+    reserve(s, &runs, "raised", 60).await?;
+    let lacks = Lacks::Room { measure: Measure::Calls, want: 50, used: 60, most: 100 };
     let purse = Purse::Agent("raised".to_owned());
     let short = Short { purse: purse.clone(), lacks, pauses: true, until: None };
-    assert_eq!(reserve(s, &lease, "raised", 101).await?, Some(Held::No(short)));
-    let more = Budget { calls: Some(101), ..Budget::default() };
+    assert_eq!(reserve(s, &lease, "raised", 50).await?, Some(Held::No(short)));
+    let more = Budget { calls: Some(110), ..Budget::default() };
     s.set_budget(purse, Some(more), NOW).await?;
-    assert!(matches!(park(s, &lease, "raised", 101).await?, After::Ready));
+    assert!(matches!(park(s, &lease, "raised", 50).await?, After::Ready));
     assert_eq!(state(s, &lease).await?, SessionState::Leased);
     Ok(())
 }
@@ -105,9 +106,10 @@ pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &Scene<'_>
 }
 
 pub(super) async fn a_budget_may_be_set_again_before_who_waits_for_it_goes_on(s: &Scene<'_>) -> Rule {
-    let lease = s.begin("hi").await?.lease;
-    assert!(matches!(park(s, &lease, "twice", 101).await?, After::Parked));
-    for more in [101, 102] {
+    let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
+    reserve(s, &runs, "twice", 60).await?;
+    assert!(matches!(park(s, &lease, "twice", 50).await?, After::Parked));
+    for more in [110, 111] {
         let budget = Budget { calls: Some(more), ..Budget::default() };
         s.set_budget(Purse::Agent("twice".to_owned()), Some(budget), NOW).await?;
     }
