@@ -91,6 +91,15 @@ impl Server {
     }
 }
 
+/// No server outlives its test, however that ends.
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Most were stopped before; that is an error here, and the one that is wanted.
+        let _dead = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
 /// Whether it is a piece of what the model says. Whoever hears the first one is in the middle of it: the script takes a break.
 fn is_text(event: &Value) -> bool {
     event["type"] == "live" && event["data"]["type"] == "text"
