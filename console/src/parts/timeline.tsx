@@ -194,7 +194,7 @@ export function tokens(usage: Usage): string {
 /** What a turn took. */
 function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
-  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms} ms on disk`])];
+  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms.toFixed(1)} ms on disk`])];
   const counted = durability.commits === undefined ? "Commits and time on disk are counted by the process that drives a turn; this one was driven, or finished, by another." : "What the durability of the turn cost";
   return (
     <span class="turn-cost">

@@ -112,6 +112,7 @@ impl TryFrom<Turn> for TurnView {
             parent: turn.parent,
             span: (turn.first, turn.last),
             end: turn.end.map(end).transpose()?,
+            writes: None,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Turns: looked at, stopped, tried again; and why they do not move.
 use crate::Client;
 use crate::sessions::{self, end, unknown};
-use outlast_ports::store::{Cancelled, TurnView};
-use outlast_runtime::durability::{Durability, Writes};
+use outlast_ports::store::{Cancelled, TurnView, Writes};
+use outlast_runtime::durability::Durability;
 use outlast_runtime::why::{Blocked, Mover, Standing, Why};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
@@ -44,12 +44,12 @@ struct Kept {
     records: usize,
     bytes: usize,
     commits: Option<u64>,
-    waited_ms: Option<u64>,
+    waited_ms: Option<f64>,
 }
 
 impl From<Kept> for Durability {
     fn from(Kept { records, bytes, commits, waited_ms }: Kept) -> Self {
-        let waited = Duration::from_millis(waited_ms.unwrap_or(0));
+        let waited = waited_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).unwrap_or_default();
         Self { records, bytes, writes: commits.map(|commits| Writes { commits, waited }) }
     }
 }

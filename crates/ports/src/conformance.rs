@@ -363,6 +363,7 @@ suite! { $
         }
         journal {
             facts_read_back_as_they_were_written,
+            a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14_8,
             records_form_a_chain,
             a_healthy_session_verifies,
             records_are_read_from_any_cursor,

@@ -9,7 +9,7 @@ use crate::orgs::{AuditRange, Org};
 use crate::outbox::DeliveryPlace;
 use crate::rate::RateView;
 use crate::sink::Moment;
-use crate::store::{Fence, SessionState, TurnState};
+use crate::store::{Fence, SessionState, TurnState, Writes};
 use crate::votes::Vote;
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
 use outlast_vocab::approval::Given;
@@ -131,6 +131,8 @@ pub struct TurnRow {
     pub ended: Option<Seq>,
     /// Whether somebody asked it to stop.
     pub cancelled: bool,
+    /// What it took to write it down; not known of one that came from a file, or is older than the count.
+    pub writes: Option<Writes>,
 }
 
 impl TurnRow {

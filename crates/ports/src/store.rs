@@ -36,6 +36,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The head that a session has from its beginning.
 pub const MAIN: &str = "main";
@@ -187,6 +188,8 @@ pub struct Commit {
     pub metering: Option<Metering>,
     /// Calls that want to go out, where rates are kept here.
     pub wants: Vec<Want>,
+    /// How long the turn waited for writes before this one, as far as none of them says so.
+    pub waited: Duration,
     /// What becomes of the turn.
     pub then: Then,
 }
@@ -195,8 +198,8 @@ impl Commit {
     /// A write of facts alone; whatever else belongs to it is added by struct update.
     pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
         let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
-        let (partial, metering, wants) = (Partial::AsItIs, None, Vec::new());
-        Self { lease, now, facts, values, blobs, files, partial, metering, wants, then }
+        let (partial, metering, wants, waited) = (Partial::AsItIs, None, Vec::new(), Duration::ZERO);
+        Self { lease, now, facts, values, blobs, files, partial, metering, wants, waited, then }
     }
 }
 
@@ -417,6 +420,17 @@ pub struct TurnView {
     pub span: (Seq, Seq),
     /// How it ended: sealed once, the same for ever (R3.9).
     pub end: Option<End>,
+    /// What it took to write it down; not known of one that came from a file, or is older than the count.
+    pub writes: Option<Writes>,
+}
+
+/// The writes of a turn: the one that accepted it, and those of the workers that drove it (R14.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// How many there were.
+    pub commits: u64,
+    /// How long the turn waited for them, as far as a later one could say so.
+    pub waited: Duration,
 }
 
 /// How a turn stands.

@@ -1,14 +1,15 @@
 //! What the durability of a turn costs: records, bytes, writes, and the time it waited for them (R14.8).
 //!
-//! Records and bytes are in the journal. Writes and waiting are measured where the turn is driven and remembered for a while;
-//! they are nobody's truth, so a process that was not there does not know them.
+//! Records and bytes are in the journal. Writes are counted in the turn's row, each with the time that those before it took. What no
+//! write has said yet is remembered here for a while: of the last one nobody else will know.
+use outlast_ports::store::Writes;
 use outlast_vocab::TurnId;
 use outlast_vocab::record::Record;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Turns whose writes are remembered.
+/// Turns that are remembered.
 const REMEMBERED: usize = 4_096;
 
 /// What the durability of a turn cost so far.
@@ -18,17 +19,8 @@ pub struct Durability {
     pub records: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
-    /// What is known of the writes; nothing where another process drove the turn, or this one long ago.
+    /// What is known of the writes.
     pub writes: Option<Writes>,
-}
-
-/// The writes of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writes {
-    /// How many there were.
-    pub commits: u64,
-    /// How long the turn waited for them.
-    pub waited: Duration,
 }
 
 impl Durability {
@@ -39,36 +31,44 @@ impl Durability {
     }
 }
 
-/// The writes of turns that were driven here a moment ago.
+/// How long turns waited for writes here, as far as no later write says so.
 #[derive(Debug, Default)]
-pub(crate) struct Measured(Mutex<Known>);
+pub(crate) struct Unsaid(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    turns: HashMap<TurnId, Writes>,
+    turns: HashMap<TurnId, Duration>,
     oldest: VecDeque<TurnId>,
 }
 
-impl Measured {
-    /// A turn has waited so long for a write.
-    pub(crate) fn wrote(&self, turn: TurnId, waited: Duration) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.turns.contains_key(&turn) {
-            known.oldest.push_back(turn);
-            if known.oldest.len() > REMEMBERED
-                && let Some(oldest) = known.oldest.pop_front()
-            {
-                known.turns.remove(&oldest);
-            }
-        }
-        let writes = known.turns.entry(turn).or_default();
-        writes.commits += 1;
-        writes.waited += waited;
+impl Unsaid {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writes of a turn, if they are known.
-    pub(crate) fn of(&self, turn: TurnId) -> Option<Writes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).turns.get(&turn).copied()
+    /// A turn has waited so long for a write.
+    pub(crate) fn waited(&self, turn: TurnId, time: Duration) {
+        let Known { turns, oldest } = &mut *self.known();
+        let waited = turns.entry(turn).or_insert_with(|| {
+            oldest.push_back(turn);
+            Duration::ZERO
+        });
+        *waited += time;
+        if oldest.len() > REMEMBERED
+            && let Some(oldest) = oldest.pop_front()
+        {
+            turns.remove(&oldest);
+        }
+    }
+
+    /// How long a turn has waited, for a write that says so.
+    pub(crate) fn take(&self, turn: TurnId) -> Duration {
+        self.known().turns.get_mut(&turn).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How long a turn has waited, for those who look.
+    pub(crate) fn of(&self, turn: TurnId) -> Duration {
+        self.known().turns.get(&turn).copied().unwrap_or_default()
     }
 }
 
@@ -77,17 +77,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_writes_of_a_turn_add_up_and_those_of_long_ago_are_forgotten() {
-        let measured = Measured::default();
+    fn what_a_turn_waited_adds_up_until_a_write_says_so_and_that_of_long_ago_is_forgotten() {
+        let unsaid = Unsaid::default();
         let turn = |n: usize| TurnId::from_u128(n as u128);
         let millis = Duration::from_millis;
-        measured.wrote(turn(0), millis(2));
-        measured.wrote(turn(0), millis(3));
-        assert_eq!(measured.of(turn(0)), Some(Writes { commits: 2, waited: millis(5) }));
+        unsaid.waited(turn(0), millis(2));
+        unsaid.waited(turn(0), millis(3));
+        assert_eq!((unsaid.of(turn(0)), unsaid.take(turn(0))), (millis(5), millis(5)));
+        unsaid.waited(turn(0), millis(4));
+        assert_eq!(unsaid.of(turn(0)), millis(4));
         for n in 1..=REMEMBERED {
-            measured.wrote(turn(n), millis(1));
+            unsaid.waited(turn(n), millis(1));
         }
-        assert_eq!(measured.of(turn(0)), None);
-        assert_eq!(measured.of(turn(REMEMBERED)), Some(Writes { commits: 1, waited: millis(1) }));
+        assert_eq!((unsaid.of(turn(0)), unsaid.take(turn(0))), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(unsaid.of(turn(REMEMBERED)), millis(1));
     }
 }

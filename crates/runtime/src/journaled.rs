@@ -320,11 +320,13 @@ impl Journaled {
         let partial = std::mem::take(&mut self.partial);
         let (lease, now) = (self.lease.clone(), self.world.clock.now());
         let wants = std::mem::take(&mut self.wants);
-        let commit = Commit { lease, now, facts, values, blobs, files, partial, metering, wants, then };
+        let waited = self.world.hub.unsaid.take(lease.turn);
+        let commit =
+            Commit { lease, now, facts, values, blobs, files, partial, metering, wants, waited, then };
         let since = self.world.clock.elapsed();
         let mut receipt = self.write(commit).await?;
         let waited = self.world.clock.elapsed().saturating_sub(since);
-        self.world.hub.measured.wrote(self.lease.turn, waited);
+        self.world.hub.unsaid.waited(self.lease.turn, waited);
         self.paced.append(&mut receipt.paced);
         self.world.metrics.committed(waited);
         if let Some(begin) = begin {

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
 //! many, and reads what is durable from the store. A session that nobody watches costs nothing.
-use crate::durability::Measured;
+use crate::durability::Unsaid;
 use outlast_vocab::access::Reach;
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::record::{End, Seq};
@@ -37,7 +37,7 @@ pub struct Hub {
     /// Counts what became durable here, in any session.
     news: watch::Sender<u64>,
     /// What turns waited for their writes.
-    pub(crate) measured: Measured,
+    pub(crate) unsaid: Unsaid,
 }
 
 /// The text of a reply that is not whole yet.
@@ -143,7 +143,7 @@ impl Hub {
             frames,
             saying: Mutex::default(),
             news: watch::Sender::new(0),
-            measured: Measured::default(),
+            unsaid: Unsaid::default(),
         }
     }
 

@@ -533,7 +533,7 @@ impl Runtime {
         inner.world.metrics.committed(waited);
         if !accepted.duplicate {
             inner.world.metrics.accepted();
-            inner.world.hub.measured.wrote(accepted.turn, waited);
+            inner.world.hub.unsaid.waited(accepted.turn, waited);
         }
         outfit.was_stored();
         let Accepted { session, turn, duplicate, .. } = &accepted;

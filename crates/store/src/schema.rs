@@ -13,10 +13,11 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
+const MIGRATIONS: &[&str] =
+    &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -423,6 +424,12 @@ CREATE INDEX grants_at ON grants (at DESC, id);
 CREATE INDEX grants_org ON grants (org, at DESC, id);
 
 CREATE INDEX api_keys_org ON api_keys (org, id);
+";
+
+// What it took to write a turn down, and how long it waited for that. Of turns that were there before it is not known.
+const VERSION_8: &str = "
+ALTER TABLE turns ADD COLUMN commits INTEGER;
+ALTER TABLE turns ADD COLUMN waited_us INTEGER;
 ";
 
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.

@@ -4,8 +4,9 @@ use crate::terminal::{self, one_line};
 use crate::words;
 use clap::Args;
 use outlast::Error;
-use outlast::runtime::durability::{Durability, Writes};
+use outlast::runtime::durability::Durability;
 use outlast::runtime::why::{self, Blocked, Mover, Standing};
+use outlast::store::Writes;
 use serde_json::{Value, json};
 
 /// Letters of arguments in a line.
@@ -71,19 +72,19 @@ fn print(why: &why::Why) {
     }
 }
 
-/// What the durability of a turn cost so far (R14.8). Its writes are known where it was driven a moment ago.
+/// What the durability of a turn cost so far (R14.8).
 fn kept(Durability { records, bytes, writes }: Durability) -> String {
     let records = words::count(records, "record", "records");
     let kept = format!("durable so far: {records}, {}", words::count(bytes, "byte", "bytes"));
     let Some(Writes { commits, waited }) = writes else { return kept };
     let commits = words::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
-    format!("{kept}, {commits}, {} ms waited for them", waited.as_millis())
+    format!("{kept}, {commits}, {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
 }
 
 fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
     let mut json = json!({ "records": records, "bytes": bytes });
     if let Some(Writes { commits, waited }) = writes {
-        (json["commits"], json["waited_ms"]) = (json!(commits), json!(waited.as_millis()));
+        (json["commits"], json["waited_ms"]) = (json!(commits), json!(waited.as_secs_f64() * 1e3));
     }
     json
 }

@@ -59,10 +59,13 @@ impl Desk {
         })
     }
 
-    /// What the durability of a turn cost so far. Of a file nobody knows the writes: that is for whoever drove the turn.
+    /// What the durability of a turn cost so far.
     pub(crate) async fn durability(&self, turn: TurnId) -> Result<Durability, Error> {
         match self {
-            Self::File(store) => Ok(Durability::of(&store.turn_records(turn).await?, None)),
+            Self::File(store) => {
+                let writes = store.turn(turn).await?.writes;
+                Ok(Durability::of(&store.turn_records(turn).await?, writes))
+            }
             Self::Server(client) => Ok(client.turn(turn).await?.durability),
         }
     }

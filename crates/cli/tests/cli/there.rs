@@ -432,10 +432,14 @@ fn what_the_durability_of_a_turn_cost_is_told_with_why_it_stands() {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["durability"].clone()
     };
     let (file, there) = (told(&[]), told(&["--server", &url]));
-    assert_eq!((&file["records"], &file["bytes"]), (&there["records"], &there["bytes"]));
+    for what in ["records", "bytes", "commits"] {
+        assert_eq!(file[what], there[what], "{file} {there}");
+    }
     assert!(file["records"].as_u64().unwrap() >= 4 && file["bytes"].as_u64().unwrap() > 100, "{file}");
-    // Who drove it knows its writes.
-    assert!(file["commits"].is_null() && there["commits"].as_u64().unwrap() > 0, "{there}");
+    assert_eq!(file["commits"], 2);
+    // Only who drove it knows how long the last write took.
+    assert!(file["waited_ms"].as_f64().unwrap() > 0.0, "{file}");
+    assert!(there["waited_ms"].as_f64().unwrap() > file["waited_ms"].as_f64().unwrap(), "{there} {file}");
     let shown = place.show(&place.output(&["why", &turn]));
     assert!(shown.contains("\n  durable so far: "), "{shown}");
     server.kill();

@@ -4,7 +4,7 @@ use super::scene::{
     ALL, NOW, Scene, asked, call, commit, gapless, input, model_call, performed, place, read, reply,
     session_id, settled, started, wait, yes,
 };
-use crate::store::{Commit, FeedCursor, FeedRecord, Fence, Fork, ForkTo, Lease, Then};
+use crate::store::{Commit, FeedCursor, FeedRecord, Fence, Fork, ForkTo, Lease, Then, Writes};
 use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, Slept, StepOutcome};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::record::{
@@ -12,6 +12,7 @@ use outlast_vocab::record::{
 };
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
+use std::time::Duration;
 
 /// The whole feed, read in pages of this size.
 async fn feed(s: &Scene<'_>, mut after: FeedCursor, page: usize) -> Result<Vec<FeedRecord>, Error> {
@@ -59,6 +60,27 @@ pub(super) async fn facts_read_back_as_they_were_written(s: &Scene<'_>) -> Rule 
     assert_eq!(records[1..].iter().map(|record| record.fact.clone()).collect::<Vec<_>>(), facts);
     assert_eq!(records[1..].iter().map(Record::place).collect::<Vec<_>>(), places);
     assert!(records[1..].iter().all(|record| (record.turn, record.at) == (Some(lease.turn), now)));
+    Ok(())
+}
+
+pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14_8(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let micros = Duration::from_micros;
+    let work = s.begin_in(session, "one").await?;
+    let queued = s.accept(input(session, "two")).await?.turn;
+    let writes = async |turn| Ok::<_, Error>(s.turn(turn).await?.writes);
+    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 1, waited: micros(0) }));
+    for waited in [700, 50] {
+        s.commit(Commit { waited: micros(waited), ..commit(&work.lease, Vec::new(), Then::GoOn) }).await?;
+    }
+    let late = Lease { fence: Fence(work.lease.fence.0 + 1), ..work.lease.clone() };
+    let refused = Commit { waited: micros(9), ..commit(&late, Vec::new(), Then::GoOn) };
+    assert!(s.commit(refused).await.is_err());
+    // Whoever looks finds what was written, and so does whoever writes on.
+    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 3, waited: micros(750) }));
+    s.end(&work.lease).await?;
+    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 4, waited: micros(750) }));
+    assert_eq!(writes(queued).await?, Some(Writes { commits: 1, waited: micros(0) }));
     Ok(())
 }
 

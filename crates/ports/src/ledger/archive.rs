@@ -331,6 +331,7 @@ impl Section {
             parent,
             ended: line.ended,
             cancelled: false,
+            writes: None,
         };
         row.no = rows.insert_turn(&row)?;
         self.row.turns += 1;

@@ -283,6 +283,7 @@ fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Resul
         parent: turn.parent.map(|node| node_ref(rows, node)).transpose()?,
         span: (turn.accepted, turn.last_node.max(turn.accepted)),
         end: (turn.state == TurnState::Ended).then(|| end_of(rows, turn)).transpose()?,
+        writes: turn.writes,
     })
 }
 

@@ -15,7 +15,7 @@ use crate::rows::{
 };
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
-    SessionState, Taker, Target, Then, TurnState, Work,
+    SessionState, Taker, Target, Then, TurnState, Work, Writes,
 };
 use outlast_vocab::access::{Act, Scope};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
@@ -26,6 +26,7 @@ use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Takes an input in; the same key again gives the first turn (R1.3).
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
@@ -100,6 +101,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         parent,
         ended: None,
         cancelled: false,
+        writes: Some(Writes { commits: 1, waited: Duration::ZERO }),
     };
     row.no = rows.insert_turn(&row)?;
     put_blobs(rows, &blobs)?;
@@ -374,11 +376,15 @@ fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
 
 /// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
 pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
-    let Commit { lease, now, values, blobs, files, partial, metering, wants, then, .. } = commit;
+    let Commit { lease, now, values, blobs, files, partial, metering, wants, waited, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
     let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
     if turn.id != lease.turn {
         return Err(Error::new(Kind::LeaseLost, format!("{} is no longer the session's turn", lease.turn)));
+    }
+    if let Some(writes) = &mut turn.writes {
+        writes.commits += 1;
+        writes.waited += waited;
     }
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;

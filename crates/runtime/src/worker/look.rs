@@ -4,7 +4,7 @@ use crate::durability::Durability;
 use crate::feed::Feed;
 use crate::outfits::AgentView;
 use crate::why::{self, Why};
-use outlast_ports::store::{FeedCursor, Target};
+use outlast_ports::store::{FeedCursor, Target, TurnView, Writes};
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 
@@ -56,8 +56,10 @@ impl Runtime {
     }
 
     /// What the durability of a turn with these records cost (R14.8).
-    pub fn durability(&self, turn: TurnId, records: &[Record]) -> Durability {
-        Durability::of(records, self.inner.world.hub.measured.of(turn))
+    pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
+        let unsaid = self.inner.world.hub.unsaid.of(turn.id);
+        let writes = turn.writes.map(|writes| Writes { waited: writes.waited + unsaid, ..writes });
+        Durability::of(records, writes)
     }
 
     /// The agents that answer whom this handle serves, by name: those of the program, and those of which its organisation has rows.

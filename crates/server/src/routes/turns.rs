@@ -130,25 +130,27 @@ pub(crate) struct Kept {
     records: usize,
     /// Bytes of them.
     bytes: usize,
-    /// Writes of the worker, as far as it was driven by this process since its start.
+    /// Writes of it, the one that accepted it among them. Not known of a turn that came from a file, or from a version that did not
+    /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     commits: Option<u64>,
-    /// Milliseconds that the turn waited for those writes.
+    /// Milliseconds that the turn waited for those writes. A write can only say how long those before it took: once the process that
+    /// drove the turn is gone, the last one is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    waited_ms: Option<u64>,
+    waited_ms: Option<f64>,
 }
 
 impl From<Durability> for Kept {
     fn from(Durability { records, bytes, writes }: Durability) -> Self {
         let (commits, waited) = writes.map(|writes| (writes.commits, writes.waited)).unzip();
-        let waited_ms = waited.map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        let waited_ms = waited.map(|waited| waited.as_secs_f64() * 1e3);
         Self { records, bytes, commits, waited_ms }
     }
 }
 
 impl From<TurnView> for Turn {
     fn from(turn: TurnView) -> Self {
-        let TurnView { id, session, index, state, parent, span: (first, last), end } = turn;
+        let TurnView { id, session, index, state, parent, span: (first, last), end, .. } = turn;
         let state = match state {
             TurnState::Queued => "queued",
             TurnState::Active => "active",
@@ -257,6 +259,7 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
     let at = |record: Option<&outlast_vocab::record::Record>| record.map_or(Millis(0), |record| record.at);
     let (usage, cost) = outlast_runtime::costs::of_turn(&records);
     let timeline = timeline::of_turn(&records);
+    let durability = runtime.durability(&turn, &records).into();
     Ok(WholeTurn {
         turn: turn.into(),
         agent: pinned.as_ref().map(|pinned| pinned.package.agent.clone()),
@@ -265,7 +268,7 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
         updated: at(records.last()),
         usage,
         cost,
-        durability: runtime.durability(id, &records).into(),
+        durability,
         decisions: timeline.decisions.into_iter().map(PointDecision::from).collect(),
         resumes: timeline.resumes.into_iter().map(Resumption::from).collect(),
     })

@@ -8,7 +8,7 @@ use outlast_ports::rows::{
     TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
-use outlast_ports::store::{Fence, SessionState, TurnState};
+use outlast_ports::store::{Fence, SessionState, TurnState, Writes};
 use outlast_ports::votes::Vote;
 use outlast_vocab::approval::Given;
 use outlast_vocab::budget::Budget;
@@ -23,6 +23,7 @@ use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Result, Row};
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// An id: 16 bytes that sort as the id does.
 pub(super) fn id(raw: u128) -> [u8; 16] {
@@ -33,6 +34,11 @@ pub(super) fn id(raw: u128) -> [u8; 16] {
 /// "no limit" and "never" are said with larger numbers.
 pub(super) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A time that something took, in microseconds.
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A number of rows.
@@ -93,7 +99,7 @@ macro_rules! turn {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, session, place, key, input, delivery, head, state, accepted, last_node, parent_session, ",
-            "parent_seq, ended, cancelled FROM turns ",
+            "parent_seq, ended, cancelled, commits, waited_us FROM turns ",
             $rest
         )
     };
@@ -208,7 +214,13 @@ pub(super) fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
         parent: read_node(row, 11)?,
         ended: read_perhaps(row, 13)?.map(Seq),
         cancelled: row.get(14)?,
+        writes: read_writes(row, 15)?,
     })
+}
+
+fn read_writes(row: &Row<'_>, at: usize) -> Result<Option<Writes>> {
+    let (commits, waited) = (read_perhaps(row, at)?, read_perhaps(row, at + 1)?);
+    Ok(commits.zip(waited).map(|(commits, waited)| Writes { commits, waited: Duration::from_micros(waited) }))
 }
 
 pub(super) fn read_record(row: &Row<'_>) -> Result<(u64, RecordRow)> {

@@ -145,8 +145,8 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO turns (id, session, place, key, input, delivery, head, state, accepted, last_node,
-             parent_session, parent_seq, ended, cancelled)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             parent_session, parent_seq, ended, cancelled, commits, waited_us)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             params![
                 id(row.id.to_u128()),
                 row.session.0,
@@ -162,6 +162,8 @@ impl Rows for Tables<'_> {
                 parent_seq,
                 row.ended.map(|seq| whole(seq.0)),
                 row.cancelled,
+                row.writes.map(|writes| whole(writes.commits)),
+                row.writes.map(|writes| column::micros(writes.waited)),
             ],
         )?;
         self.hold(|held| held.put_turn(&TurnRow { no: TurnNo(no), ..row.clone() }));
@@ -172,7 +174,7 @@ impl Rows for Tables<'_> {
         let (parent_session, parent_seq) = column::node(row.parent);
         self.run(
             "UPDATE turns SET state = ?2, last_node = ?3, parent_session = ?4, parent_seq = ?5, ended = ?6,
-             cancelled = ?7 WHERE no = ?1",
+             cancelled = ?7, commits = ?8, waited_us = ?9 WHERE no = ?1",
             params![
                 row.no.0,
                 column::turn_state(row.state),
@@ -181,6 +183,8 @@ impl Rows for Tables<'_> {
                 parent_seq,
                 row.ended.map(|seq| whole(seq.0)),
                 row.cancelled,
+                row.writes.map(|writes| whole(writes.commits)),
+                row.writes.map(|writes| column::micros(writes.waited)),
             ],
         )?;
         self.hold(|held| held.put_turn(row));

@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 const WRITTEN: u64 = 1_700_000_000_000;
 
+/// The first schema that counts the writes of turns.
+const COUNTS: u32 = 8;
+
 #[tokio::test]
 async fn a_database_of_every_older_schema_opens_and_its_turns_are_finished() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -28,14 +31,14 @@ async fn a_database_of_every_older_schema_opens_and_its_turns_are_finished() {
         if !fixture.exists() {
             break;
         }
-        finish(&fixture).await;
+        finish(&fixture, schema).await;
         opened += 1;
     }
     let present = Place::new().open().status().await.unwrap().schema;
     assert_eq!(opened, present, "every schema has its fixture");
 }
 
-async fn finish(fixture: &Path) {
+async fn finish(fixture: &Path, schema: u32) {
     let place = Place::new();
     fs::copy(fixture, place.path()).unwrap();
     let store = place.open();
@@ -44,6 +47,8 @@ async fn finish(fixture: &Path) {
     assert_eq!((ended.state, store.verify(ended.id).await.unwrap()), (SessionState::Idle, 5));
     let turn = store.turns(ended.id, 0, 1).await.unwrap().remove(0);
     assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Answered { text: "hello".to_owned() })));
+    let counts = schema >= COUNTS;
+    assert_eq!(turn.writes.map(|writes| writes.commits), counts.then_some(2));
     assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
     let kept = b"kept beside the records";
     assert_eq!(store.blob(Hash::of(kept)).await.unwrap(), kept);
@@ -72,7 +77,11 @@ async fn finish(fixture: &Path) {
         let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
         let facts = work.records.iter().flat_map(lost).collect();
         let commit = Commit::new(work.lease, now, facts, then);
+        let turn = commit.lease.turn;
         assert!(matches!(store.commit(commit).await.unwrap().after, After::Ended));
+        // What began before anybody counted is not counted half.
+        let writes = store.turn(turn).await.unwrap().writes;
+        assert_eq!(writes.map(|writes| writes.commits > 2), counts.then_some(true));
         store.verify(session).await.unwrap();
     }
     keys.sort_unstable();

@@ -123,7 +123,7 @@ fn message_json(said: Said<'_>) {
 }
 
 fn turn_json(turn: &TurnView) -> Value {
-    let TurnView { id, session, index, state, parent, span: (first, last), end } = turn;
+    let TurnView { id, session, index, state, parent, span: (first, last), end, .. } = turn;
     let state = match state {
         TurnState::Queued => "queued",
         TurnState::Active => "active",

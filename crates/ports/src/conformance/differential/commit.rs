@@ -19,6 +19,7 @@ use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Failure, Kind, ReplayKey, TurnId};
 use serde_json::json;
+use std::time::Duration;
 
 /// A write under a lease, if there was ever one.
 pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
@@ -35,6 +36,7 @@ pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
         partial: partial(dice),
         metering: dice.percent(40).then(|| metering(dice)),
         wants: if dice.percent(30) { dice.some(2, want) } else { Vec::new() },
+        waited: Duration::from_micros(dice.below(1_000)),
         then,
     })
 }
