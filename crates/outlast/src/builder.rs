@@ -482,6 +482,14 @@ impl Builder {
         self
     }
 
+    /// Says what a service is made of, where no contract does: which directory, which hosts. It is in the fingerprint of the package and
+    /// in what an approval covers, so a turn that waits goes on with the means it was accepted with.
+    #[must_use]
+    pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
+        self.services = self.services.made_of::<T>(means);
+        self
+    }
+
     /// Sets the bounds.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

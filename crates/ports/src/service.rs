@@ -13,7 +13,7 @@ use outlast_vocab::overlay::Reach;
 use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::policy::Deed;
 use outlast_vocab::wait::{CompletionKey, Resolution};
-use outlast_vocab::{Error, Kind};
+use outlast_vocab::{Error, Hash, Kind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -116,6 +116,7 @@ pub trait CallScope: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Services {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    made_of: HashMap<TypeId, Hash>,
 }
 
 impl Services {
@@ -123,6 +124,14 @@ impl Services {
     #[must_use]
     pub fn grant<T: Send + Sync + 'static>(mut self, service: T) -> Self {
         self.by_type.insert(TypeId::of::<T>(), Arc::new(service));
+        self
+    }
+
+    /// Says what a service is made of, where no contract does: what it reaches, for example. Other means make other tools of
+    /// those that need it.
+    #[must_use]
+    pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
+        self.made_of.insert(TypeId::of::<T>(), means);
         self
     }
 
@@ -139,6 +148,11 @@ impl Services {
 pub trait Needs: Sized + Send {
     /// Finds out at start-up whether everything is there.
     fn check(services: &Services) -> Result<(), Error>;
+
+    /// What it is made of, as far as that is said ([`Services::made_of`]).
+    fn made_of(_services: &Services) -> Vec<Hash> {
+        Vec::new()
+    }
 
     /// Hands it to one call.
     fn gather(services: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error>;
@@ -160,6 +174,10 @@ impl<T: Send + Sync + 'static> Needs for Service<T> {
         services.find::<T>().map(drop)
     }
 
+    fn made_of(services: &Services) -> Vec<Hash> {
+        services.made_of.get(&TypeId::of::<T>()).copied().into_iter().collect()
+    }
+
     fn gather(services: &Services, _: &Arc<dyn CallScope>) -> Result<Self, Error> {
         services.find()
     }
@@ -171,6 +189,10 @@ macro_rules! tuples {
             fn check(_services: &Services) -> Result<(), Error> {
                 $($name::check(_services)?;)*
                 Ok(())
+            }
+
+            fn made_of(_services: &Services) -> Vec<Hash> {
+                <[Vec<Hash>]>::concat(&[$($name::made_of(_services)),*])
             }
 
             #[allow(clippy::unused_unit, reason = "the empty tuple gathers nothing")]

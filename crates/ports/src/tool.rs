@@ -4,7 +4,7 @@ use crate::service::{CallScope, Needs, Nowhere, Services};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Undo};
-use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
+use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId, canon};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -328,8 +328,10 @@ impl Toolbox {
 
     /// Adds a tool. Its name must be new and everything it needs must be granted.
     pub fn add<T: Tool>(&mut self, tool: T) -> Result<(), Error> {
-        let contract = tool.about().contract::<T::Args>()?;
+        let mut contract = tool.about().contract::<T::Args>()?;
         T::Needs::check(&self.services)?;
+        let means = T::Needs::made_of(&self.services);
+        contract.made_of = (!means.is_empty()).then(|| canon::fingerprint(&means));
         if self.tools.contains_key(&contract.name) {
             let detail = format!("two tools are called `{}`; names must be unique", contract.name);
             return Err(Error::new(Kind::ToolDuplicate, detail));

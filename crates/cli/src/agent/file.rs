@@ -437,8 +437,9 @@ impl AgentFile {
             };
         }
         if fetch.is_some() || builtin.contains(&Group::Fetch) {
-            let rules = fetch.as_ref().map_or_else(|| Ok(Rules::public()), FetchTable::rules)?;
-            builder = builder.fetch(Egress::new(rules)?);
+            let fetch = fetch.clone().unwrap_or_default();
+            let made_of = canon::fingerprint(&fetch);
+            builder = builder.fetch(Egress::new(fetch.rules()?)?).made_of::<Egress>(made_of);
         }
         if let Some(files) = files {
             let root = dir.join(files);
@@ -449,9 +450,10 @@ impl AgentFile {
             let root = FileRoot::open(&root)?;
             #[cfg(target_os = "linux")]
             if let Some(shell) = shell {
-                builder = builder.shell(shell.shell(&root))?;
+                let made_of = canon::fingerprint(&(files, shell));
+                builder = builder.shell(shell.shell(&root))?.made_of::<Shell>(made_of);
             }
-            builder = builder.files(root);
+            builder = builder.files(root).made_of::<FileRoot>(canon::fingerprint(files));
         }
         let mut commands = Commands::default();
         for (contract, words) in &self.commands {

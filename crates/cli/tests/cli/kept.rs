@@ -3,6 +3,8 @@ use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Output;
 
 /// A place with a server, which every command asks.
@@ -205,4 +207,69 @@ fn a_harness_that_this_program_cannot_read_stops_only_the_agents_on_it_and_can_b
     );
     assert_eq!(told(&place, "clerk"), "Be quick.");
     server.kill();
+}
+
+/// Asks about a call of an agent, gives the agent other means, approves the call, and says what it came to.
+fn with_other_means(tool: &str, call: &str, [ours, theirs]: [&str; 2]) -> String {
+    let (place, server) = stage();
+    for dir in ["ours", "theirs"] {
+        std::fs::create_dir(place.path().join(dir)).unwrap();
+        place.write(&format!("{dir}/note.txt"), &format!("from {dir}"));
+    }
+    let rule = format!("[[rules]]\nname = \"ask\"\ntool = \"{tool}\"\nthen = \"ask\"\n");
+    for (file, means) in [("ours.toml", ours), ("theirs.toml", theirs)] {
+        place.write(file, &format!("name = \"clerk\"\n{means}\n{rule}"));
+    }
+    let does = |args: &[&str]| {
+        let output = place.output(args);
+        assert!(output.status.success(), "{}", place.show(&output));
+    };
+    does(&["agents", "import", "ours.toml"]);
+    does(&["run", &format!("call {tool} {call}"), "--agent", "clerk", "--session", "ann"]);
+    does(&["agents", "import", "theirs.toml"]);
+    let approvals = place.output(&["--json", "approvals", "list"]).stdout;
+    let approval: Value = serde_json::from_slice(&approvals).unwrap();
+    does(&["approvals", "approve", approval["id"].as_str().unwrap()]);
+    // Once the next turn has ended, so has the one before it.
+    does(&["run", "hello", "--agent", "clerk", "--session", "ann"]);
+    let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
+    assert!(
+        diff.contains(&format!("  contracts.{tool}: another program or address performs it\n")),
+        "{diff}"
+    );
+    let shown = place.show(&place.output(&["sessions", "show", "ann"]));
+    server.kill();
+    shown
+}
+
+#[test]
+fn a_call_that_waits_reads_the_files_that_it_was_asked_about_though_its_agent_sees_others_by_now() {
+    let means = ["files = \"ours\"", "files = \"theirs\""];
+    let shown = with_other_means("file_read", "{\"path\": \"note.txt\"}", means);
+    assert!(shown.contains("from ours") && !shown.contains("from theirs"), "{shown}");
+}
+
+#[test]
+fn a_command_that_waits_runs_behind_the_walls_that_it_was_asked_about() {
+    let means = ["files = \"ours\"\n[shell]", "files = \"theirs\"\n[shell]"];
+    let shown = with_other_means("shell", "{\"command\": \"cat note.txt\"}", means);
+    assert!(shown.contains("from ours") && !shown.contains("from theirs"), "{shown}");
+}
+
+#[test]
+fn a_page_that_waits_to_be_fetched_is_reached_as_when_it_was_asked_about() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let page = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let read = stream.read(&mut [0; 4_096]).unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 9\r\n\r\n";
+        stream.write_all(format!("{head}from ours").as_bytes()).unwrap();
+        read
+    });
+    let private = format!("[fetch]\nprivate = [\"{address}\"]");
+    let shown =
+        with_other_means("fetch", &format!("{{\"url\": \"http://{address}/\"}}"), [&private, "[fetch]"]);
+    assert!(shown.contains("from ours"), "{shown}");
+    assert!(page.join().unwrap() > 0);
 }
