@@ -1,8 +1,9 @@
 //! `cargo xtask console`: builds the console, or sees that what is checked in is what its sources give.
 //!
-//! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs it: what must be installed
-//! is in [`crate::needs`].
+//! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs it, and installs what is
+//! missing ([`crate::needs`]).
 use crate::command::{self, run};
+use crate::needs;
 use std::{
     collections::BTreeMap,
     fs,
@@ -13,6 +14,10 @@ use std::{
 /// Builds `console/dist`; with `--check` compares it with a fresh build; with `--browser` runs the tests in a browser; with
 /// `--pictures` takes the pictures of the guide anew.
 pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
+    if let Some(missing) = needs::provide_for_console().into_iter().next() {
+        eprintln!("console: {missing}");
+        return ExitCode::FAILURE;
+    }
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => built(&mut npm(root, "build")),
         ["--check"] => built(&mut types(root)).and_then(|()| check(root)),

@@ -38,11 +38,6 @@ const NEEDS: &[Need] = &[
         install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "python3", "python3-venv"]],
     },
     Need {
-        what: "Node.js with npm, for the console and the reference MCP server",
-        check: &["npm", "--version"],
-        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "nodejs", "npm"]],
-    },
-    Need {
         what: "the reference MCP server",
         check: &["test", "-x", "target/needs/mcp-node/node_modules/.bin/mcp-server-everything"],
         install: &[&[
@@ -91,16 +86,6 @@ const NEEDS: &[Need] = &[
             "target/needs/mcp-conformance-next",
             "@modelcontextprotocol/conformance@0.2.0-alpha.12",
         ]],
-    },
-    Need {
-        what: "what the console is built from",
-        check: &["npm", "ls", "--silent", "--prefix", "console"],
-        install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],
-    },
-    Need {
-        what: "Chromium, for the console's tests",
-        check: &["chromium", "--version"],
-        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "chromium"]],
     },
     Need {
         what: "the Python SDK for MCP servers",
@@ -172,6 +157,25 @@ const NEEDS: &[Need] = &[
     },
 ];
 
+/// What the console needs; other tests speak to servers and clients in JavaScript too.
+const CONSOLE: &[Need] = &[
+    Need {
+        what: "Node.js with npm, for the console and the reference MCP server",
+        check: &["npm", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "nodejs", "npm"]],
+    },
+    Need {
+        what: "what the console is built from",
+        check: &["npm", "ls", "--silent", "--prefix", "console"],
+        install: &[&["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", "console"]],
+    },
+    Need {
+        what: "Chromium, for the console's tests",
+        check: &["chromium", "--version"],
+        install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "chromium"]],
+    },
+];
+
 /// What fuzzing needs besides.
 const FUZZING: &[Need] = &[Need {
     what: "a C++ compiler, for libFuzzer",
@@ -181,7 +185,12 @@ const FUZZING: &[Need] = &[Need {
 
 /// Installs what is missing. Returns what could not be had, each with the command that would bring it.
 pub(crate) fn provide() -> Vec<String> {
-    NEEDS.iter().filter_map(|need| provide_one(need).err()).collect()
+    CONSOLE.iter().chain(NEEDS).filter_map(|need| provide_one(need).err()).collect()
+}
+
+/// The same for the console alone.
+pub(crate) fn provide_for_console() -> Vec<String> {
+    CONSOLE.iter().filter_map(|need| provide_one(need).err()).collect()
 }
 
 /// The same for fuzzing.
