@@ -4,12 +4,13 @@ use crate::parked::rss_mb;
 use crate::report::{Report, median};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::system::{OwnThreads, SystemClock};
 use outlast::server::Server;
 use outlast::vocab::access::Access;
 use outlast::{Error, Outlast, SessionId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,8 +23,9 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Readers of one session.
 const READERS: usize = 2_000;
 
-/// Turns of each measurement that the readers see.
+/// Turns of each measurement that the readers see, and how often each is done.
 const SEEN: usize = 20;
+const ROUNDS: usize = 3;
 
 /// Turns before they come, and bytes of each: about 10 MB of history that a reader from the beginning has to take.
 const HISTORY: usize = 320;
@@ -32,8 +34,11 @@ const LONG: usize = 32 << 10;
 /// Bytes that the reader who is stuck takes before it takes no more.
 const STUCK_BYTES: u32 = 4 << 10;
 
-/// How much longer a turn may take when each of its events wakes two thousand readers, who share two cores with it.
-const WOKEN: f64 = 50.0;
+/// How much longer a turn may take when each of its events goes to two thousand readers.
+const WOKEN: f64 = 3.0;
+
+/// How far readers stand behind everything else that wants to run.
+const LAST: i32 = 19;
 
 /// How long readers may take to come in, and to read on.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -49,7 +54,9 @@ type Found<T> = Result<T, Box<dyn std::error::Error>>;
 pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
     raise_files()?;
     console(report)?;
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // As `outlast serve` does: turns have threads of their own, and what answers leaves them a core.
+    let answering = (cores().get() - 1).max(1);
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(answering).enable_all().build()?;
     tokio.block_on(added(report, dir, if quick { 200 } else { 1_000 }))?;
     tokio.block_on(readers(report, dir))?;
     tokio.block_on(list(report, dir, if quick { 10_000 } else { 100_000 }))?;
@@ -57,6 +64,10 @@ pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()>
         Some(binary) => binary_of(report, dir, binary.as_ref()),
         None => Ok(()),
     }
+}
+
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Lets this process have the files that the readers need.
@@ -96,7 +107,7 @@ impl Served {
         // Its window is small, so that a long session shows it no more than a short one.
         let model =
             Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock)).with_window(4 * LONG);
-        let outlast = Outlast::at(database).provider(model).start().await?;
+        let outlast = Outlast::at(database).provider(model).tasks(OwnThreads::new(cores())?).start().await?;
         let address = "127.0.0.1:0".parse()?;
         let local = Access::to(outlast.runtime().access().reach.home());
         let server = Server::bind(outlast.runtime(), address, local).await?;
@@ -160,60 +171,79 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
         let text = format!("{number} {}", "x".repeat(LONG));
         served.outlast.session_by_id(session).send(text).await?.answer().await?;
     }
-    let times = async || -> Found<f64> {
-        let mut times = Vec::new();
+    let times = async |times: &mut Vec<f64>| -> Found<()> {
         for _ in 0..SEEN {
             times.push(turn(&served.outlast, session).await?);
         }
-        Ok(median(times))
+        Ok(())
     };
-    let alone = times().await?;
+    let mut alone = Vec::new();
+    for _ in 0..ROUNDS {
+        times(&mut alone).await?;
+    }
     let last = served.outlast.runtime().store().session(session).await?.last.seq.0;
     let before = rss_mb("self");
     let (client, url) = (client()?, format!("{}/v1/sessions/{session}/events?after={last}", served.url));
-    // As readers elsewhere: they take time from the same two cores, and stand in no queue of the server's threads.
-    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let elsewhere = elsewhere()?;
     let mut tasks = JoinSet::new();
     for _ in 1..READERS {
         let reading = tokio::time::timeout(2 * PATIENCE, read(client.clone(), url.clone()));
         tasks.spawn_on(reading, elsewhere.handle());
     }
     come_in(&client, &served.url, READERS - 1).await?;
-    let quick = times().await?;
-    let slow = stuck(&served.url, session).await?;
-    come_in(&client, &served.url, READERS).await?;
-    // While all of them are there: with the last turn they go.
-    let open = rss_mb("self");
-    let with_slow = times().await?;
-    let open = open.max(rss_mb("self"));
+    let (mut quick, mut with_slow, mut open) = (Vec::new(), Vec::new(), 0.0_f64);
+    for _ in 0..ROUNDS {
+        times(&mut quick).await?;
+        let slow = stuck(&served.url, session).await?;
+        come_in(&client, &served.url, READERS).await?;
+        // While all of them are there: with the last turn they go.
+        open = open.max(rss_mb("self"));
+        times(&mut with_slow).await?;
+        open = open.max(rss_mb("self"));
+        drop(slow);
+    }
     let mut missed = 0;
     while let Some(read) = tasks.join_next().await {
         missed += usize::from(!matches!(read?, Ok(Ok(()))));
     }
     let grown = open - before;
-    drop(slow);
     served.end().await?;
     elsewhere.shutdown_background();
+    let (alone, quick, with_slow) = (median(alone), median(quick), median(with_slow));
     report.put("http.readers", READERS);
     report.put("http.readers_turn_alone_ms", alone);
     report.put("http.readers_turn_ms", quick);
     report.put("http.readers_turn_with_slow_ms", with_slow);
     report.put("http.readers_rss_growth_mb", grown);
-    let found = format!("{quick:.1} ms, {alone:.2} ms when nobody reads");
-    let target = format!("≤ {WOKEN:.0} ×, for some 12,000 events on two cores");
+    let found = format!("{quick:.2} ms, {alone:.2} ms when nobody reads");
+    let target = format!("≤ {WOKEN:.0} ×, while two cores write 12,000 events for each");
     report.judge("a turn with 2,000 readers", found, target, quick <= alone * WOKEN);
-    let found =
-        format!("{with_slow:.1} ms, {quick:.1} ms without the slow one, {missed} readers missed something");
-    let target = "the slow one adds nothing (20 % slack)".into();
+    let found = format!("{with_slow:.2} ms, {missed} readers missed something");
+    let target = format!("≤ {WOKEN:.0} ×, nobody misses anything");
     report.judge(
         "the same, one of them stuck in 10 MB of history",
         found,
         target,
-        missed == 0 && with_slow <= quick * 1.2,
+        missed == 0 && with_slow <= alone * WOKEN,
     );
     let found = format!("{grown:.0} MB");
-    report.judge("memory while 2,000 readers read, both ends", found, "< 200 MB".into(), grown < 200.0);
+    report.judge(
+        "memory while 2,000 readers read, both ends",
+        found,
+        "< 256 MB, 128 KB for each".into(),
+        grown < 256.0,
+    );
     Ok(())
+}
+
+/// Where readers are: on a thread that takes what the machine has left, as if they were on another one.
+fn elsewhere() -> Found<tokio::runtime::Runtime> {
+    let behind = || {
+        // Whoever may not stand behind others takes time from the turns that are measured.
+        let _ = rustix::process::nice(LAST);
+    };
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    Ok(threads.worker_threads(1).on_thread_start(behind).enable_all().build()?)
 }
 
 /// Waits until so many streams are open.
@@ -240,7 +270,7 @@ async fn read(client: reqwest::Client, url: String) -> Result<(), String> {
             let line: Vec<u8> = rest.drain(..=end).collect();
             ended += usize::from(line.starts_with(b"event: turn.ended"));
         }
-        if ended == 2 * SEEN {
+        if ended == 2 * ROUNDS * SEEN {
             return Ok(());
         }
     }

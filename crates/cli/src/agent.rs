@@ -20,8 +20,9 @@ use file::AgentFile;
 use kept::Kept;
 use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::system::{SystemClock, TokioTasks};
 use outlast::runtime::tailor::LeftOut;
+use outlast::task::Spawner;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::{ModelName, shown};
@@ -117,8 +118,17 @@ impl Agent {
     /// Starts a worker with this agent and all others there are; those of the database follow what is kept there. What cannot be
     /// read is found before the database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+        self.start_on(TokioTasks, data).await
+    }
+
+    /// The same, with turns that are driven there.
+    pub(crate) async fn start_on(
+        &self,
+        tasks: impl Spawner + 'static,
+        data: &Data,
+    ) -> Result<Outlast, Error> {
         let written = Staff::read(&self.play.configuration)?;
-        let builder = data.configured(&self.play.configuration)?;
+        let builder = data.configured(&self.play.configuration)?.tasks(tasks);
         let (first, is_written) = match self.who.as_deref().map(|who| self.member(&written, who)) {
             Some(Ok(member)) => (Some(member), true),
             None => (None, true),

@@ -44,6 +44,7 @@ use clap::Subcommand;
 use outlast::{Error, Kind};
 use rustix::process::Signal;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -148,7 +149,7 @@ impl Command {
             Self::Cost(cost) => done(cost.run(data)),
             Self::Retry(retry) => done(retry.run(data)),
             Self::Work(work) => done(work.run(data)),
-            Self::Serve(serve) => done(serve.run(data)),
+            Self::Serve(serve) => done_beside_turns(serve.run(data)),
             Self::Why(why) => done(why.run(data)),
             Self::Watch(watch) => done(watch.run(data)),
             Self::Unknown(unknown) => done(unknown.run(data)),
@@ -176,6 +177,19 @@ impl Command {
 /// Runs a command whose only failure is an error.
 fn done(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
     complete(async { work.await.map(|()| ExitCode::SUCCESS) })
+}
+
+/// The same for a command that drives turns on threads of their own. It leaves one core to them: however many it has to answer, a
+/// turn does not stand behind them.
+fn done_beside_turns(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    threads.worker_threads((cores().get() - 1).max(1));
+    start(&mut threads)?.block_on(work).map(|()| ExitCode::SUCCESS)
+}
+
+/// How much this machine can do at once.
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Runs a command to its end.

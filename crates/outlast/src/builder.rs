@@ -16,6 +16,7 @@ use outlast_ports::rate::Limiter;
 use outlast_ports::service::Services;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{Store, Target};
+use outlast_ports::task::Spawner;
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
 use outlast_runtime::attachments::{Attachments, name_of};
@@ -85,6 +86,7 @@ pub struct Builder {
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    tasks: Arc<dyn Spawner>,
     org: Option<String>,
     by: Principal,
 }
@@ -248,6 +250,7 @@ impl Builder {
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            tasks: Arc::new(TokioTasks),
             org: None,
             by: Principal::program(),
         }
@@ -504,6 +507,14 @@ impl Builder {
         self
     }
 
+    /// Runs turns there, such as on threads that do nothing else ([`crate::runtime::system::OwnThreads`]). Without it they run on
+    /// the tokio runtime of whoever sends an input.
+    #[must_use]
+    pub fn tasks(mut self, tasks: impl Spawner + 'static) -> Self {
+        self.tasks = Arc::new(tasks);
+        self
+    }
+
     /// Keeps the contents of attachments outside the database: in a folder (`file:///srv/files`) or in a bucket that speaks
     /// S3 (`s3://bucket/prefix`), whose keys, region and endpoint come from the usual `AWS_…` variables. Every process that
     /// opens the database needs the same.
@@ -624,6 +635,7 @@ impl Builder {
         let policy_engine = self.policy_engine.take();
         let limiter = self.limiter.take();
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
+        let tasks = self.tasks.clone();
         let (Agent { package, tools, hooks }, mut plugins) = self.into_agent()?;
         let mut agents = Vec::new();
         for other in others {
@@ -648,7 +660,7 @@ impl Builder {
             tailored: None,
             clock,
             entropy,
-            tasks: Arc::new(TokioTasks),
+            tasks,
             limits,
             worker,
         })

@@ -92,7 +92,7 @@ pub use outlast_ports::Answer;
 pub use outlast_ports::memory::Memory;
 pub use outlast_ports::{
     archive, budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, owed, payment,
-    plugin, policy, rate, search, service, sink, store, tool, trigger, votes,
+    plugin, policy, rate, search, service, sink, store, task, tool, trigger, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;

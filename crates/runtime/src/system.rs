@@ -3,6 +3,8 @@ use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::task::Spawner;
 use outlast_vocab::Millis;
+use std::io;
+use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -58,5 +60,39 @@ impl Spawner for TokioTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         // It runs on by itself; who wants to know of its end counts it.
         drop(tokio::spawn(task));
+    }
+}
+
+/// Threads that run nothing but the tasks of workers: whatever else the process does, they wait for the machine and not for that.
+#[derive(Debug)]
+pub struct OwnThreads(Option<tokio::runtime::Runtime>);
+
+impl OwnThreads {
+    /// So many threads.
+    pub fn new(threads: NonZeroUsize) -> io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder
+            .worker_threads(threads.get())
+            .thread_name("outlast-turns")
+            .enable_all()
+            .build()
+            .map(|own| Self(Some(own)))
+    }
+}
+
+impl Spawner for OwnThreads {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        if let Some(own) = &self.0 {
+            drop(own.spawn(task));
+        }
+    }
+}
+
+impl Drop for OwnThreads {
+    fn drop(&mut self) {
+        // The last who has them may be a task, which cannot wait for threads.
+        if let Some(own) = self.0.take() {
+            own.shutdown_background();
+        }
     }
 }

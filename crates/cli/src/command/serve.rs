@@ -1,11 +1,13 @@
 //! `outlast serve`: the HTTP API and a worker in one process, on one port.
 use crate::agent::Agent;
 use crate::agent::staff::Staff;
+use crate::command::cores;
 use crate::data::{Data, who};
 use crate::handover::{Offer, TakenOver};
 use crate::terminal;
 use clap::Args;
 use outlast::rerun::Rerun;
+use outlast::runtime::system::OwnThreads;
 use outlast::server::rerun::{Again, Rerunner};
 use outlast::server::{Door, Server};
 use outlast::store::Store;
@@ -52,7 +54,10 @@ impl Serve {
         // Before anything is started: a signal that comes early counts too.
         let mut stop = Stop::new()?;
         let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
-        let outlast = self.agent.start(data).await?;
+        let threads = OwnThreads::new(cores()).map_err(|cause| {
+            Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
+        })?;
+        let outlast = self.agent.start_on(threads, data).await?;
         let served = match self.server(&outlast, taken.as_ref()).await {
             Ok(server) => serve(server, data, taken, &mut stop).await,
             Err(error) => Err(error),

@@ -313,3 +313,14 @@ fn a_server_may_have_as_many_connections_as_the_machine_allows() {
     assert_eq!(files[0], expected.to_string());
     server.kill();
 }
+
+#[test]
+fn turns_of_a_server_have_threads_that_answer_nobody() {
+    let place = Place::with_script(SCRIPT);
+    let server = Server::start(&place);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+    let names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+    let of_turns = names.filter(|name| name.trim() == "outlast-turns").count();
+    assert_eq!(of_turns, std::thread::available_parallelism().unwrap().get());
+    assert!(server.terminate());
+}

@@ -10,5 +10,6 @@ mod sessions;
 mod shared;
 mod sinks;
 mod stage;
+mod threads;
 mod tool;
 mod typed;

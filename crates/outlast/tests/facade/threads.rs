@@ -1,0 +1,35 @@
+//! Turns on threads of their own.
+use crate::stage::scripted;
+use outlast::prelude::*;
+use outlast::runtime::system::OwnThreads;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+struct Bell(Mutex<Sender<()>>);
+
+/// Rings.
+#[tool]
+async fn ring(bell: Service<Bell>) -> Result<(), Error> {
+    bell.0.lock().unwrap().send(()).unwrap();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_turn_with_threads_of_its_own_goes_on_while_whoever_sent_it_lets_nothing_else_run() {
+    let (rings, rung) = channel();
+    let outlast = Outlast::ephemeral()
+        .provider(scripted("any\ncall ring {}\n---\nsay rung"))
+        .tool(ring)
+        .service(Bell(Mutex::new(rings)))
+        .tasks(OwnThreads::new(NonZeroUsize::MIN).unwrap())
+        .start()
+        .await
+        .unwrap();
+    let turn = outlast.session("ann").send("go").await.unwrap();
+    // The thread that everything else in this test runs on stands still until the tool has run.
+    rung.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert_eq!(turn.answer().await.unwrap(), "rung");
+    outlast.shut_down().await;
+}
