@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -33,6 +33,9 @@ const LONG: usize = 32 << 10;
 
 /// Bytes that the reader who is stuck takes before it takes no more.
 const STUCK_BYTES: u32 = 4 << 10;
+
+/// Bytes that any other reader takes at once.
+const SIP: usize = 4 << 10;
 
 /// How much longer a turn may take when each of its events goes to two thousand readers.
 const WOKEN: f64 = 3.0;
@@ -183,11 +186,15 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     }
     let last = served.outlast.runtime().store().session(session).await?.last.seq.0;
     let before = rss_mb("self");
-    let (client, url) = (client()?, format!("{}/v1/sessions/{session}/events?after={last}", served.url));
+    let client = client()?;
+    let address = served.url.trim_start_matches("http://").to_owned();
+    let path = format!("/v1/sessions/{session}/events?after={last}");
     let elsewhere = elsewhere()?;
     let mut tasks = JoinSet::new();
     for _ in 1..READERS {
-        let reading = tokio::time::timeout(2 * PATIENCE, read(client.clone(), url.clone()));
+        let reading = read(address.clone(), path.clone());
+        let reading =
+            async { tokio::time::timeout(2 * PATIENCE, reading).await.is_ok_and(|read| read.is_ok()) };
         tasks.spawn_on(reading, elsewhere.handle());
     }
     come_in(&client, &served.url, READERS - 1).await?;
@@ -204,7 +211,7 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     }
     let mut missed = 0;
     while let Some(read) = tasks.join_next().await {
-        missed += usize::from(!matches!(read?, Ok(Ok(()))));
+        missed += usize::from(!read?);
     }
     let grown = open - before;
     served.end().await?;
@@ -230,8 +237,8 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     report.judge(
         "memory while 2,000 readers read, both ends",
         found,
-        "< 256 MB, 128 KB for each".into(),
-        grown < 256.0,
+        "< 100 MB, 50 KB for each".into(),
+        grown < 100.0,
     );
     Ok(())
 }
@@ -258,23 +265,25 @@ async fn come_in(client: &reqwest::Client, url: &str, count: usize) -> Found<()>
     Ok(())
 }
 
-/// Reads a session until the turns of both measurements have ended.
-async fn read(client: reqwest::Client, url: String) -> Result<(), String> {
-    let wrong = |error: reqwest::Error| error.to_string();
-    let answer = client.get(url).header("accept", "text/event-stream").send().await.map_err(wrong)?;
-    let mut body = answer.error_for_status().map_err(wrong)?.bytes_stream();
-    let (mut ended, mut rest) = (0, Vec::new());
-    while let Some(bytes) = body.try_next().await.map_err(wrong)? {
-        rest.extend_from_slice(&bytes);
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            ended += usize::from(line.starts_with(b"event: turn.ended"));
-        }
+/// Reads a session until the turns of both measurements have ended. Its own end takes little memory.
+async fn read(address: String, path: String) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(&address).await?;
+    stream.write_all(asked(&address, &path).as_bytes()).await?;
+    let mut lines = tokio::io::BufReader::with_capacity(SIP, stream);
+    let (mut ended, mut line) = (0, Vec::new());
+    while lines.read_until(b'\n', &mut line).await? > 0 {
+        ended += usize::from(line.starts_with(b"event: turn.ended"));
         if ended == 2 * ROUNDS * SEEN {
             return Ok(());
         }
+        line.clear();
     }
-    Err(format!("the stream ended after {ended} turns"))
+    Err(std::io::Error::other(format!("the stream ended after {ended} turns")))
+}
+
+/// A request for a stream.
+fn asked(address: &str, path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n")
 }
 
 /// How many streams the server has open, as it says itself.
@@ -290,10 +299,7 @@ async fn stuck(url: &str, session: SessionId) -> Found<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(STUCK_BYTES)?;
     let mut stream = socket.connect(address.parse()?).await?;
-    let request = format!(
-        "GET /v1/sessions/{session}/events?after=0 HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await?;
+    stream.write_all(asked(address, &format!("/v1/sessions/{session}/events?after=0")).as_bytes()).await?;
     Ok(stream)
 }
 

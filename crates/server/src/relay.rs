@@ -13,6 +13,7 @@ use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, Failure, OrgId, ReplayKey, SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -37,6 +38,8 @@ struct Relay {
     relays: Relays,
     log: Arc<Mutex<Log>>,
     reader: AbortHandle,
+    /// What its readers were told in all.
+    told: AtomicUsize,
 }
 
 /// What was told a moment ago, and who is told what comes.
@@ -106,13 +109,23 @@ impl Relays {
             let events = runtime.serving(Access::to(org)).events(session, last);
             let reader = tokio::spawn(read(events, session, log.clone()));
             let relays = self.clone();
-            Arc::new(Relay { whose, relays, log, reader: reader.abort_handle() })
+            Arc::new(Relay { whose, relays, log, reader: reader.abort_handle(), told: AtomicUsize::new(0) })
         });
         relays.insert(whose, Arc::downgrade(&relay));
         drop(relays);
         // Of one that is over this may be the last handle, and dropping that looks into the table.
         drop(found);
         Subscription::to(relay)
+    }
+}
+
+impl Relay {
+    /// Lets other threads have the core now and then: a machine may leave it to one that is never idle for milliseconds, and a turn
+    /// would wait for that.
+    fn pause(&self) {
+        if self.told.fetch_add(1, Ordering::Relaxed) % TOGETHER == 0 {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -263,6 +276,7 @@ impl Subscription {
     pub(crate) async fn next(&mut self) -> Result<Heard, Error> {
         loop {
             if let Some(heard) = self.ready()? {
+                self.relay.pause();
                 return Ok(heard);
             }
             // The sender is in the log, which is here.
@@ -319,7 +333,7 @@ mod tests {
         let (whose, log) =
             ((OrgId::from_u128(0), SessionId::from_u128(1)), Arc::new(Mutex::new(Log::new(most))));
         let reader = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        Arc::new(Relay { whose, relays: Relays::default(), log, reader })
+        Arc::new(Relay { whose, relays: Relays::default(), log, reader, told: AtomicUsize::new(0) })
     }
 
     fn tell(relay: &Arc<Relay>, event: &Event) {
