@@ -6,15 +6,18 @@ use crate::routes;
 use crate::shared::Shared;
 use crate::wire::anthropic::error::AnthropicError;
 use crate::wire::openai::error::OpenAiError;
+use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use futures_util::FutureExt;
 use outlast_vocab::{Error, Kind};
 use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -60,7 +63,7 @@ impl Modify for Key {
 }
 
 fn routes() -> OpenApiRouter<Shared> {
-    let mut routes = OpenApiRouter::with_openapi(Head::openapi())
+    OpenApiRouter::new()
         .merge(routes::sessions::routes())
         .merge(routes::turns::routes())
         .merge(routes::messages::routes())
@@ -82,22 +85,37 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::mcp::routes())
         .merge(routes::about::routes())
         .merge(crate::wire::openai::routes())
-        .merge(crate::wire::anthropic::routes());
-    forms::tell(routes.get_openapi_mut());
-    problem::tell(routes.get_openapi_mut());
-    routes
+        .merge(crate::wire::anthropic::routes())
 }
 
 /// The OpenAPI document of this version.
 pub fn document() -> Document {
-    routes().into_openapi()
+    let mut document = OpenApiRouter::with_openapi(Head::openapi()).merge(routes()).into_openapi();
+    forms::tell(&mut document);
+    problem::tell(&mut document);
+    document
+}
+
+/// The same as it is sent. It is made when somebody asks for it: a server that nobody asks needs neither the time nor the memory.
+async fn openapi() -> Result<impl IntoResponse, Failed> {
+    static SENT: OnceLock<Bytes> = OnceLock::new();
+    let sent = match SENT.get() {
+        Some(sent) => sent.clone(),
+        None => {
+            let made = document()
+                .to_json()
+                .map_err(|cause| Error::new(Kind::Internal, "the document is no JSON").because(cause))?;
+            SENT.get_or_init(|| made.into()).clone()
+        }
+    };
+    Ok(([(CONTENT_TYPE, "application/json")], sent))
 }
 
 /// The router of a server.
 pub(crate) fn router(shared: Shared) -> Router {
-    let (router, document) = routes().split_for_parts();
+    let (router, _) = routes().split_for_parts();
     router
-        .route("/openapi.json", get(move || async move { Json(document) }))
+        .route("/openapi.json", get(openapi))
         .merge(crate::console::routes())
         .merge(crate::links::routes())
         .fallback(nowhere)
