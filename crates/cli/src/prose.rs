@@ -22,6 +22,10 @@ pub(crate) struct Prose {
     names: BTreeMap<(Seq, u32), String>,
     keys: BTreeMap<ReplayKey, String>,
     voice: Voice,
+    /// Points at which a rule does not let a reply be said, or not yet.
+    held_back: BTreeSet<ReplayKey>,
+    /// Whether the last reply was not said.
+    unsaid: bool,
 }
 
 /// What of a model's words is shown.
@@ -207,6 +211,11 @@ impl Prose {
             }
             Fact::Ended { end: End::Answered { text } } if self.voice == Voice::Answer => terminal::say(text),
             Fact::Performed(_) if self.voice == Voice::Answer => {}
+            Fact::Ruled(ruled) if ruled.holds_back() => {
+                self.held_back.insert(ruled.key.clone());
+            }
+            // Somebody has let it be said.
+            Fact::Ended { end: End::Answered { text } } if self.unsaid => terminal::say(text),
             Fact::Performed(Performed { key, outcome: Outcome::ModelCall(outcome), .. }) => match outcome {
                 ModelOutcome::Reply(reply) => self.finish(key, reply),
                 ModelOutcome::Failed(_) => self.void(),
@@ -232,6 +241,12 @@ impl Prose {
 
     /// Shows what of the reply was not shown yet.
     fn finish(&mut self, key: &ReplayKey, reply: &Reply) {
+        self.unsaid = self.held_back.contains(&key.output());
+        if self.unsaid {
+            self.void();
+            self.whole.insert(key.clone());
+            return;
+        }
         let text = text_of(&reply.parts);
         let shown = self.spoken.as_ref().filter(|spoken| spoken.key == *key);
         let rest = shown.and_then(|spoken| text.strip_prefix(spoken.shown.as_str()));

@@ -149,8 +149,8 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
     let was_passed =
         history.went_on_to(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();
     let correction = match at.contract() {
-        Some((answer, schema)) => output::correction(&answer, schema)?,
-        None => None,
+        Some((answer, schema)) if !ruling::is_left_out(&at, host) => output::correction(&answer, schema)?,
+        Some(_) | None => None,
     };
     let mut ours = Joined { correction, ..Joined::default() };
     // An answer that goes back anyway is not looked at.

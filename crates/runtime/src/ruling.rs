@@ -25,6 +25,9 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// What stands in the place of an answer that may not be said: the model is told why, and needs something to be told about.
+const LEFT_OUT: &str = "[left out: a rule does not let this be said]";
+
 /// What becomes of what a policy was asked about.
 pub(crate) enum Word {
     /// It happens.
@@ -110,8 +113,8 @@ pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) ->
 }
 
 /// Judges what a reply says, and gives the reply as it is recorded. What is decided is recorded with it; whether an answer completes
-/// the turn is found out from there ([`at_output`]), and so is what becomes of a refusal ([`at_reply`]). Text beside calls is left out
-/// where it may not be said: the calls need it not, and nobody waits for it. Those who watch hear the text now, unless it is held back.
+/// the turn is found out from there ([`at_output`]), and so is what becomes of a refusal ([`at_reply`]). What may not be said is left out;
+/// what somebody is asked about stays, for whoever decides. Those who watch hear the text now, unless it is held back.
 pub(crate) async fn of_reply<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -137,7 +140,10 @@ pub(crate) async fn of_reply<H: Host>(
     }
     let holds_back = |ruling: &Ruling| !matches!(ruling.decision, Decision::Allow | Decision::Modify { .. });
     if let Some(ruling) = ruling.filter(holds_back) {
-        if ruling.refusal().is_some() && !is_answer(&reply) {
+        if ruling.refusal().is_some() && is_answer(&reply) {
+            let parts = without_thoughts(reply.parts, true, &[])?;
+            reply = reworded(turn, ask.key(), Reply { parts, ..reply }, LEFT_OUT.to_owned());
+        } else if ruling.refusal().is_some() {
             reply.parts.retain(|part| part.as_text().is_none());
         }
         return Ok(ModelOutcome::Reply(reply));
@@ -194,6 +200,11 @@ pub(crate) async fn at_summary<H: Host>(
         Some((set, _)) => with_options(options, set),
         None => options,
     })
+}
+
+/// Whether it was decided that an answer may not be said. Then it does not stand there, and nothing else about it matters.
+pub(crate) fn is_left_out<H: Host>(at: &AtCheckpoint, host: &H) -> bool {
+    host.ruled(&at.answered_by().output()).is_some_and(|ruled| ruled.ruling.refusal().is_some())
 }
 
 /// Whether an answer completes its turn, as was decided when it was given.

@@ -421,6 +421,11 @@ impl Ruled {
         Self { key, at, ruling, facts, labels, tool: None }
     }
 
+    /// Whether it is about what a model says, and does not let that be said as it stands: not at all, or not yet.
+    pub fn holds_back(&self) -> bool {
+        self.at == Point::Output && !matches!(self.ruling.decision, Decision::Allow | Decision::Modify { .. })
+    }
+
     /// What was decided of a call that a call makes.
     pub fn of_call(key: ReplayKey, tool: ToolName, ruling: Ruling, arguments: Value, labels: Labels) -> Self {
         Self { key, at: Point::Tool, ruling, facts: Some(arguments), labels, tool: Some(tool) }

@@ -1,6 +1,7 @@
 //! Rules of an agent file at other points than calls.
 use crate::approvals::refused;
 use crate::place::Place;
+use crate::serve::Server;
 use expect_test::expect;
 use outlast_playback::{Playback, Script};
 
@@ -235,5 +236,47 @@ fn an_mcp_server_that_a_rule_forbids_is_not_started() {
             let told = forbidden(&place, agent, &rule, &script);
             assert_eq!(told.contains("the rule `r` forbids it: no"), forbids, "{call}: {told}");
         }
+    }
+}
+
+#[test]
+fn an_answer_that_a_rule_does_not_let_be_said_is_told_nobody_by_the_command_line_or_a_wire() {
+    for (then, ends) in [("deny", true), ("interrupt", true), ("ask", false)] {
+        let place = Place::with_script("say the secret is 5551");
+        let reason = if then == "ask" { "" } else { "reason = \"no\"\n" };
+        let test = "where = [{ path = \"/text\", like = \"*secret*\" }]";
+        let rule = format!("[[rules]]\nname = \"r\"\nat = \"output\"\n{test}\nthen = \"{then}\"\n{reason}");
+        place.write("clerk.toml", &format!("name = \"clerk\"\n{rule}"));
+        let told = |args: &[&str]| {
+            let rest = ["--agent", "clerk.toml", "--script", "script.txt"];
+            place.show(&place.output(&[args, &rest].concat()))
+        };
+        let run = told(&["run", "hi", "--session", "s"]);
+        assert!(!run.contains("5551"), "{then}: {run}");
+        let shown = place.show(&place.output(&["sessions", "show", "s"]));
+        assert_eq!(shown.contains("5551"), !ends, "{then}: {shown}");
+        let server = Server::run(&place, "127.0.0.1:0", &["--agent", "clerk.toml", "--script", "script.txt"]);
+        for (path, stream) in [("openai/v1/chat/completions", false), ("openai/v1/chat/completions", true)] {
+            // Of what somebody is asked about nothing comes until then.
+            let body = format!(
+                "{{\"model\": \"clerk\", \"stream\": {stream}, \"messages\": [{{\"role\": \"user\", \"content\": \"hi\"}}]}}"
+            );
+            if ends {
+                let answer = server.answer(&format!("/{path}"), &body);
+                assert!(!answer.contains("5551"), "{then}: {answer}");
+            }
+        }
+        if !ends {
+            let waits: serde_json::Value =
+                serde_json::from_slice(&place.output(&["--json", "approvals"]).stdout).unwrap();
+            let id = waits["id"].as_str().unwrap();
+            assert!(place.output(&["approvals", "approve", id]).status.success());
+            let again = told(&["run", "hi", "--session", "s"]);
+            // The next turn asks again; the first one has its answer.
+            assert!(!again.contains("5551"), "{again}");
+            let shown = place.show(&place.output(&["events", "s"]));
+            assert!(shown.contains("answered: \"the secret is 5551\""), "{shown}");
+        }
+        server.kill();
     }
 }

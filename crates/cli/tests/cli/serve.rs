@@ -47,9 +47,15 @@ impl Server {
         BufReader::new(stream)
     }
 
-    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
+    /// All that is answered to a request.
+    pub(crate) fn answer(&self, path: &str, body: &str) -> String {
         let mut answer = String::new();
         self.open(&format!("POST {path} HTTP/1.1"), body).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
+        let answer = self.answer(path, body);
         serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Teller {
     replied: Option<ReplayKey>,
     /// Why that reply ended.
     stopped: Option<StopReason>,
+    /// The last point at which a rule does not let a reply be said, or not yet.
+    held_back: Option<ReplayKey>,
     batch: Vec<Call>,
     stops: Vec<Stop>,
 }
@@ -95,6 +97,7 @@ impl Teller {
             saying: None,
             replied: None,
             stopped: None,
+            held_back: None,
             batch: Vec::new(),
             stops: Vec::new(),
         }
@@ -150,6 +153,7 @@ impl Teller {
                 let outlast_vocab::record::Accepted { before, parts, output, note, .. } = accepted.clone();
                 (self.input, self.began) = (Input { before, parts, output, note }, record.at);
             }
+            Fact::Ruled(ruled) if ruled.holds_back() => self.held_back = Some(ruled.key.clone()),
             Fact::Performed(Performed {
                 key,
                 outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
@@ -176,6 +180,11 @@ impl Teller {
     /// Whether text is told only once it is known to be the answer: one that does not fit its schema is sent back.
     fn tells_answer_alone(&self) -> bool {
         self.input.output.is_some()
+    }
+
+    /// Whether a rule does not let the last reply be said. If somebody does, it is the answer in the end.
+    fn is_held_back(&self) -> bool {
+        self.held_back.is_some() && self.held_back == self.replied.as_ref().map(ReplayKey::output)
     }
 
     fn listen(&mut self, what: &LiveKind, told: &mut Vec<Told>) -> Result<(), Error> {
@@ -232,7 +241,7 @@ impl Teller {
     fn reply(&mut self, key: &ReplayKey, reply: &Reply, told: &mut Vec<Told>) -> Result<(), Error> {
         self.usage = self.usage + reply.usage;
         (self.replied, self.stopped) = (Some(key.clone()), Some(reply.stop));
-        if self.tells_answer_alone() {
+        if self.tells_answer_alone() || self.is_held_back() {
             return Ok(());
         }
         self.whole(key, &text_of(&reply.parts), told)
@@ -357,7 +366,8 @@ impl Teller {
     }
 
     fn ended(&mut self, end: &End, at: Millis, told: &mut Vec<Told>) -> Result<(), Error> {
-        if let (End::Answered { text } | End::Refused { text }, true) = (end, self.tells_answer_alone()) {
+        let untold = self.tells_answer_alone() || self.is_held_back();
+        if let (End::Answered { text } | End::Refused { text }, true) = (end, untold) {
             let key = self.replied.clone().unwrap_or_else(|| ReplayKey::turn(0));
             self.whole(&key, text, told)?;
         }
