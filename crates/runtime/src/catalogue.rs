@@ -130,6 +130,26 @@ impl Catalogue {
         Ok(Arc::new(Self { tools }))
     }
 
+    /// These tools, with arguments held against what a model was told of them, whatever they would be told to take now.
+    pub(crate) fn as_told(self: &Arc<Self>, contracts: &[Contract]) -> Result<Arc<Self>, Error> {
+        let differs = |told: &&Contract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
+        let differing: Vec<&Contract> = contracts.iter().filter(differs).collect();
+        if differing.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut tools = self.tools.clone();
+        for Contract { name, input, .. } in differing {
+            let validator = jsonschema::validator_for(input).map_err(|cause| {
+                let detail = format!("the input schema that tool `{name}` had is no JSON Schema: {cause}");
+                Error::new(Kind::PackageUnavailable, detail)
+            })?;
+            if let Some(entry) = tools.get_mut(name) {
+                entry.validator = Arc::new(validator);
+            }
+        }
+        Ok(Arc::new(Self { tools }))
+    }
+
     /// The names of all tools.
     pub fn names(&self) -> impl Iterator<Item = &ToolName> {
         self.tools.keys()

@@ -215,6 +215,7 @@ impl Outfit {
             return Err(Error::new(Kind::PackageUnavailable, detail));
         }
         let own = here.own();
+        let own = Own { tools: own.tools.as_told(&contracts)?, ..own };
         Ok(Self::of(here.package, contracts, own, here.gate))
     }
 
