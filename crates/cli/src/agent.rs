@@ -13,7 +13,7 @@ pub(crate) mod staff;
 use crate::cedar;
 use crate::data::Data;
 use crate::host::{Answering, Host};
-use crate::providers::Configuration;
+use crate::providers::{self, Configuration};
 use crate::terminal;
 use clap::Args;
 use file::AgentFile;
@@ -210,7 +210,10 @@ impl Agent {
         let builder = builder.model(self.model(file)?.as_str());
         match file {
             Some(file) => file.build(builder, &here()?),
-            None => Ok(builder.builtin_tools().files(FileRoot::open(&self.play.files)?)),
+            None => {
+                let root = FileRoot::open(&self.play.files)?.keeping_out([here()?.join(providers::FILE)]);
+                Ok(builder.builtin_tools().files(root))
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// The file that is read when it is there.
-const FILE: &str = "outlast.toml";
+pub(crate) const FILE: &str = "outlast.toml";
 
 /// Which configuration is read.
 #[derive(Args, Clone)]

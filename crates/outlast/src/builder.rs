@@ -71,6 +71,8 @@ pub struct Builder {
     policy_engine: Option<Arc<dyn PolicyEngine>>,
     limiter: Option<Arc<dyn Limiter>>,
     tools: Vec<AddTool>,
+    /// Directories in which commands may change everything.
+    walls: Vec<PathBuf>,
     agent: String,
     model: String,
     system: String,
@@ -235,6 +237,7 @@ impl Builder {
             policy_engine: None,
             limiter: None,
             tools: Vec::new(),
+            walls: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
             system: SYSTEM.to_owned(),
@@ -474,6 +477,7 @@ impl Builder {
     pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
         shell.check()?;
         let run = outlast_tools::shell::ShellRun::new(&shell);
+        self.walls.push(shell.root().to_owned());
         self.services = self.services.grant(shell);
         Ok(self.tool(run))
     }
@@ -573,6 +577,7 @@ impl Builder {
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
         let store: Arc<dyn Store> = match &self.place {
             Place::File(path) => {
+                self.check_walls(path)?;
                 let options = Options {
                     worker: Some(worker),
                     unsafe_durability: self.unsafe_durability,
@@ -606,6 +611,25 @@ impl Builder {
         let runtime = Runtime::start(config).await?.serving(access);
         runtime.listen();
         Ok(Outlast { runtime })
+    }
+
+    /// Refuses a database that commands of an agent could change.
+    fn check_walls(&self, database: &Path) -> Result<(), Error> {
+        let dir = database.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Ok(dir) = dir.canonicalize() else { return Ok(()) };
+        let agents = std::iter::once(self).chain(&self.others);
+        for Self { agent, walls, .. } in agents {
+            if let Some(root) = walls.iter().find(|root| dir.starts_with(root)) {
+                let detail = format!(
+                    "the shell of the agent `{agent}` may change everything in {}, and the database {} lies there; give one of \
+                     them a directory of its own",
+                    root.display(),
+                    database.display()
+                );
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a model that nobody serves before anything is opened, and says what its provider lacks (R1.5).

@@ -56,6 +56,11 @@ impl Shell {
         Self { root, deadline: DEADLINE, read: Vec::new(), passed_on: Vec::new(), needs_landlock: true }
     }
 
+    /// Where commands work, and may change everything.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A command may run this long.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {

@@ -6,6 +6,7 @@ use super::layers::Place;
 use super::program::{Words, made_of};
 use super::rates::RateTable;
 use super::rules::RuleTable;
+use crate::providers;
 use outlast::tools::Builtin;
 use outlast::tools::FileRoot;
 use outlast::tools::command::{Commands, Program};
@@ -43,6 +44,8 @@ pub(crate) struct AgentFile {
     servers: Vec<(McpTable, String, Option<Words>)>,
     hooks: Vec<Hook>,
     pins: Pins,
+    /// Files that it is made of: tools must not change them.
+    own: Vec<PathBuf>,
 }
 
 /// An agent, or a harness that agents and other harnesses stand on.
@@ -356,15 +359,12 @@ impl AgentFile {
     pub(super) fn of(name: String, folded: Overlay, place: &Place<'_>) -> Result<Self, Error> {
         let agent = table_of(&folded).map_err(|cause| place.invalid(&[], &cause.to_string()))?;
         agent.check_files(place)?;
-        if agent.shell.is_some() && agent.files.is_none() {
-            let what = "the shell works in the directory for files; add `files = \"…\"`";
-            return Err(place.invalid(&["shell"], what));
-        }
+        agent.check_shell(place)?;
         let command = |tool: &ToolTable| {
             let words = tool.words(place.home()).map_err(|what| place.of_tool(tool.name.as_str(), &what))?;
             Ok((tool.contract(), words))
         };
-        let commands = agent.tools.iter().map(command).collect::<Result<_, Error>>()?;
+        let commands = agent.tools.iter().map(command).collect::<Result<Vec<_>, Error>>()?;
         let servers = agent.mcp.iter().map(|(server, table)| {
             let invalid =
                 |what: &str| place.invalid(&["mcp", server], &format!("MCP server `{server}`: {what}"));
@@ -372,11 +372,15 @@ impl AgentFile {
             let words = table.words(place.home()).map_err(|what| invalid(&what))?;
             Ok((table.clone(), server.clone(), words))
         });
-        let servers = servers.collect::<Result<_, Error>>()?;
+        let servers = servers.collect::<Result<Vec<_>, Error>>()?;
         let hook =
             |table: &HookTable| table.hook(place.home()).map_err(|what| place.invalid(&["hooks"], &what));
-        let hooks = agent.hooks.iter().map(hook).collect::<Result<_, Error>>()?;
-        Ok(Self { name, folded, agent, commands, servers, hooks, pins: Pins::default() })
+        let hooks = agent.hooks.iter().map(hook).collect::<Result<Vec<Hook>, Error>>()?;
+        let programs = commands.iter().map(|(_, words)| words);
+        let programs = programs.chain(servers.iter().filter_map(|(_, _, words)| words.as_ref()));
+        let programs = programs.chain(hooks.iter().map(Hook::words)).flat_map(Words::files);
+        let own = place.files().into_iter().chain(programs).collect();
+        Ok(Self { name, folded, agent, commands, servers, hooks, pins: Pins::default(), own })
     }
 
     /// With what was accepted of its MCP servers.
@@ -447,13 +451,25 @@ impl AgentFile {
                 let detail = format!("the directory {} for files cannot be made: {cause}", root.display());
                 Error::new(Kind::IoFailed, detail).because(cause)
             })?;
-            let root = FileRoot::open(&root)?;
+            let root =
+                FileRoot::open(&root)?.keeping_out(self.own.clone()).keeping_out([dir.join(providers::FILE)]);
+            let place = root.path().to_owned();
             #[cfg(target_os = "linux")]
             if let Some(shell) = shell {
-                let made_of = canon::fingerprint(&(files, shell));
+                if let Some(own) =
+                    self.own.iter().find(|own| own.canonicalize().is_ok_and(|own| own.starts_with(&place)))
+                {
+                    let detail = format!(
+                        "the agent `{}` is made of {}, which its shell could change; keep it out of the directory for files",
+                        self.name,
+                        own.display()
+                    );
+                    return Err(Error::new(Kind::ConfigInvalid, detail));
+                }
+                let made_of = canon::fingerprint(&(&place, shell));
                 builder = builder.shell(shell.shell(&root))?.made_of::<Shell>(made_of);
             }
-            builder = builder.files(root).made_of::<FileRoot>(canon::fingerprint(files));
+            builder = builder.files(root).made_of::<FileRoot>(canon::fingerprint(&place));
         }
         let mut commands = Commands::default();
         for (contract, words) in &self.commands {

@@ -66,6 +66,11 @@ impl HookTable {
 }
 
 impl Hook {
+    /// What runs.
+    pub(super) fn words(&self) -> &Words {
+        &self.words
+    }
+
     /// The hook as it runs in this directory.
     pub(crate) fn in_dir(&self, dir: &Path) -> Result<HookAt, Error> {
         let Self { usage, words } = self;

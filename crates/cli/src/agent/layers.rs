@@ -1,7 +1,7 @@
 //! Tables as layers: what is written in a file becomes data that can be folded, kept and compared. Paths are made whole here,
 //! because a layer is used elsewhere than it is written.
 use super::file::{
-    AgentFile, AgentTable, DocumentFile, DocumentTable, FetchTable, Group, McpTable, ToolTable,
+    AgentFile, AgentTable, DocumentFile, DocumentTable, FetchTable, Group, McpTable, ToolTable, pins_of,
 };
 use super::hooks::HookTable;
 use super::program::whole;
@@ -37,6 +37,12 @@ impl<'a> Place<'a> {
     /// In no file. Paths there are whole.
     pub(super) fn elsewhere(what: String) -> Self {
         Self { document: None, at: Vec::new(), what, home: PathBuf::from("/") }
+    }
+
+    /// The files of it: where it is written, and what was accepted of its MCP servers.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let written = self.document.map(|document| document.path().to_owned());
+        written.into_iter().flat_map(|written| [pins_of(&written), written]).collect()
     }
 
     /// From where paths count.
@@ -145,12 +151,28 @@ impl AgentTable {
     /// Whether its directory is below the one the agent works in. What came over the network is held to that too.
     pub(super) fn check_files(&self, place: &Place<'_>) -> Result<(), Error> {
         let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-        let Some(files) = self.files.as_ref().filter(|files| !files.components().all(below)) else {
+        let is_below = |files: &PathBuf| files.components().all(below) && !files.as_os_str().is_empty();
+        let Some(files) = self.files.as_ref().filter(|files| !is_below(files)) else {
             return Ok(());
         };
         let what =
             format!("expected a directory below the one the agent works in, got `{}`", files.display());
         Err(place.invalid(&["files"], &what))
+    }
+
+    /// Refuses a shell that has no directory of its own: there it may change everything, so nothing that the agent is made of may lie
+    /// in it.
+    pub(super) fn check_shell(&self, place: &Place<'_>) -> Result<(), Error> {
+        let what = match (&self.shell, &self.files) {
+            (None, _) => return Ok(()),
+            (Some(_), None) => "the shell works in the directory for files; add `files = \"…\"`",
+            (Some(_), Some(files)) if files.components().all(|part| part == Component::CurDir) => {
+                "the shell may change everything in the directory for files, and this one may hold the database and the agent \
+                 itself; name one below it, like `files = \"work\"`"
+            }
+            (Some(_), Some(_)) => return Ok(()),
+        };
+        Err(place.invalid(&["shell"], what))
     }
 
     /// The table as a layer.

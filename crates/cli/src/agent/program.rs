@@ -53,6 +53,12 @@ impl Words {
         self
     }
 
+    /// The files that it names: its program, and what it is passed by a path.
+    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let named = std::iter::once(&self.program).chain(&self.args);
+        named.filter(|path| path.components().count() > 1).cloned()
+    }
+
     /// The program as it runs in this directory.
     pub(crate) fn in_dir(&self, dir: &Path) -> Program {
         Program {

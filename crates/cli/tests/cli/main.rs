@@ -28,6 +28,7 @@ mod mcp_server;
 mod models;
 mod orgs;
 mod output;
+mod own;
 mod place;
 mod points;
 mod questions;

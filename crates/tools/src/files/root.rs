@@ -3,6 +3,9 @@
 //! A path is relative, has no `..`, and after following links still lies below the directory. The check and the use
 //! are two steps: whoever can put links into the directory while a tool runs can get between them, and the tools
 //! themselves cannot make links.
+//!
+//! Databases lie in such directories too, our own among them: they and what lies beside them for them are left alone, and so is
+//! whatever the agent itself is made of.
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
 use outlast_vocab::{CallId, Error, Kind, limits};
@@ -24,9 +27,15 @@ pub const LISTED_MOST: usize = 1_000;
 /// What a file is called until it is whole; such names are not listed.
 const UNFINISHED: &str = ".outlast-";
 
+/// How a database of SQLite begins.
+const DATABASE: &[u8] = b"SQLite format 3\0";
+
 /// The directory below which file tools work.
 #[derive(Debug)]
-pub struct FileRoot(PathBuf);
+pub struct FileRoot {
+    dir: PathBuf,
+    kept_out: Vec<PathBuf>,
+}
 
 /// The names in a directory, in order, as far as they are listed.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,15 +57,28 @@ impl FileRoot {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let root = path.canonicalize().and_then(|root| fs::read_dir(&root).map(|_| root));
-        root.map(Self).map_err(|cause| {
+        root.map(|dir| Self { dir, kept_out: Vec::new() }).map_err(|cause| {
             let detail = format!("the directory {} for files cannot be used: {cause}", path.display());
             Error::new(Kind::IoFailed, detail).because(cause)
         })
     }
 
+    /// Keeps tools away from these files and from what is below them, should they lie in the directory.
+    #[must_use]
+    pub fn keeping_out(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        // As it is found by its links; what is not there yet is found by its directory.
+        let real = |path: PathBuf| match (path.canonicalize(), path.parent(), path.file_name()) {
+            (Ok(real), ..) => real,
+            (Err(_), Some(dir), Some(name)) => dir.canonicalize().map_or(path.clone(), |dir| dir.join(name)),
+            (Err(_), ..) => path,
+        };
+        self.kept_out.extend(paths.into_iter().map(real));
+        self
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.dir
     }
 
     pub(super) fn read(&self, path: &str) -> Result<String, Error> {
@@ -163,22 +185,36 @@ impl FileRoot {
     }
 
     fn relative(&self, place: &Path) -> Option<String> {
-        place.strip_prefix(&self.0).ok()?.to_str().map(str::to_owned)
+        place.strip_prefix(&self.dir).ok()?.to_str().map(str::to_owned)
     }
 
     /// Where something is that must be there.
     fn existing(&self, path: &str) -> Result<PathBuf, Error> {
-        let place: PathBuf = std::iter::once(self.0.as_os_str()).chain(parts(path)?).collect();
-        self.inside(path, &place)
+        let place: PathBuf = std::iter::once(self.dir.as_os_str()).chain(parts(path)?).collect();
+        let place = self.inside(path, &place)?;
+        self.let_in(path, &place)?;
+        Ok(place)
+    }
+
+    /// Refuses what tools are kept away from.
+    fn let_in(&self, path: &str, place: &Path) -> Result<(), Error> {
+        let own = self.kept_out.iter().any(|kept_out| place.starts_with(kept_out));
+        if own || place.ancestors().take_while(|above| **above != *self.dir).any(is_of_a_database) {
+            let detail =
+                format!("`{}` is not for tools: Outlast itself lives on it, or another program", shown(path));
+            return Err(failed(detail));
+        }
+        Ok(())
     }
 
     /// The directory a file is to be in, made if it is not there, and the file's name.
     fn place_for<'a>(&self, path: &'a str) -> Result<(PathBuf, &'a OsStr), Error> {
         let mut parts = parts(path)?;
         let name = parts.pop().ok_or_else(|| not_a_path(path))?;
-        let mut dir = self.0.clone();
+        let mut dir = self.dir.clone();
         for part in parts {
             let next = dir.join(part);
+            self.let_in(path, &next)?;
             match fs::create_dir(&next) {
                 Ok(()) => sync_directory(&dir).map_err(|cause| trouble(path, cause))?,
                 Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
@@ -186,17 +222,33 @@ impl FileRoot {
             }
             dir = self.inside(path, &next)?;
         }
+        self.let_in(path, &dir.join(name))?;
         Ok((dir, name))
     }
 
     /// Follows links; what they lead to must be inside.
     fn inside(&self, path: &str, place: &Path) -> Result<PathBuf, Error> {
         let real = place.canonicalize().map_err(|cause| trouble(path, cause))?;
-        if real.starts_with(&self.0) {
+        if real.starts_with(&self.dir) {
             return Ok(real);
         }
         Err(failed(format!("`{}` leads out of the directory for files", shown(path))))
     }
+}
+
+/// Whether a file is a database, or lies beside one for it: its log, its locks.
+fn is_of_a_database(place: &Path) -> bool {
+    let Some(name) = place.file_name().and_then(OsStr::to_str) else { return false };
+    let beside = name.match_indices('-').map(|(end, _)| place.with_file_name(&name[..end]));
+    is_database(place) || beside.into_iter().any(|base| is_database(&base))
+}
+
+fn is_database(place: &Path) -> bool {
+    let mut begins = [0; DATABASE.len()];
+    let is_file = fs::metadata(place).is_ok_and(|found| found.is_file());
+    is_file
+        && File::open(place).and_then(|mut file| file.read_exact(&mut begins)).is_ok()
+        && begins == DATABASE
 }
 
 /// The names a path is made of; none for the root itself.
@@ -313,6 +365,40 @@ mod tests {
         assert_eq!(root.read(absolute.to_str().unwrap()).unwrap_err().kind(), Kind::ToolArgsInvalid);
         assert_eq!(names(inside), [""; 0]);
         assert_eq!(names(outside), ["secret"]);
+    }
+
+    #[test]
+    fn a_database_what_lies_beside_it_and_what_is_kept_out_are_left_alone() {
+        let Dirs { inside, root, .. } = &dirs();
+        fs::create_dir_all(inside.join("outlast.db-workers")).unwrap();
+        fs::write(inside.join("outlast.db"), [DATABASE, b"and more"].concat()).unwrap();
+        for name in ["outlast.db-wal", "outlast.db-workers/1", "agent.toml", "agent.md", "a-b"] {
+            fs::write(inside.join(name), "old").unwrap();
+        }
+        symlink("outlast.db", inside.join("link")).unwrap();
+        let root = FileRoot { dir: root.dir.clone(), kept_out: Vec::new() };
+        let root = root.keeping_out([inside.join("agent.toml"), inside.join("later.toml")]);
+        let before = fs::read(inside.join("outlast.db")).unwrap();
+        for path in ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml", "link"] {
+            let refused = root.read(path).unwrap_err();
+            assert!(refused.detail().contains("is not for tools"), "{path}: {refused}");
+        }
+        let new = ["outlast.db-shm", "outlast.db-workers/2", "outlast.db-new/3", "later.toml"];
+        for path in
+            ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml"].into_iter().chain(new)
+        {
+            let refused = root.write(path, "new", CALL).unwrap_err();
+            assert!(refused.detail().contains("is not for tools"), "{path}: {refused}");
+        }
+        assert!(root.write("link", "new", CALL).is_err());
+        assert_eq!(fs::read(inside.join("outlast.db")).unwrap(), before);
+        assert!(
+            new.iter().all(|path| !inside.join(path).exists()) && !inside.join("outlast.db-new").exists()
+        );
+        for path in ["agent.md", "a-b", "outlast.txt"] {
+            root.write(path, "new", CALL).unwrap();
+            assert_eq!(root.read(path).unwrap(), "new");
+        }
     }
 
     #[test]

@@ -1,0 +1,133 @@
+//! What an agent is made of is not for its tools: the database, its file, its programs, the configuration (R11.2, S46).
+use crate::place::Place;
+use expect_test::expect;
+use std::fs;
+
+/// An agent of a file whose tools work where everything lies.
+fn clerk(place: &Place, more: &str) {
+    place.write_program("pay.sh", "cat > /dev/null; echo '\"paid\"'");
+    let tool = "[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./pay.sh\"]\n";
+    place.write("clerk.toml", &format!("name = \"clerk\"\n{more}\n{tool}"));
+    place.write("outlast.toml", "");
+}
+
+#[test]
+fn file_tools_leave_the_database_the_configuration_and_the_agent_itself_alone() {
+    let place = Place::new();
+    clerk(&place, "files = \".\"");
+    let write = |path: &str| format!("call file_write {{\"path\": \"{path}\", \"content\": \"mine\"}}");
+    let own =
+        ["outlast.db", "outlast.db-wal", "outlast.db-workers/x", "outlast.toml", "clerk.toml", "pay.sh"];
+    assert!(place.output(&["run", "hi"]).status.success());
+    for agent in [&["--agent", "clerk.toml"][..], &[]] {
+        for path in own.iter().filter(|path| !agent.is_empty() || !["clerk.toml", "pay.sh"].contains(*path)) {
+            let before = fs::read(place.path().join(path)).ok();
+            let told = place.show(&place.output(&[&["run", &write(path)], agent].concat()));
+            assert!(told.contains("is not for tools"), "{path}: {told}");
+            assert_eq!(fs::read(place.path().join(path)).ok().is_some(), before.is_some(), "{path}");
+        }
+        let told = place.show(&place.output(&[&["run", &write("notes.txt")], agent].concat()));
+        assert!(told.contains("{\"bytes\":4}"), "{told}");
+    }
+    let whole = place.output(&["verify"]);
+    assert!(whole.status.success(), "{}", place.show(&whole));
+    assert_eq!(fs::read_to_string(place.path().join("outlast.toml")).unwrap(), "");
+}
+
+#[test]
+fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("work")).unwrap();
+    clerk(&place, "files = \".\"\n[shell]");
+    place.check(
+        "config check clerk.toml
+         run hi --agent clerk.toml",
+        &expect![[r#"
+            $ config check clerk.toml
+            clerk.toml:3: the shell may change everything in the directory for files, and this one may hold the database and the agent itself; name one below it, like `files = "work"`
+            exit 1
+            $ run hi --agent clerk.toml
+            | error[config.invalid]: clerk.toml:3: the shell may change everything in the directory for files, and this one may hold the database and the agent itself; name one below it, like `files = "work"`
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "#]],
+    );
+    clerk(&place, "files = \"work\"\n[shell]");
+    place.check(
+        "run hi --agent clerk.toml --data work/outlast.db
+         run hi --agent clerk.toml",
+        &expect![[r#"
+            $ run hi --agent clerk.toml --data work/outlast.db
+            | error[config.invalid]: the shell of the agent `clerk` may change everything in DIR/work, and the database work/outlast.db lies there; give one of them a directory of its own
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ run hi --agent clerk.toml
+            Hello! What can I do for you?
+            | · session ses_1
+        "#]],
+    );
+    fs::rename(place.path().join("pay.sh"), place.path().join("work/pay.sh")).unwrap();
+    let agent = fs::read_to_string(place.path().join("clerk.toml")).unwrap();
+    place.write("clerk.toml", &agent.replace("./pay.sh", "./work/pay.sh"));
+    place.check("run hi --agent clerk.toml", &expect![[r#"
+        $ run hi --agent clerk.toml
+        | error[config.invalid]: the agent `clerk` is made of DIR/./work/pay.sh, which its shell could change; keep it out of the directory for files
+        |   read on with: outlast explain config.invalid
+        exit 1
+    "#]]);
+}
+
+#[test]
+fn a_call_that_waits_writes_into_the_directory_that_it_was_asked_about_and_no_other_of_that_name() {
+    let place = Place::new();
+    let rule = "[[rules]]\nname = \"ask\"\ntool = \"file_write\"\nthen = \"ask\"\n";
+    place.write("clerk.toml", &format!("name = \"clerk\"\nfiles = \"notes\"\n{rule}"));
+    let [one, two] = ["one", "two"].map(|name| place.path().join(name));
+    let at = |dir: &std::path::Path, args: &[&str]| {
+        let rest = ["--data", "../outlast.db", "--agent", "../clerk.toml"];
+        let output = place.command(&[args, &rest].concat()).current_dir(dir).output().unwrap();
+        place.show(&output)
+    };
+    for dir in [&one, &two] {
+        fs::create_dir(dir).unwrap();
+    }
+    at(&one, &["run", "call file_write {\"path\": \"a.txt\", \"content\": \"x\"}", "--session", "s"]);
+    let waits = String::from_utf8(place.output(&["--json", "approvals"]).stdout).unwrap();
+    let waits: serde_json::Value = serde_json::from_str(&waits).unwrap();
+    assert!(place.output(&["approvals", "approve", waits["id"].as_str().unwrap()]).status.success());
+    let stuck = at(&two, &["work"]);
+    assert!(stuck.contains("package.unavailable"), "{stuck}");
+    assert!(!two.join("notes/a.txt").exists() && !one.join("notes/a.txt").exists());
+    // Where it was asked about, it goes on.
+    let retried = at(&one, &["retry", "trn_1"]);
+    assert!(one.join("notes/a.txt").exists() && !two.join("notes/a.txt").exists(), "{retried}");
+}
+
+#[test]
+fn arguments_are_held_against_the_schema_that_the_model_was_told_though_its_agent_was_edited() {
+    for (told, edited, paid) in [(10, 100, false), (100, 10, true)] {
+        let place = Place::with_script("turn\ncall wait {}\n---\ncall pay {\"euros\": 50}\n---\nsay done");
+        place.write_program("pay.sh", "cat > /dev/null; echo '\"paid\"'");
+        let agent = |most: u32| {
+            let tools = ["wait", "pay"].map(|name| {
+                format!("[[tools]]\nname = \"{name}\"\ndescription = \"x\"\ncommand = [\"./pay.sh\"]\n")
+            });
+            let input = format!(
+                "input = {{ type = \"object\", properties = {{ euros = {{ maximum = {most} }} }} }}\n"
+            );
+            let rule = "[[rules]]\nname = \"ask\"\ntool = \"wait\"\nthen = \"ask\"\n";
+            place.write("clerk.toml", &format!("name = \"clerk\"\n{}{input}{rule}", tools.concat()));
+        };
+        let rest = ["--agent", "clerk.toml", "--script", "script.txt"];
+        agent(told);
+        place.output(&[&["run", "go", "--session", "s"], &rest[..]].concat());
+        agent(edited);
+        let waits = place.output(&["--json", "approvals"]).stdout;
+        let waits: serde_json::Value = serde_json::from_slice(&waits).unwrap();
+        assert!(place.output(&["approvals", "approve", waits["id"].as_str().unwrap()]).status.success());
+        let worked = place.show(&place.output(&[&["work"], &rest[..]].concat()));
+        assert!(worked.contains("answered: \"done\""), "{worked}");
+        let shown = place.show(&place.output(&["events", "s"]));
+        assert_eq!(shown.contains("tool.args_invalid"), !paid, "{shown}");
+    }
+}
