@@ -78,7 +78,7 @@ fn kept(Durability { records, bytes, writes }: Durability) -> String {
     let kept = format!("durable so far: {records}, {}", words::count(bytes, "byte", "bytes"));
     let Some(Writes { commits, waited }) = writes else { return kept };
     let commits = words::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
-    format!("{kept}, {commits}, {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
+    format!("{kept}, {commits}, at least {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
 }
 
 fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
