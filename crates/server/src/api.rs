@@ -55,7 +55,7 @@ impl Modify for Key {
     fn modify(&self, document: &mut Document) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("olk_…");
         let scheme = scheme.description(Some(
-            "An API key. Each route names the scope it takes. A server on the loopback interface asks for none.",
+            "An API key. Each route names the scope it takes. A server on the loopback interface asks for none where a request names `localhost`, `127.0.0.1` or `[::1]`.",
         ));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));

@@ -121,20 +121,16 @@ async fn admitted(parts: &Parts, shared: &Shared) -> Result<Admitted, Error> {
         None if takes_x_api_key(path) => door::x_api_key(&parts.headers)?,
         key => key,
     };
-    match (key, &shared.door.without_key) {
+    match (key, shared.door.without_key(&parts.headers)) {
         // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
-        (Some(key), Some(access)) if is_wire(path) && !door::is_ours(key) => {
+        (Some(key), Ok(access)) if is_wire(path) && !door::is_ours(key) => {
             Ok(Admitted { access: access.clone(), key: None })
         }
         (Some(key), _) => {
             let access = shared.runtime.admit(key).await?;
             Ok(Admitted { access, key: Some(key.parse()?) })
         }
-        (None, Some(access)) => Ok(Admitted { access: access.clone(), key: None }),
-        (None, None) => {
-            let detail = "this server takes an API key: `authorization: Bearer olk_…`";
-            Err(Error::new(Kind::KeyInvalid, detail))
-        }
+        (None, access) => Ok(Admitted { access: access?.clone(), key: None }),
     }
 }
 

@@ -11,7 +11,8 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 /// The rules at the door.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// What those may do who come without an API key; nobody comes in without one where there is none.
+    /// What those may do who come without an API key, by a name of the machine for itself; nobody comes in without one where
+    /// there is none.
     pub without_key: Option<Access>,
     /// The names that the server answers to; to any where it is empty.
     pub hosts: Vec<String>,
@@ -46,11 +47,32 @@ impl Door {
         }
     }
 
+    /// What somebody may do who brings no API key. A request by another name than those of the machine for itself came through a
+    /// proxy, and with it anybody may (S32).
+    pub(crate) fn without_key(&self, headers: &HeaderMap) -> Result<&Access, Error> {
+        let takes = |who: &str| {
+            let detail = format!("{who} an API key: `authorization: Bearer olk_…`");
+            Error::new(Kind::KeyInvalid, detail)
+        };
+        let access = self.without_key.as_ref().ok_or_else(|| takes("this server takes"))?;
+        let host = one(headers, &header::HOST)?.unwrap_or_default();
+        if is_here(without_port(host)) {
+            return Ok(access);
+        }
+        let known = LOOPBACK.join(", ");
+        Err(takes(&format!("only requests for {known} come in without a key; one for `{}` needs", shown(host))))
+    }
+
     /// The page of another site that may read the answer, if it is one of those.
     pub(crate) fn admitted<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
     }
+}
+
+/// Whether a name is one of the machine for itself.
+fn is_here(name: &str) -> bool {
+    LOOPBACK.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Whether a page is one of this server's own.
@@ -152,6 +174,25 @@ mod tests {
             );
         }
         assert!(door().without_key.is_some());
+    }
+
+    #[test]
+    fn who_comes_by_another_name_than_those_of_the_machine_needs_a_key_s32() {
+        let proxied = "agents.example.com".to_owned();
+        let door = Door { hosts: [door().hosts, vec![proxied]].concat(), ..door() };
+        let come = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            door.check(&headers).unwrap();
+            door.without_key(&headers).is_ok()
+        };
+        for host in ["127.0.0.1:7777", "LocalHost", "[::1]:7777"] {
+            assert!(come(host), "{host}");
+        }
+        for host in ["agents.example.com", "AGENTS.example.com:443"] {
+            assert!(!come(host), "{host}");
+        }
+        assert!(door.without_key(&HeaderMap::new()).is_err());
     }
 
     #[test]

@@ -236,6 +236,31 @@ fn an_address_that_others_reach_is_refused_without_keys() {
 }
 
 #[test]
+fn a_name_that_a_proxy_passes_on_opens_nothing_without_a_key_s32() {
+    let place = Place::with_script(SCRIPT);
+    place.write("outlast.toml", "[server]\nurl = \"https://agents.example.com\"\n");
+    let server =
+        Server::run(&place, "127.0.0.1:0", &["--script", "script.txt", "--allow-host", "other.example.com"]);
+    let status = |host: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        write!(stream, "GET /v1/whoami HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for (host, expected) in [
+        ("agents.example.com", "401"),
+        ("other.example.com", "401"),
+        ("evil.example.com", "403"),
+        (server.address.as_str(), "200"),
+        ("localhost", "200"),
+    ] {
+        assert_eq!(status(host), expected, "{host}");
+    }
+    assert!(server.terminate());
+}
+
+#[test]
 fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);

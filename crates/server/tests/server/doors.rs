@@ -30,6 +30,53 @@ async fn a_request_by_another_name_or_from_another_site_does_nothing_s33() {
 }
 
 #[tokio::test]
+async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key_s32() {
+    let name = "agents.example.com";
+    let door = |door: outlast_server::Door| {
+        let hosts = [door.hosts.clone(), vec![name.to_owned()]].concat();
+        outlast_server::Door { hosts, ..door }
+    };
+    let stage = Stage::with(door, ServerLimits::default()).await;
+    let body = json!({ "text": "hello" });
+    let ask = |method: &str, path: &str, host: &str| {
+        let request = stage.request(method, path).header("host", host);
+        if method == "POST" { request.json(&body) } else { request }
+    };
+    for host in [name, "AGENTS.example.com:443"] {
+        for (method, path) in [
+            ("GET", "/v1/whoami"),
+            ("POST", "/v1/turns"),
+            ("GET", "/metrics"),
+            ("POST", "/mcp"),
+            ("GET", "/openai/v1/models"),
+            ("GET", "/anthropic/v1/models"),
+        ] {
+            let refused = ask(method, path, host).send().await;
+            assert_eq!(refused.status, 401, "{host}{path}: {refused:?}");
+            assert!(!refused.body.contains("person:ann"), "{host}{path}: {refused:?}");
+        }
+        // Where nobody needs a key, clients of other providers may bring any.
+        let any = ask("GET", "/openai/v1/models", host).key("sk-any").send().await;
+        assert_eq!(any.status, 401, "{host}: {any:?}");
+        assert_eq!(ask("GET", "/health/live", host).send().await.status, 200);
+    }
+    let refused = ask("GET", "/v1/whoami", name).send().await.json();
+    assert_eq!(
+        refused["detail"],
+        "only requests for localhost, 127.0.0.1, [::1] come in without a key; one for `agents.example.com` needs an API key: \
+         `authorization: Bearer olk_…`"
+    );
+    let key = stage.key("default", "read").await;
+    assert_eq!(ask("GET", "/v1/whoami", name).key(&key).send().await.ok()["by"], "service:test");
+    for host in ["localhost", "127.0.0.1:7777", "[::1]"] {
+        assert_eq!(ask("GET", "/v1/whoami", host).send().await.ok()["by"], "person:ann");
+        assert_eq!(ask("GET", "/openai/v1/models", host).key("sk-any").send().await.status, 200);
+    }
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_site_that_is_let_in_is_answered_with_its_name() {
     let site = "https://console.example";
     let stage = Stage::with(
