@@ -12,17 +12,19 @@ use crate::rerun::{Rerunner, Reruns};
 use crate::room::Rooms;
 use crate::shared::{Inner, Shared};
 use crate::streams::{Asking, Streams};
-use futures_util::StreamExt;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, future};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use outlast_ports::metrics::Snapshot;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Access;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind, OrgId};
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// How long it waits before it accepts again, after the machine refused to (no file handles left).
 const BREATH: Duration = Duration::from_millis(50);
@@ -41,6 +43,9 @@ const TURNED_AWAY: Duration = Duration::from_secs(1);
 
 /// How many are told so at the same time; any more are closed without a word.
 const TOLD_AT_ONCE: usize = 64;
+
+/// How long a connection may still send its first request when the server stops: who was let in is answered.
+const FIRST_REQUEST: Duration = Duration::from_secs(2);
 
 /// From where a request comes.
 #[derive(Clone, Copy)]
@@ -138,8 +143,8 @@ impl Server {
         self
     }
 
-    /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end. The
-    /// worker goes on; shutting that down is for whoever started it.
+    /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end, the first
+    /// of each connection that it has accepted among them. The worker goes on; shutting that down is for whoever started it.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { runtime, listener, home, door, limits, exposition, more, rerunner, .. } = self;
         let (stopping, stops) = watch::channel(false);
@@ -167,7 +172,7 @@ impl Server {
         });
         let line = Line {
             service: TowerToHyperService::new(router(shared.clone())),
-            graceful: GracefulShutdown::new(),
+            stopping: watch::Sender::new(false),
             room: Arc::new(Semaphore::new(limits.connections)),
             limits: limits.clone(),
         };
@@ -187,11 +192,12 @@ impl Server {
                 },
             }
         }
-        drop((listener, turned_away));
+        drop(listener);
         stopping.send_replace(true);
         shared.mcp.close();
+        let told = async { while turned_away.next().await.is_some() {} };
         tokio::select! {
-            () = line.graceful.shutdown() => {}
+            _ = future::join(line.stop(), told) => {}
             () = tokio::time::sleep(limits.drain) => tracing::warn!("requests were cut off at the shutdown"),
         }
         Ok(())
@@ -218,7 +224,8 @@ async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error>
 /// Connections and who answers them.
 struct Line {
     service: TowerToHyperService<axum::Router>,
-    graceful: GracefulShutdown,
+    /// Whether connections come to their end; each open one listens.
+    stopping: watch::Sender<bool>,
     room: Arc<Semaphore>,
     limits: ServerLimits,
 }
@@ -230,10 +237,19 @@ impl Line {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be held up");
         }
-        let service = self.service.clone();
+        let (service, asked) = (self.service.clone(), Arc::new(Notify::new()));
+        let (asks, is_stopping) = (asked.clone(), self.stopping.subscribe());
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            asks.notify_one();
             request.extensions_mut().insert(Peer(peer.ip()));
-            service.call(request)
+            let (answer, is_stopping) = (service.call(request), is_stopping.clone());
+            async move {
+                let mut answer = answer.await?;
+                if *is_stopping.borrow() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -241,13 +257,33 @@ impl Line {
             .max_buf_size(self.limits.header_bytes)
             .max_headers(self.limits.headers)
             .serve_connection(TokioIo::new(stream), service);
-        let watched = self.graceful.watch(connection);
+        let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
             let _room = room;
-            if let Err(error) = watched.await {
+            tokio::pin!(connection);
+            // A connection that is told to end before it has a request is closed, although one may be on its way.
+            let stops = async {
+                // An error means that nobody can stop it any more, which is as good.
+                let _ = stopping.wait_for(|stopping| *stopping).await;
+                let _ = tokio::time::timeout(FIRST_REQUEST, asked.notified()).await;
+            };
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = stops => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }
         });
+    }
+
+    /// Lets each connection end with the request it is at, and comes back when all have.
+    async fn stop(self) {
+        self.stopping.send_replace(true);
+        self.stopping.closed().await;
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn a_request_by_another_name_or_from_another_site_does_nothing_s33() {
@@ -211,6 +212,37 @@ async fn headers_that_are_too_long_or_too_slow_cost_nothing_but_their_connection
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
     assert_eq!(stage.get("/health/live").await.status, 200);
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn who_was_let_in_before_the_server_stops_is_answered() {
+    let stage = Stage::new().await;
+    let address = stage.address;
+    let request = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    // Connections are accepted in their order: one that is answered came after the one that said nothing yet.
+    let mut idle = tokio::net::TcpStream::connect(address).await.unwrap();
+    idle.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(idle.read_u8().await.unwrap(), b'H');
+    let stopping = tokio::spawn(stage.stop());
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).await.unwrap();
+    silent.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    silent.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_says_nothing_does_not_hold_a_server_up_that_stops() {
+    let stage = Stage::new().await;
+    let mut silent = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    assert_eq!(stage.get("/health/live").await.status, 200);
+    let stopping = tokio::time::timeout(ServerLimits::default().drain, stage.stop());
+    assert!(stopping.await.is_ok());
+    assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
 }
 
 #[tokio::test]
