@@ -1,4 +1,4 @@
-//! JSON as the API takes it: no member twice, not too deep (S41).
+//! JSON as the API takes it: no member twice, not too deep (S41), no list for an object.
 use outlast_vocab::{Error, Kind, Limits, limits};
 use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -7,14 +7,27 @@ use std::fmt;
 
 /// Reads a body. The error says where it is wrong.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    let wrong = |detail: String| Error::new(Kind::InputInvalid, detail);
-    let Strict(value) = serde_json::from_slice(bytes)
-        .map_err(|cause| wrong(format!("the body is not good JSON: {cause}")))?;
-    limits::check_depth("json_depth", &value, Limits::default().json_depth)?;
+    let value = value(bytes)?;
+    // What is derived would take the items of a list for the members of an object, in their order.
+    if value.is_array() {
+        return Err(wrong("the body does not fit: expected an object, got an array".to_owned()));
+    }
     serde_path_to_error::deserialize(value).map_err(|cause| {
         let place = cause.path().to_string();
         wrong(format!("the body does not fit at `{place}`: {}", cause.inner()))
     })
+}
+
+/// Reads a body that may be any JSON.
+pub(crate) fn value(bytes: &[u8]) -> Result<Value, Error> {
+    let Strict(value) = serde_json::from_slice(bytes)
+        .map_err(|cause| wrong(format!("the body is not good JSON: {cause}")))?;
+    limits::check_depth("json_depth", &value, Limits::default().json_depth)?;
+    Ok(value)
+}
+
+fn wrong(detail: String) -> Error {
+    Error::new(Kind::InputInvalid, detail)
 }
 
 /// Any JSON whose objects have each member once: two readers of a body must not see two different ones.
@@ -87,9 +100,10 @@ impl<'de> Visitor<'de> for Once {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn refused(body: &str) -> String {
-        read::<Value>(body.as_bytes()).unwrap_err().to_string()
+        value(body.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -98,13 +112,13 @@ mod tests {
             refused(r#"{"a": [{"b": 1, "b": 2}]}"#),
             "input.invalid: the body is not good JSON: the member `b` stands there twice at line 1 column 19"
         );
-        assert_eq!(read::<Value>(br#"{"a": {"a": 1}}"#).unwrap()["a"]["a"], 1);
+        assert_eq!(value(br#"{"a": {"a": 1}}"#).unwrap()["a"]["a"], 1);
     }
 
     #[test]
     fn a_body_that_is_nested_too_deep_is_refused() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(read::<Value>(nested(64).as_bytes()).is_ok());
+        assert!(value(nested(64).as_bytes()).is_ok());
         assert_eq!(refused(&nested(65)), "limit.exceeded: json_depth is limited to 64, but this needs 65");
         assert!(
             refused(&nested(10_000)).starts_with("input.invalid: the body is not good JSON: recursion limit")
@@ -113,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_value_that_does_not_fit_is_named_by_its_place() {
-        let wrong = read::<Vec<std::collections::BTreeMap<String, u8>>>(br#"[{"a": 1}, {"b": "x"}]"#);
+        let wrong = read::<BTreeMap<String, Vec<u8>>>(br#"{"a": [1], "b": [1, "x"]}"#);
         assert_eq!(
             wrong.unwrap_err().detail(),
-            "the body does not fit at `[1].b`: invalid type: string \"x\", expected u8"
+            "the body does not fit at `b[1]`: invalid type: string \"x\", expected u8"
         );
     }
 }

@@ -11,7 +11,6 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use outlast_mcp_server::Guest;
-use serde_json::Value;
 use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -39,7 +38,7 @@ async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Reque
     let (parts, body) = request.into_parts();
     let bytes = whole(&parts, body, &shared.limits).await?;
     // The protocol's own reader lets members stand there twice.
-    let message = strict::read::<Value>(&bytes)?;
+    let message = strict::value(&bytes)?;
     if message["method"] == "initialize" {
         shared.mcp.make_room(caller.runtime.access()).await?;
     }

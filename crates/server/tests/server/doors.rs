@@ -195,6 +195,33 @@ async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused_s41() {
 }
 
 #[tokio::test]
+async fn a_list_is_not_taken_for_an_object() {
+    let stage = Stage::new().await;
+    let turn = stage.say("ann", "hello").await;
+    let (session, turn) = (turn["session"].as_str().unwrap(), turn["turn"].as_str().unwrap());
+    for (method, path, list) in [
+        ("POST", "/v1/turns".to_owned(), json!(["hello there", "arr"])),
+        ("POST", format!("/v1/sessions/{session}/turns"), json!(["hello there"])),
+        ("POST", "/v1/sessions".to_owned(), json!(["keyy"])),
+        ("POST", format!("/v1/turns/{turn}/cancel"), json!(["enough"])),
+        ("POST", "/v1/keys".to_owned(), json!(["service:ci", "read"])),
+        ("POST", "/v1/orgs".to_owned(), json!(["acme"])),
+        ("PUT", "/v1/configs/agent/clerk".to_owned(), json!([])),
+        ("PUT", "/v1/budgets/agent:clerk".to_owned(), json!([5])),
+    ] {
+        let refused = stage.request(method, &path).json(&list).send().await;
+        assert_eq!(refused.status, 400, "{path}: {refused:?}");
+        let detail = &refused.json()["detail"];
+        assert_eq!(detail, "the body does not fit: expected an object, got an array", "{path}");
+    }
+    for path in ["/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"] {
+        assert_eq!(stage.post(path, &json!(["agent", []])).await.status, 400, "{path}");
+    }
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"].as_array().unwrap().len(), 1);
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn headers_that_are_too_long_or_too_slow_cost_nothing_but_their_connection() {
     let limits = ServerLimits { header_wait: Duration::from_millis(200), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
