@@ -60,7 +60,10 @@ impl Door {
             return Ok(access);
         }
         let known = LOOPBACK.join(", ");
-        Err(takes(&format!("only requests for {known} come in without a key; one for `{}` needs", shown(host))))
+        Err(takes(&format!(
+            "only requests for {known} come in without a key; one for `{}` needs",
+            shown(host)
+        )))
     }
 
     /// The page of another site that may read the answer, if it is one of those.
@@ -105,7 +108,7 @@ pub(crate) fn is_ours(key: &str) -> bool {
 }
 
 /// A header that must not stand there twice: two readers could see two different ones (S30).
-fn one<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> Result<Option<&'h str>, Error> {
+pub(crate) fn one<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> Result<Option<&'h str>, Error> {
     let mut all = headers.get_all(name).iter();
     let (Some(first), second) = (all.next(), all.next()) else { return Ok(None) };
     let wrong = |how: &str| Error::new(Kind::InputInvalid, format!("the header `{name}` {how}"));

@@ -1,4 +1,5 @@
 //! Inputs as they come in: JSON, or a form with files whose bytes are kept as they arrive.
+use crate::door;
 use crate::extract::Said;
 use crate::problem::Failed;
 use crate::room::Room;
@@ -6,7 +7,7 @@ use crate::shared::Shared;
 use crate::strict;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 use futures_util::TryStreamExt;
 use outlast_ports::contents::Pieces;
 use outlast_ports::filed::Filed;
@@ -23,6 +24,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
+
+/// The header with the key under which an input is accepted once.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// An input for a session.
 #[derive(Default, Deserialize, ToSchema)]
@@ -200,11 +204,9 @@ pub(crate) struct Marks {
 impl Marks {
     /// Those of these headers. A `traceparent` that is not one means nothing, as its standard has it.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
-        let wrong = || Error::new(Kind::InputInvalid, "expected an `idempotency-key` of visible letters");
-        let key =
-            headers.get("idempotency-key").map(|value| value.to_str().map_err(|_| wrong())).transpose()?;
+        let key = door::one(headers, &IDEMPOTENCY_KEY)?;
         if key == Some("") {
-            return Err(wrong());
+            return Err(Error::new(Kind::InputInvalid, "expected an `idempotency-key` of visible letters"));
         }
         let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Self { key: key.map(ToOwned::to_owned), request: None, traceparent })

@@ -77,6 +77,21 @@ async fn the_same_idempotency_key_is_the_same_turn_also_where_no_session_is_name
 }
 
 #[tokio::test]
+async fn a_request_with_two_idempotency_keys_is_refused() {
+    let stage = Stage::new().await;
+    for path in ["/v1/turns", "/openai/v1/responses", "/anthropic/v1/messages"] {
+        let request =
+            stage.request("POST", path).header("idempotency-key", "a").again("idempotency-key", "b");
+        let refused = request.json(&json!({ "text": "hello" })).send().await;
+        assert_eq!(refused.status, 400, "{path}: {refused:?}");
+        let said = refused.body.contains("the header `idempotency-key` stands there twice");
+        assert!(said, "{path}: {refused:?}");
+    }
+    assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn sessions_are_listed_searched_and_paged() {
     let stage = Stage::new().await;
     for name in ["ann", "bob", "cid"] {
