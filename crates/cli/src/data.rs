@@ -54,6 +54,13 @@ pub(crate) struct Data {
 const KEY: &str = "OUTLAST_KEY";
 
 impl Data {
+    /// Says where something goes on, on a file; a server drives its turns itself.
+    pub(crate) fn note_work(&self, what: &str) {
+        if self.server.is_none() {
+            terminal::note(&format!("· {what} where a worker runs; `outlast work` is one"));
+        }
+    }
+
     /// Whom a command asks.
     pub(crate) async fn desk(&self) -> Result<Desk, Error> {
         self.desk_by(who()).await

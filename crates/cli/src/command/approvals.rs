@@ -174,7 +174,7 @@ async fn decide(data: &Data, id: ApprovalId, who: Who, verdict: Verdict) -> Resu
     }
     terminal::say(&said(&voted));
     if let Voted::Decided(_) = voted {
-        terminal::note("· the turn goes on where a worker runs; `outlast work` is one");
+        data.note_work("the turn goes on");
     }
     Ok(())
 }

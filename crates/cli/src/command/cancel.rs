@@ -39,7 +39,7 @@ impl Cancel {
         match stopped {
             Cancelled::Requested => {
                 terminal::say("asked to stop");
-                terminal::note("· it ends where a worker runs; `outlast work` is one");
+                data.note_work("it ends");
             }
             Cancelled::NeverBegan => terminal::say("cancelled before it began"),
             Cancelled::TooLate(end) => terminal::say(&format!("too late: {}", words::end(&end))),

@@ -69,7 +69,7 @@ impl Resolve {
         }
         if yours {
             terminal::say(&format!("resolved: {}", words::resolution(&first)));
-            terminal::note(&format!("· {} goes on where a worker runs; `outlast work` is one", key.turn));
+            data.note_work(&format!("{} goes on", key.turn));
         } else {
             terminal::say(&format!("resolved before: {}; that counts", words::resolution(&first)));
         }

@@ -38,7 +38,7 @@ impl Why {
             }
             terminal::json(&json);
         } else {
-            print(&why);
+            print(&why, data);
             if let Some(durability) = durability {
                 terminal::say(&format!("  {}", kept(durability)));
             }
@@ -47,7 +47,7 @@ impl Why {
     }
 }
 
-fn print(why: &why::Why) {
+fn print(why: &why::Why, data: &Data) {
     let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
     let since = words::when(why.since);
     terminal::say(&match &why.standing {
@@ -55,7 +55,8 @@ fn print(why: &why::Why) {
         Standing::Ended(end) => format!("{what} is over since {since}: {}", words::end(end)),
         Standing::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
         Standing::Ready => {
-            format!("{what} could go on since {since}, and no worker has taken it; `outlast work` is one")
+            let one = if data.server.is_none() { "; `outlast work` is one" } else { "" };
+            format!("{what} could go on since {since}, and no worker has taken it{one}")
         }
         Standing::Driven { worker, doing } => {
             let worker = worker.map_or_else(|| "a worker".to_owned(), |worker| worker.to_string());

@@ -103,7 +103,6 @@ fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
             agent clerk, version 2, in the database
             $ approvals approve apr_1
             decided: operator approved it
-            | · the turn goes on where a worker runs; `outlast work` is one
             $ run hello --agent clerk --session ann
             Hello! What can I do for you?
         "#]],
@@ -141,7 +140,6 @@ fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_name
             agent clerk, version 2, in the database
             $ approvals approve apr_1
             decided: operator approved it
-            | · the turn goes on where a worker runs; `outlast work` is one
             $ run hello --agent clerk --session ann
             Hello! What can I do for you?
         "#]],

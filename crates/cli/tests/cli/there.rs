@@ -161,7 +161,6 @@ fn everything_that_waits_for_people_is_decided_over_a_server() {
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals deny apr_1 --reason 'not this month'
             decided: ann denied it: not this month
-            | · the turn goes on where a worker runs; `outlast work` is one
             $ run pay --session bob --key second
             I shall.
             | · pay {"euros":7,"to":"eve"} (rule `large`)
