@@ -40,6 +40,26 @@ async fn errors_of_a_wire_have_its_shape_also_at_the_door_and_where_nothing_is()
     stage.stop().await;
 }
 
+#[tokio::test]
+async fn a_parameter_that_is_not_there_is_named() {
+    let stage = Stage::new().await;
+    for (path, body, param) in [
+        ("/openai/v1/chat/completions", json!({ "model": "assistant" }), "messages"),
+        ("/openai/v1/chat/completions", json!({ "messages": [] }), "model"),
+        ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 9 }), "messages"),
+    ] {
+        let refused = stage.post(path, &body).await;
+        let error = &refused.json()["error"];
+        let message = format!("missing field `{param}`");
+        assert_eq!((refused.status, text(&error["param"])), (400, param), "{path}: {error}");
+        assert_eq!(text(&error["message"]), message, "{path}");
+    }
+    let wrong = stage.post("/openai/v1/chat/completions", &json!("hello")).await.json();
+    assert_eq!(wrong["error"]["param"], Value::Null);
+    assert!(text(&wrong["error"]["message"]).starts_with("the body does not fit: invalid type: string"));
+    stage.stop().await;
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }

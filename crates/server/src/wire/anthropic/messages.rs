@@ -88,7 +88,7 @@ async fn create(
     Said(body): Said<Value>,
 ) -> Answer<Response> {
     let marks = Marks::of(&headers)?.of_request("anthropic/messages", &body);
-    let request: CreateMessage = read(body, "")?;
+    let request: CreateMessage = read(body)?;
     request.check()?;
     let streams = request.stream == Some(true);
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;

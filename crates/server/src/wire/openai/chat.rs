@@ -91,7 +91,7 @@ async fn create(
     Said(body): Said<Value>,
 ) -> Answer<Response> {
     let marks = Marks::of(&headers)?.of_request("openai/chat", &body);
-    let request: CreateCompletion = read(body, "")?;
+    let request: CreateCompletion = read(body)?;
     check_rest(&request.rest)?;
     let streams = request.stream == Some(true);
     let tells_usage = request

@@ -55,7 +55,7 @@ pub(crate) struct CreateConversation {
     responses((status = 200, description = "The conversation.", body = Object), OpenAiErrors),
     security(("key" = ["run"])))]
 async fn create(caller: Caller<Runs>, Said(body): Said<Value>) -> Answer<Json<Value>> {
-    let CreateConversation { items, metadata } = read(body, "")?;
+    let CreateConversation { items, metadata } = read(body)?;
     if items.is_some_and(|items| !items.is_empty()) {
         return Err(Refusal::unsupported("items", "send them with the first response of the conversation"));
     }

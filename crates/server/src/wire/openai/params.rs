@@ -2,6 +2,7 @@
 use crate::wire::refusal::{Answer, Refusal};
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::tool::ClientTool;
+use outlast_vocab::{Error, Kind};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -22,18 +23,21 @@ const HARMLESS: &[&str] = &[
     "stream_options",
 ];
 
-/// Reads a body or a part of it. The error names the parameter.
-pub(crate) fn read<T: DeserializeOwned>(value: Value, below: &str) -> Answer<T> {
-    serde_path_to_error::deserialize(value).map_err(|cause| {
-        let path = cause.path().to_string();
-        let place = match (below, path.as_str()) {
-            (below, ".") => below.to_owned(),
-            ("", path) => path.to_owned(),
-            (below, path) => format!("{below}.{path}"),
-        };
-        let detail = format!("`{place}` does not fit: {}", cause.inner());
-        Refusal::wrong(place, detail)
+/// Reads a body. The error names the parameter.
+pub(crate) fn read<T: DeserializeOwned>(body: Value) -> Answer<T> {
+    serde_path_to_error::deserialize(body).map_err(|cause| {
+        let (place, cause) = (cause.path().to_string(), cause.inner().to_string());
+        match (place.as_str(), missing(&cause)) {
+            (".", Some(name)) => Refusal::wrong(name, cause.as_str()),
+            (".", None) => Error::new(Kind::InputInvalid, format!("the body does not fit: {cause}")).into(),
+            (place, _) => Refusal::wrong(place, format!("`{place}` does not fit: {cause}")),
+        }
     })
+}
+
+/// The parameter that is not there, of an error that says so.
+fn missing(cause: &str) -> Option<&str> {
+    cause.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
 /// Refuses parameters that nobody has read, unless they change nothing.

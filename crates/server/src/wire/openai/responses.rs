@@ -126,7 +126,7 @@ async fn create(
     Said(body): Said<Value>,
 ) -> Answer<Reply> {
     let marks = Marks::of(&headers)?.of_request("openai/responses", &body);
-    let request: CreateResponse = read(body, "")?;
+    let request: CreateResponse = read(body)?;
     check_rest(&request.rest)?;
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
