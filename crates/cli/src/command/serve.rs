@@ -29,7 +29,13 @@ const FILES: u64 = 65_536;
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Where to listen; an address that other machines reach takes API keys (`outlast keys create`)
-    #[arg(long, env = "OUTLAST_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
+    #[arg(
+        long,
+        env = "OUTLAST_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7777",
+        value_parser = address
+    )]
     listen: SocketAddr,
     /// Take the place of the server of this database that listens there, without refusing a connection; it stops once this one
     /// answers
@@ -100,6 +106,10 @@ impl Serve {
         }
         Door { without_key, hosts, origins: self.allow_origin.clone() }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected IP:PORT, like 127.0.0.1:7777")
 }
 
 /// Lets this process have as many files open as the machine allows it, and says how many those are. What a shell allows at first

@@ -220,14 +220,14 @@ fn an_address_that_others_reach_is_refused_without_keys() {
     let place = Place::with_script(SCRIPT);
     place.check(
         "serve --listen 0.0.0.0:0
-         serve --listen nowhere",
+         serve --listen localhost:7777",
         &expect![[r#"
             $ serve --listen 0.0.0.0:0
             | error[config.invalid]: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1
             |   read on with: outlast explain config.invalid
             exit 1
-            $ serve --listen nowhere
-            | error: invalid value 'nowhere' for '--listen <ADDRESS>': invalid socket address syntax
+            $ serve --listen localhost:7777
+            | error: invalid value 'localhost:7777' for '--listen <ADDRESS>': expected IP:PORT, like 127.0.0.1:7777
             | 
             | For more information, try '--help'.
             exit 2
