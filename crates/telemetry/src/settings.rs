@@ -164,13 +164,14 @@ impl Settings {
             Some("parentbased_always_off") => self.share(0.0),
             Some("parentbased_traceidratio") => {
                 let text = share.unwrap_or_else(|| "1".to_owned());
-                let share = text.parse().map_err(|_| {
+                let wrong = || {
                     invalid(format!(
                         "OTEL_TRACES_SAMPLER_ARG: expected a share from 0 to 1, got `{}`",
                         shown(&text)
                     ))
-                })?;
-                self.share(share)
+                };
+                let share = text.parse().map_err(|_| wrong())?;
+                self.share(share).map_err(|_| wrong())
             }
             Some(other) => Err(invalid(format!(
                 "OTEL_TRACES_SAMPLER: expected `parentbased_always_on`, `parentbased_always_off` or \
@@ -287,9 +288,12 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "key=canary%zz"),
             ("OTEL_TRACES_EXPORTER", "zipkin"),
             ("OTEL_TRACES_SAMPLER", "always_on"),
+            ("OTEL_TRACES_SAMPLER_ARG", "most"),
+            ("OTEL_TRACES_SAMPLER_ARG", "7"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "a minute"),
         ] {
-            let error = read(&[here, (name, value)]).unwrap_err();
+            let ratio = ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
+            let error = read(&[here, (name, value), ratio]).unwrap_err();
             assert_eq!(error.kind(), Kind::ConfigInvalid, "{name}");
             assert!(
                 error.detail().starts_with(name) && !error.detail().contains("canary"),
