@@ -82,19 +82,37 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
 
     async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
         let (parts, body) = request.into_parts();
-        if !is_json(&parts.headers) {
-            let said = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            let detail = format!("expected `application/json`, got `{}`", said.unwrap_or("nothing"));
-            return Err(Error::new(Kind::BodyMediaType, detail).into());
-        }
+        check_json(&parts.headers)?;
         Ok(Self(strict::read(&whole(&parts, body, &shared.limits).await?)?))
     }
 }
 
-/// Whether a request says that its body is JSON.
-fn is_json(headers: &HeaderMap) -> bool {
-    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    said.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+/// A body of JSON that may be left away.
+pub(crate) struct MaySay<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Shared> for MaySay<T> {
+    type Rejection = Failed;
+
+    async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
+        let (parts, body) = request.into_parts();
+        let bytes = whole(&parts, body, &shared.limits).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        check_json(&parts.headers)?;
+        Ok(Self(strict::read::<Option<T>>(&bytes)?.unwrap_or_default()))
+    }
+}
+
+/// Refuses a request that does not say that its body is JSON.
+fn check_json(headers: &HeaderMap) -> Result<(), Error> {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = said.and_then(|said| said.split(';').next()).unwrap_or_default();
+    if kind.trim().eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = format!("expected `application/json`, got `{}`", said.unwrap_or("nothing"));
+    Err(Error::new(Kind::BodyMediaType, detail))
 }
 
 /// All bytes of a body, unless they are too many or take too long. They take room until the request has ended.

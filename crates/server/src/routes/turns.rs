@@ -1,7 +1,7 @@
 //! Turns: list and show them, send inputs, stop them, let them try again.
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Said};
+use crate::extract::{Asked, At, MaySay};
 use crate::inputs::{self, Incoming, Marks};
 use crate::page::{self, Page};
 use crate::problem::{Answer, Problems};
@@ -378,13 +378,12 @@ async fn taken(
 }
 
 /// Why a turn is to stop.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Cancel {
-    /// Why.
-    reason: String,
+    /// Why; `cancelled by an operator` without it.
+    reason: Option<String>,
     /// Whether what it did is to be taken back, as far as its tools name what takes a call back.
-    #[serde(default)]
     undo: bool,
 }
 
@@ -401,13 +400,14 @@ pub(crate) struct Stopped {
 
 /// Asks a turn to stop. The wish is durable when the answer comes.
 #[utoipa::path(post, path = "/v1/turns/{turn}/cancel", tag = "turns", params(("turn" = String, Path)),
-    request_body = Cancel, responses((status = 200, body = Stopped), Problems), security(("key" = ["run"])))]
+    request_body = Option<Cancel>, responses((status = 200, body = Stopped), Problems), security(("key" = ["run"])))]
 async fn cancel(
     caller: Caller<Runs>,
     At(turn): At<TurnId>,
-    Said(Cancel { reason, undo }): Said<Cancel>,
+    MaySay(Cancel { reason, undo }): MaySay<Cancel>,
 ) -> Answer<Json<Stopped>> {
     let runtime = &caller.runtime;
+    let reason = reason.unwrap_or_else(|| "cancelled by an operator".to_owned());
     let cancelled =
         if undo { runtime.abort(turn, &reason).await } else { runtime.cancel(turn, &reason).await };
     let (outcome, end) = match cancelled? {

@@ -356,6 +356,21 @@ async fn a_turn_is_cancelled_and_a_late_cancel_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_turn_is_cancelled_without_a_reason() {
+    let stage = Stage::new().await;
+    for (session, body) in [("ann", ""), ("bob", "{}"), ("cid", "{\"reason\": null}"), ("dan", "null")] {
+        let receipt = stage.park(session, "later").await;
+        let path = format!("/v1/turns/{}", receipt["turn"].as_str().unwrap());
+        let cancel = stage.request("POST", &format!("{path}/cancel"));
+        let cancel = if body.is_empty() { cancel } else { cancel.bytes("application/json", body) };
+        assert_eq!(cancel.send().await.ok(), json!({ "outcome": "requested" }), "{body}");
+        let end = stage.get(&format!("{path}?wait=20")).await.ok()["end"].clone();
+        assert_eq!(end, json!({ "how": "cancelled", "reason": "cancelled by an operator" }), "{body}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn files_come_in_with_a_form_and_go_out_as_they_were_and_are_never_shown() {
     let stage = Stage::new().await;
     let form = "--x\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{\"text\": \"look\", \"session_key\": \"ann\"}\r\n\
