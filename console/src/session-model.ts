@@ -128,7 +128,7 @@ export class SessionModel {
     if (drafts !== this.known.drafts) this.#set({ drafts });
     if (live.type === "text" && drafts.get(`${turn} ${live.key}`)?.gap) this.#fillGap();
     const note = noteOf(live);
-    if (note) this.#set({ notes: new Map(this.known.notes).set(`${turn} ${note.key}`, note.text) });
+    if (note) this.#set({ notes: pending(new Map(this.known.notes).set(`${turn} ${note.key}`, note.text), this.known.effects) });
   }
 
   /** Reads again what may have changed; wishes that come meanwhile are one. */
@@ -170,7 +170,8 @@ export class SessionModel {
     const turns = [...this.known.turns.filter((turn) => before.has(turn.id)), ...read.turns];
     const effects = [...this.known.effects.filter((effect) => before.has(effect.turn)), ...read.effects];
     const drafts = open(this.known.drafts, messages, effects);
-    this.#set({ session, messages, earlier, turns, effects, turnsBefore: turns[0]?.index ?? 0, why, drafts, error: undefined });
+    const notes = pending(this.known.notes, effects);
+    this.#set({ session, messages, earlier, turns, effects, turnsBefore: turns[0]?.index ?? 0, why, drafts, notes, error: undefined });
     if (this.#opened > 0 || this.#closed) return;
     this.#heard = session.last;
     this.#listen();
@@ -200,6 +201,12 @@ export function joined(shown: readonly Message[], page: Message[]): readonly Mes
   const first = page[0];
   const at = first ? shown.findIndex((message) => message.seq === first.seq && message.session === first.session) : -1;
   return at > 0 ? [...shown.slice(0, at), ...page] : page;
+}
+
+/** The notes of effects that have no outcome yet: that something runs is over when its outcome is there. */
+function pending(notes: Known["notes"], effects: readonly Effect[]): Known["notes"] {
+  const over = new Set(effects.filter((effect) => effect.answered !== undefined).map((effect) => `${effect.turn} ${effect.key}`));
+  return new Map([...notes].filter(([id]) => !over.has(id)));
 }
 
 function noteOf(live: Live): { key: string; text: string } | undefined {

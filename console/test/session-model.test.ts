@@ -78,3 +78,44 @@ test("a session that is not there is not asked for again", () =>
     await settled();
     assert.deepEqual([reads(), ...stands(model)], [1, undefined, true]);
   }));
+
+test("that a call runs is shown until its outcome is there", async () => {
+  const call = { turn: "trn_1", key: "turn/0/tools/0/0:a", kind: "tool_call", state: "open", seq: 3, from: 0, attempts: 1, request: {} };
+  let effects: object[] = [call];
+  let say = (_: object): void => {};
+  const events = new ReadableStream<Uint8Array>({
+    start: (stream) => {
+      say = (frame) => stream.enqueue(new TextEncoder().encode(`data: ${JSON.stringify(frame)}\n\n`));
+    },
+  });
+  const of = (url: string) => {
+    if (url.includes("/events")) return new Response(events);
+    if (url.includes("/effects")) return Response.json({ items: effects });
+    if (url === "/v1/sessions/ses_1") return Response.json({ id: "ses_1", state: "running", turns: 1, last: 4 });
+    return Response.json({ items: [] });
+  };
+  Object.assign(globalThis, {
+    sessionStorage: { getItem: () => null },
+    document: { hidden: false, addEventListener: () => {} },
+    fetch: (url: string) => Promise.resolve(of(url)),
+  });
+  const model = new SessionModel("ses_1", "main", () => {});
+  const notes = async () => {
+    await settled();
+    await settled();
+    return [...model.known.notes.values()];
+  };
+  try {
+    await notes();
+    const runs = { session: "ses_1", turn: "trn_1", type: "live", data: { type: "running", key: call.key, attempt: 1 } };
+    say(runs);
+    assert.deepEqual(await notes(), ["runs"]);
+    effects = [{ ...call, state: "done", answered: 5 }];
+    say({ session: "ses_1", turn: "trn_1", seq: 5, type: "effect.answered", data: {} });
+    assert.deepEqual(await notes(), []);
+    say(runs);
+    assert.deepEqual(await notes(), [], "a frame that comes late");
+  } finally {
+    model.close();
+  }
+});
