@@ -195,7 +195,7 @@ export function tokens(usage: Usage): string {
 function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
   const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms.toFixed(1)} ms on disk`])];
-  const counted = durability.commits === undefined ? "Commits and time on disk are counted by the process that drives a turn; this one was driven, or finished, by another." : "What the durability of the turn cost";
+  const counted = durability.commits === undefined ? "Commits and time on disk are not known of a turn that came from a file, or from a version that did not count them." : "What the durability of the turn cost";
   return (
     <span class="turn-cost">
       {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${whole.id}`} title="The package that the turn ran under"><Text of={whole.agent} /></a>}
