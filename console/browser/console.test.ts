@@ -48,6 +48,24 @@ describe("the console", { timeout: 600_000 }, () => {
     await close();
   });
 
+  for (const [width, waiting] of [[320, 0], [320, 12], [320, 1_000], [360, 12], [390, 120]] as const) {
+    test(`nothing in the bar of a phone lies over anything else: ${width} px, ${waiting} questions`, async () => {
+      const { page, context, wrong } = await openPage(browser, outlast.address, { width, height: 700 });
+      await page.route("**/v1/approvals", (route) => route.fulfill({ json: { items: Array(waiting).fill({}) } }));
+      await page.goto("/");
+      if (waiting > 0) await page.locator(".count").waitFor();
+      const boxes = await page.locator(".places nav a:visible, .places .more").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().toJSON() as DOMRect));
+      assert.equal(boxes.length, 5);
+      for (const [at, one] of boxes.entries()) {
+        assert.ok(one.left >= 0 && one.right <= width, `${at} is out of sight`);
+        const over = boxes.slice(at + 1).filter((other) => one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom);
+        assert.deepEqual(over, []);
+      }
+      assert.deepEqual(wrong, []);
+      await context.close();
+    });
+  }
+
   test("the server is killed in the middle of an answer, and the page goes on without reload, without a lost or doubled letter", async () => {
     const { session } = await outlast.ask<{ session: string }>("/v1/turns", { text: "hello" });
     const { page, close } = await shown(`/sessions/${session}`);
