@@ -36,7 +36,8 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByRole("heading", { name: "Sessions", exact: true }).waitFor();
     await page.keyboard.press("n");
     await page.getByText("Nothing was said yet").waitFor();
-    await page.keyboard.press("c");
+    // Whoever begins a session writes at once.
+    await page.locator("#composer:focus").waitFor();
     await page.keyboard.type("tell me about durability");
     await page.keyboard.press("Enter");
     const saying = page.locator(".saying");
@@ -44,6 +45,21 @@ describe("the console", { timeout: 600_000 }, () => {
     assert.equal(await saying.getByText("Nothing that was answered").count(), 0, "the end is not said yet");
     await page.locator(".said-assistant:not(.saying)").getByText("Größe, 日本語, 🦀.").waitFor();
     assert.equal(await saying.count(), 0);
+    assert.deepEqual(wrong, []);
+    await close();
+  });
+
+  test("only what a person said is asked again, and the page says so at what the agent said", async () => {
+    const { session } = await outlast.say("hello");
+    const { page, wrong, close } = await shown(`/sessions/${session}`);
+    await page.getByText("You said: hello").waitFor();
+    await page.keyboard.press("k");
+    await page.keyboard.press("r");
+    await page.locator(".said-assistant").getByText("Only what you said can be asked again.").waitFor();
+    await page.keyboard.press("k");
+    await page.keyboard.press("r");
+    await page.getByRole("button", { name: "Try and compare" }).waitFor();
+    assert.equal(await page.getByText("Only what you said").count(), 0);
     assert.deepEqual(wrong, []);
     await close();
   });

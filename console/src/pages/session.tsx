@@ -4,7 +4,7 @@ import { post } from "../api.ts";
 import { ago, money } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
-import { Composer } from "../parts/composer.tsx";
+import { Composer, write } from "../parts/composer.tsx";
 import { ContextLedger } from "../parts/context.tsx";
 import { Conversation } from "../parts/conversation.tsx";
 import { EffectDetail } from "../parts/effect.tsx";
@@ -30,14 +30,13 @@ function isNarrow(): boolean {
 export function SessionPage({ id, search }: { id: string; search: URLSearchParams }) {
   const head = search.get("head") ?? "main";
   const [model, known] = useSession(id, head);
-  const [tab, setTab] = useState<Tab>("Timeline");
+  // On a phone the conversation is a tab of its own, and the one to begin with.
+  const [tab, setTab] = useState<Tab>(isNarrow() ? "Conversation" : "Timeline");
   const [shown, setShown] = useState<string>();
   const [failed, setFailed] = useState<Error>();
   const now = useNow(1_000);
   const { session } = known;
   useTitle(session?.title.slice(0, 60) ?? "Session");
-  // On a phone the conversation is a tab of its own, and the one to begin with.
-  useEffect(() => void (isNarrow() && setTab("Conversation")), []);
   const choose = (name: Tab) => {
     if (name === "Conversation" && !isNarrow()) document.querySelector<HTMLElement>(".conversation")?.focus();
     else setTab(name);
@@ -62,7 +61,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
     setTab("Timeline");
   };
   useKeys([
-    { keys: "c", what: "Write a message", act: () => document.getElementById("composer")?.focus() },
+    { keys: "c", what: "Write a message", act: write },
     { keys: "F", what: "Fork at the end", act: () => void fork(end) },
     { keys: "x", what: "Stop the turn", act: () => void cancel() },
     ...TABS.map((name, at) => ({ keys: String(at + 1), what: name, act: () => choose(name) })),

@@ -4,6 +4,7 @@ import { againMs, get, passes, path, post, Problem } from "../api.ts";
 import { ago, moment, money, short } from "../format.ts";
 import { useFeed, useNarrow, useNow, useRead, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
+import { write } from "../parts/composer.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { State, waitsFor } from "../parts/state.tsx";
@@ -42,7 +43,11 @@ export function SessionsPage() {
     const session = list.items[selected];
     if (session) go(`/sessions/${session.id}`);
   };
-  const begin = async () => go(`/sessions/${(await post<Session>("/v1/sessions", {})).id}`);
+  const begin = async () => {
+    go(`/sessions/${(await post<Session>("/v1/sessions", {})).id}`);
+    // The page of the session is there with the next picture.
+    requestAnimationFrame(write);
+  };
   useKeys([
     { keys: "/", what: "Search", act: () => field.current?.focus() },
     { keys: "j", what: "Next session", act: () => move(1) },

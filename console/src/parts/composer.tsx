@@ -60,6 +60,11 @@ export function Composer({ session, head, active }: { session: string; head: str
   );
 }
 
+/** Puts the cursor where a message is written. */
+export function write(): void {
+  document.getElementById("composer")?.focus();
+}
+
 function form(input: unknown, files: readonly File[]): FormData {
   const form = new FormData();
   form.append("input", JSON.stringify(input));

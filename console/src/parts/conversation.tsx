@@ -58,7 +58,7 @@ export function Conversation({ known, earlier, before, fork, show }: Props) {
     { keys: "j", what: "Next message", act: () => move(1) },
     { keys: "k", what: "Message before", act: () => move(-1) },
     { keys: "f", what: "Fork behind the message", act: () => said[selected] && fork(said[selected]) },
-    { keys: "r", what: "Ask again from the message on", act: () => said[selected]?.role === "user" && setAsksAgain(chosen) },
+    { keys: "r", what: "Ask again from the message on", act: () => setAsksAgain(chosen) },
   ]);
   return (
     <div class="conversation" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
@@ -66,7 +66,8 @@ export function Conversation({ known, earlier, before, fork, show }: Props) {
       {known.session && said.length === 0 && <p class="quiet hint">Nothing was said yet. Write below to begin.</p>}
       {said.map((message, at) => (
         <Said key={idOf(message)} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(idOf(message))}>
-          {idOf(message) === asksAgain && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
+          {idOf(message) === asksAgain && message.role !== "user" && at === selected && <p class="quiet" role="status">Only what you said can be asked again.</p>}
+          {idOf(message) === asksAgain && message.role === "user" && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
         </Said>
       ))}
       {open.map((draft) => <Saying key={`${draft.turn} ${draft.key}`} draft={draft} />)}
