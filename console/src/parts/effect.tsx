@@ -26,7 +26,7 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
         <Fact name="Place"><code><Text of={effect.key} /></code></Fact>
         <Fact name="Asked">{moment(effect.from)} <span class="quiet">record {effect.seq}</span></Fact>
         {effect.until !== undefined && <Fact name="Answered">{moment(effect.until)} <span class="quiet">record {effect.answered} · after {duration(effect.until - effect.from)}</span></Fact>}
-        <Fact name="Attempt">{effect.attempts}{effect.usage && <span class="quiet"> counted on over all leases of the session</span>}</Fact>
+        <Fact name="Attempt">{effect.attempts}</Fact>
         {effect.usage && <Fact name="Tokens">{tokens(effect.usage)}{effect.usage.cache_read ? <span class="quiet"> {effect.usage.cache_read} from the cache</span> : null}</Fact>}
         {effect.cost && <Fact name="Cost">{money(effect.cost)} <span class="quiet">{effect.cost}</span></Fact>}
         {call?.class && <Fact name="Class">{call.class.replaceAll("_", " ")}</Fact>}

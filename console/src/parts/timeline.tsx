@@ -169,7 +169,7 @@ function facts(effect: Effect, note: string | undefined): string[] {
   if (effect.usage) found.push(tokens(effect.usage));
   if (effect.cost) found.push(money(effect.cost));
   const tried = retries(effect);
-  // Of model calls the number counts on over leases; it says nothing about retries.
+  // Of a model call it is told how many failed.
   if (effect.attempts > 1 && effect.kind !== "model_call" && effect.kind !== "direct_call") found.push(`attempt ${effect.attempts}`);
   else if (tried > 0) found.push(tried === 1 ? "1 attempt failed" : `${tried} attempts failed`);
   if (effect.replays) found.push("replayed");

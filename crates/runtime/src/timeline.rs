@@ -77,7 +77,8 @@ pub struct EffectView {
     pub until: Option<Millis>,
     /// How it stands.
     pub state: EffectState,
-    /// The attempt that gave the outcome, or runs; counted from 1.
+    /// The attempt that gave the outcome, or runs; counted from 1. Of a model call, those that failed are counted, and not those that
+    /// ended with their process.
     pub attempts: u32,
     /// What was asked; nothing is known of it where a model was not asked yet.
     pub request: Value,
@@ -120,7 +121,7 @@ pub enum Befell {
         /// Which attempt began, counted from 1.
         attempt: u32,
     },
-    /// An attempt to ask a model failed.
+    /// An attempt to ask a model failed. Its number counts from 1 here; in its record it counts on over the leases of the session.
     Failed(FailedAttempt),
     /// A rate made it wait, let it go then, or refused it.
     Paced(Paced),
@@ -258,12 +259,14 @@ impl Fold {
             Fact::Performed(Performed { key, command, outcome, tried, cost }) => {
                 let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
                 effect.settle(record, outcome);
-                effect.try_in_vain(record, tried);
                 effect.charge(*cost);
                 self.complete(key, record, outcome);
                 match self.effects.iter_mut().find(|begun| begun.key == *key) {
                     Some(begun) => begun.goes_on_as(effect),
                     None => self.add(effect),
+                }
+                if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
+                    effect.try_in_vain(record, tried);
                 }
             }
             Fact::Answered(Answered { claim, outcome, cost }) => {
@@ -308,7 +311,9 @@ impl Fold {
                 } else {
                     // One that a call asks has its record later; a summary is made for the model call after it.
                     let key = self.around(key).is_some().then(|| key.clone());
-                    let failed = attempts.iter().map(|failed| (key.clone(), in_vain(record, failed)));
+                    let failed = (1..).zip(attempts);
+                    let failed =
+                        failed.map(|(number, failed)| (key.clone(), in_vain(record, failed, number)));
                     self.ahead.extend(failed);
                 }
             }
@@ -396,7 +401,15 @@ impl Fold {
             .into_iter()
             .partition(|(key, _)| key.as_ref().is_none_or(|key| is_of(key, &effect)));
         self.ahead = others;
-        let own: Vec<(Option<ReplayKey>, Incident)> = own;
+        let mut own: Vec<(Option<ReplayKey>, Incident)> = own;
+        for (key, incident) in &mut own {
+            if let (Some(key), Befell::Failed(failed)) = (key, &mut incident.what)
+                && *key == effect.key
+            {
+                failed.attempt = effect.attempts;
+                effect.attempts = effect.attempts.saturating_add(1);
+            }
+        }
         effect.incidents.splice(..0, own.into_iter().map(|(_, incident)| incident));
         effect.begin_with_first_attempt();
         let (own, others) =
@@ -453,8 +466,9 @@ fn incident(record: &Record, what: Befell) -> Incident {
     Incident { seq: record.seq, at: record.at, what }
 }
 
-fn in_vain(record: &Record, failed: &FailedAttempt) -> Incident {
-    Incident { at: failed.until, ..incident(record, Befell::Failed(failed.clone())) }
+fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> Incident {
+    let failed = FailedAttempt { attempt, ..failed.clone() };
+    Incident { at: failed.until, ..incident(record, Befell::Failed(failed)) }
 }
 
 /// An effect of which no more is known than that it is there.
@@ -548,9 +562,9 @@ impl EffectView {
 
     /// Attempts that failed before the one that gave the outcome, or before the turn held still.
     fn try_in_vain(&mut self, record: &Record, failed: &[FailedAttempt]) {
-        self.incidents.extend(failed.iter().map(|failed| in_vain(record, failed)));
-        if let Some(last) = failed.last() {
-            self.attempts = self.attempts.max(last.attempt.saturating_add(1));
+        for failed in failed {
+            self.incidents.push(in_vain(record, failed, self.attempts));
+            self.attempts = self.attempts.saturating_add(1);
         }
         self.begin_with_first_attempt();
     }
@@ -595,8 +609,8 @@ impl EffectView {
         (self.answered, self.until) = (Some(record.seq), Some(record.at));
         self.state = match outcome {
             Outcome::ModelCall(outcome) | Outcome::DirectCall(DirectOutcome(outcome)) => {
-                if let ModelOutcome::Reply(Reply { usage, cost, attempt, .. }) = outcome {
-                    (self.usage, self.cost, self.attempts) = (Some(*usage), *cost, *attempt);
+                if let ModelOutcome::Reply(Reply { usage, cost, .. }) = outcome {
+                    (self.usage, self.cost) = (Some(*usage), *cost);
                 }
                 match outcome {
                     ModelOutcome::Reply(_) => EffectState::Done,

@@ -99,6 +99,21 @@ async fn attempts_of_a_model_call_that_failed_stand_in_its_record_and_cost_no_co
 }
 
 #[tokio::test(start_paused = true)]
+async fn attempts_of_a_model_call_count_from_one_in_every_turn_of_a_session() {
+    let (_memory, life) = fresh(vec![Line::Say("first"), Line::Cut]).await;
+    let first = life.send("go").await;
+    life.end(first).await;
+    let second = life.send("go on").await;
+    assert_eq!(life.end(second).await, End::Answered { text: "whole".into() });
+    let mut seen = Vec::new();
+    for turn in [first, second] {
+        let Timeline { effects, .. } = timeline(&life, turn).await;
+        seen.extend(effects.iter().map(|call| (call.attempts, failed(call))));
+    }
+    assert_eq!(seen, [(1, vec![]), (2, vec![(1, Duration::ZERO, Kind::ModelCut)])]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span_their_silence() {
     let (_memory, life) = fresh(vec![Line::Hang]).await;
     let turn = life.send("go").await;
@@ -126,7 +141,8 @@ async fn attempts_before_a_turn_holds_still_are_written_with_its_parking_and_bel
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     let attempts = Limits::default().model_attempts;
-    assert_eq!(failed(call).len(), attempts as usize - 1);
+    let numbers: Vec<u32> = failed(call).into_iter().map(|(attempt, ..)| attempt).collect();
+    assert_eq!((numbers, call.attempts), ((1..attempts).collect(), attempts));
     assert_eq!((call.state, call.waits.len()), (EffectState::Failed, 0));
     // Every pause was waited for by holding still, and the call lasted over all of them.
     assert!(call.from.until(call.until.unwrap()) >= Duration::from_secs(3) * (attempts - 1));
@@ -159,11 +175,14 @@ async fn never_there(limits: Limits) -> (Life, TurnId) {
 async fn a_call_of_which_more_attempts_failed_than_a_record_tells_keeps_the_last_ones() {
     let backoff_most = Duration::from_secs(1);
     let (life, turn) = never_there(Limits { model_attempts: 40, backoff_most, ..Limits::default() }).await;
-    let effects = timeline(&life, turn).await.effects;
-    let told: Vec<u32> = failed(&effects[0]).into_iter().map(|(attempt, ..)| attempt).collect();
+    let records = life.runtime.store().turn_records(turn).await.unwrap();
+    let told = records.iter().find_map(|record| match &record.fact {
+        Fact::Performed(performed) => Some(performed.tried.iter().map(|tried| tried.attempt)),
+        _ => None,
+    });
     let first = 40 - u32::try_from(ATTEMPTS_TOLD).unwrap();
     // The last one is the outcome.
-    assert_eq!(told, (first + 1..40).collect::<Vec<_>>());
+    assert_eq!(told.unwrap().collect::<Vec<_>>(), (first + 1..40).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

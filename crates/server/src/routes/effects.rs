@@ -55,7 +55,8 @@ pub(crate) struct Effect {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     until: Option<Millis>,
-    /// The attempt that gave the outcome, or runs; counted from 1.
+    /// The attempt that gave the outcome, or runs; counted from 1. Of a model call, those that failed are counted, and not those that
+    /// ended with their process.
     attempts: u32,
     /// What was asked; empty where a model was not asked yet, because something holds the call up or an attempt failed.
     #[schema(value_type = Object)]
@@ -110,7 +111,7 @@ pub(crate) struct Befallen {
     /// `again`: it was begun once more. `failed`: an attempt to ask a model failed. `paced`: a rate made it wait, let it go or refused it. `payment`: a payment of it came this
     /// far. `stuck`: the turn could not go on here.
     what: &'static str,
-    /// Which attempt began, counted from 1; which one failed, counted on over the leases of the session.
+    /// Which attempt began, or failed; counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     /// When the attempt that failed began.
