@@ -230,14 +230,25 @@ impl Data {
         if self.org.is_some() { self.open().await } else { self.operator() }
     }
 
-    /// The same, but it is made if it is not there.
+    /// The database as the organisation that is meant has it; it is made if it is not there.
     pub(crate) async fn made(&self) -> Result<Arc<dyn Store>, Error> {
+        self.make()?;
+        self.open().await
+    }
+
+    /// The same over every organisation.
+    pub(crate) fn made_widely(&self) -> Result<Arc<dyn Store>, Error> {
+        self.make()?;
+        self.operator()
+    }
+
+    fn make(&self) -> Result<(), Error> {
         self.only_on_a_file()?;
         if !self.path.exists() {
             let options = Options { unsafe_durability: self.unsafe_durability, ..Options::default() };
             drop(Sqlite::open_with(&self.path, options)?);
         }
-        self.open().await
+        Ok(())
     }
 
     /// The file for a worker, whose life is shown to others, or for whoever only looks at it.

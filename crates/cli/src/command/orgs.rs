@@ -58,13 +58,15 @@ async fn list(data: &Data) -> Result<(), Error> {
 async fn create(data: &Data, name: Name) -> Result<(), Error> {
     let created = SystemClock.now();
     let id = OrgId::fresh(created, SystemEntropy.for_id());
-    match data.operators_desk()? {
-        Desk::File(store) => {
+    match data.client()? {
+        None => {
+            // The first organisation may be made before anything has run.
+            let store = data.made_widely()?;
             store.create_org(Org { id, name: name.clone(), created }).await?;
             terminal::say(&id.to_string());
             terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));
         }
-        Desk::Server(client) => {
+        Some(client) => {
             terminal::say(&client.create_org(&name).await?.id.to_string());
             terminal::note(&format!("· `outlast keys create NAME --org {name}` lets somebody in"));
         }

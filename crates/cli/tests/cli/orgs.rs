@@ -10,6 +10,26 @@ fn place() -> Place {
 }
 
 #[test]
+fn the_first_organisation_can_be_made_before_anything_has_run() {
+    place().check(
+        "orgs
+         orgs create acme
+         run hi --session me --org acme --script script.txt",
+        &expect![[r#"
+            $ orgs
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            |   read on with: outlast explain io.failed
+            exit 1
+            $ orgs create acme
+            org_1
+            | · `--org acme` or OUTLAST_ORG means it from now on
+            $ run hi --session me --org acme --script script.txt
+            Reply to hi.
+        "#]],
+    );
+}
+
+#[test]
 fn organisations_of_one_database_do_not_see_each_other() {
     place().check(
         "run hi --session me --script script.txt
