@@ -4,7 +4,6 @@ use crate::input;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
-use outlast::Error;
 use outlast::clock::Clock;
 use outlast::orgs::KeyView;
 use outlast::runtime::keys::{Grant, issue};
@@ -13,6 +12,7 @@ use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
 use outlast::vocab::message::Name;
+use outlast::{Error, Kind};
 use outlast_client::{Key, NewKey, Whoami};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -69,6 +69,10 @@ impl Keys {
 impl Create {
     async fn run(self, data: &Data) -> Result<(), Error> {
         let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
+        if expires == Some(Duration::ZERO) {
+            let detail = "a key that expires after no time would open nothing; leave `--expires` away for one that counts for ever";
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
         let by = if self.person { Principal::Person(self.name) } else { Principal::Service(self.name) };
         let scopes = self.scopes.into_iter().collect();
         let (id, key) = match data.client_of_any()? {
