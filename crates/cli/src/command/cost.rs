@@ -66,15 +66,18 @@ impl Cost {
                 terminal::json(&line);
             }
         } else {
-            table(&spent);
+            table(&spent, self.by);
         }
         Ok(())
     }
 }
 
-fn table(spent: &BTreeMap<String, Spent>) {
+fn table(spent: &BTreeMap<String, Spent>, by: By) {
     if spent.is_empty() {
-        terminal::note("· no model has replied yet");
+        terminal::note(match by {
+            By::Tool => "· no tool has asked a model, and no call of one with a price was made",
+            _ => "· no model has replied yet",
+        });
         return;
     }
     let width = spent.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(5);

@@ -12,6 +12,7 @@ fn what_models_cost_is_added_up() {
          run hi --session ann --script script.txt
          cost
          cost --by agent --json
+         cost --by tool
          cost --by session --session bob",
         &expect![[r#"
             $ cost
@@ -26,6 +27,8 @@ fn what_models_cost_is_added_up() {
             | · $0 in all, and 1 reply without a known price
             $ cost --by agent --json
             {"cost":"0","name":"assistant","replies":1,"unpriced":1,"usage":{"input":23,"output":1}}
+            $ cost --by tool
+            | · no tool has asked a model, and no call of one with a price was made
             $ cost --by session --session bob
             | error[session.not_found]: no session has the key `bob`
             |   read on with: outlast explain session.not_found
