@@ -1,6 +1,6 @@
 //! Agent Skills and AGENTS.md as layers. A skill becomes a capability: its name and description are in the prompt, its text and
 //! the files beside it are documents that the model opens when it needs them.
-use crate::config::document::read_text;
+use crate::config::document::{FILE_BYTES, read_text};
 use outlast::vocab::overlay::{Capability, Layer, Overlay};
 use outlast::{Error, Kind};
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub(crate) struct Skill {
     pub(crate) description: String,
     /// Its texts: the path by which the model opens each, and the file.
     pub(crate) files: BTreeMap<String, PathBuf>,
-    /// Files that are no text.
-    pub(crate) left_out: Vec<PathBuf>,
+    /// Files that are not among them, and why.
+    pub(crate) left_out: Vec<(PathBuf, String)>,
 }
 
 impl Skill {
@@ -135,10 +135,16 @@ fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
         let path = format!("{at}/{name}");
         if found.is_dir() {
             gather(&entry, &path, skill)?;
+        } else if found.len() > FILE_BYTES {
+            let why = format!(
+                "has {} bytes, more than the {FILE_BYTES} that a file of a skill may have,",
+                found.len()
+            );
+            skill.left_out.push((entry, why));
         } else if read_text(&entry, "file of a skill").is_ok() {
             skill.files.insert(path, entry);
         } else {
-            skill.left_out.push(entry);
+            skill.left_out.push((entry, "is no text".to_owned()));
         }
         outlast::vocab::limits::check("files_per_skill", skill.files.len(), FILES)?;
     }

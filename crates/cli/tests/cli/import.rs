@@ -28,6 +28,7 @@ fn a_skill_becomes_a_capability_whose_text_is_opened_when_it_is_needed() {
     folder(&place, "skills/pdf/more");
     place.write("skills/pdf/more/reference.md", "Pages count from one.");
     std::fs::write(place.path().join("skills/pdf/logo.png"), b"\x89PNG\xff").unwrap();
+    place.write("skills/pdf/huge.txt", &"x".repeat((1 << 20) + 1));
     place.write("clerk.toml", "name = \"clerk\"\nsystem = \"Help.\"\ncapabilities = [\"pdf\"]\n");
     place.check(
         "agents import skills
@@ -41,9 +42,11 @@ fn a_skill_becomes_a_capability_whose_text_is_opened_when_it_is_needed() {
         &expect![[r#"
             $ agents import skills
             capability pdf, version 1, in the database
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
             | · skills/pdf/logo.png is no text and is left out
             $ agents import skills/pdf
             capability pdf, version 1, in the database
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
             | · skills/pdf/logo.png is no text and is left out
             $ agents import clerk.toml
             agent clerk, version 1, in the database
@@ -62,6 +65,7 @@ fn a_skill_becomes_a_capability_whose_text_is_opened_when_it_is_needed() {
             documents.pdf/more/reference.md = Pages count from one. (capability pdf)
             system = ["Skill `pdf`: Reads PDFs. Use it when somebody shows one.\nBefore you use it, open `pdf/SKILL.md` w… (capability pdf → agent clerk)
             $ agents import skills --to outlast.toml
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
             | · skills/pdf/logo.png is no text and is left out
             | · written into outlast.toml
             $ agents show clerk.toml

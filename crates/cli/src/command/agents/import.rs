@@ -37,8 +37,8 @@ impl Import {
     /// Does it.
     pub(super) async fn run(&self, data: &Data) -> Result<(), Error> {
         let found = self.found()?;
-        for path in found.left_out() {
-            terminal::note(&format!("· {} is no text and is left out", path.display()));
+        for (path, why) in found.left_out() {
+            terminal::note(&format!("· {} {why} and is left out", path.display()));
         }
         if let Some(file) = &self.to {
             return self.write(file, &found);
@@ -118,7 +118,7 @@ impl Import {
 }
 
 impl Found {
-    fn left_out(&self) -> Vec<&PathBuf> {
+    fn left_out(&self) -> Vec<&(PathBuf, String)> {
         match self {
             Self::Skills(skills) => skills.iter().flat_map(|skill| &skill.left_out).collect(),
             Self::Instructions(..) | Self::Tables(_) => Vec::new(),
