@@ -135,7 +135,7 @@ impl Command {
             Self::Run(run) => done(run.run(data)),
             Self::Chat(chat) => done(chat.run(data)),
             Self::Agents(agents) => complete(agents.run(data)),
-            Self::Config(config) => config.run(),
+            Self::Config(config) => complete(config.run(data)),
             Self::Sessions(sessions) => done(sessions.run(data)),
             Self::Search(search) => done(search.run(data)),
             Self::Events(events) => done(events.run(data)),

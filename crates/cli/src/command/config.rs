@@ -4,13 +4,16 @@ use crate::agent::staff::{Member, Staff};
 use crate::cedar;
 use crate::config::document::Document;
 use crate::config::{keys, schema};
+use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
 use outlast::providers::{ProviderTable, Providers};
-use outlast::vocab::package::Pinned;
+use outlast::vocab::message::ToolName;
+use outlast::vocab::package::{Package, Pinned};
 use outlast::{Error, Kind, Outlast};
+use outlast_kernel::overlay::Placed;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +27,10 @@ pub(crate) struct Config {
 
 #[derive(Subcommand)]
 enum What {
-    /// Say everything that is wrong with a configuration or an agent's file, each with its file and line
+    /// Say what is wrong with a configuration or an agent's file, each with its file and line
+    ///
+    /// Of a table that cannot be read the first mistake is told, and what does not hold is told once everything can be read: check
+    /// again after mending. A warning is no mistake.
     Check {
         /// The file: a configuration, or an agent; `./outlast.toml` without it
         file: Option<PathBuf>,
@@ -35,7 +41,7 @@ enum What {
 
 impl Config {
     /// Does it. A mistake is a failure.
-    pub(crate) fn run(self) -> Result<ExitCode, Error> {
+    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         match self.what {
             What::Schema if terminal::is_json() => {
                 terminal::json(&schema::configuration());
@@ -46,12 +52,12 @@ impl Config {
                 terminal::say(&schema.map_err(|cause| Error::new(Kind::Internal, cause.to_string()))?);
                 Ok(ExitCode::SUCCESS)
             }
-            What::Check { file } => check(file),
+            What::Check { file } => check(file, data).await,
         }
     }
 }
 
-fn check(file: Option<PathBuf>) -> Result<ExitCode, Error> {
+async fn check(file: Option<PathBuf>, data: &Data) -> Result<ExitCode, Error> {
     let configuration = Configuration::of(file);
     let Some(path) = configuration.file() else {
         let detail = "there is no `outlast.toml` here; name another file: `outlast config check FILE`";
@@ -63,18 +69,20 @@ fn check(file: Option<PathBuf>) -> Result<ExitCode, Error> {
         Err(error) => return Err(error),
     };
     if is_agent(&document)? {
-        return check_agent(&document);
+        return check_agent(&document, data).await;
     }
-    let mistakes = mistakes(&configuration, &document)?;
+    let Found { mistakes, warnings } = found(&configuration, &document, data).await?;
+    warned(&warnings);
     if mistakes.is_empty() {
         let count = |table: &str| Ok::<_, Error>(document.names(&[table])?.len());
         terminal::say(&format!(
-            "{}: {}, {}, {}, {}, no mistakes",
+            "{}: {}, {}, {}, {}, {}",
             path.display(),
             words::count(count("providers")?, "provider", "providers"),
             words::count(count("agents")?, "agent", "agents"),
             words::count(count("harnesses")?, "harness", "harnesses"),
             words::count(count("capabilities")?, "capability", "capabilities"),
+            no_mistakes(&warnings),
         ));
         return Ok(ExitCode::SUCCESS);
     }
@@ -93,27 +101,32 @@ fn is_agent(document: &Document) -> Result<bool, Error> {
 }
 
 /// An agent in a file of its own. It may stand on what `./outlast.toml` has.
-fn check_agent(document: &Document) -> Result<ExitCode, Error> {
+async fn check_agent(document: &Document, data: &Data) -> Result<ExitCode, Error> {
     let mistakes = keys::unknown(document, &schema::agent())?;
     if !mistakes.is_empty() {
         return Ok(told(&mistakes));
     }
     let usual = Configuration::of(None);
     let path = document.path();
-    let made = Staff::read(&usual)?.in_file(path, None).map_err(|error| placed(document, &[], &error));
-    let made = made.and_then(|Member { agent, .. }| {
-        fitted(&agent, &usual).map_err(|error| document.invalid(&[], &said(&error)))
+    let staff = Staff::read(&usual)?.and_stored(data).await?;
+    let made = staff.in_file(path, None).map_err(|error| placed(document, &[], &error));
+    let made = made.and_then(|Member { agent, layers }| {
+        let pinned = fitted(&agent, &usual).map_err(|error| document.invalid(&[], &said(&error)))?;
+        Ok((pinned, layers))
     });
-    let Pinned { package, .. } = match made {
-        Ok(pinned) => pinned,
+    let (Pinned { package, .. }, layers) = match made {
+        Ok(made) => made,
         Err(mistake) => return Ok(told(&[mistake])),
     };
+    let warnings = toolless(document, &[], &layers, &package);
+    warned(&warnings);
     terminal::say(&format!(
-        "{}: agent {}, {}, {}, no mistakes",
+        "{}: agent {}, {}, {}, {}",
         path.display(),
         package.agent,
         words::count(package.tools.len(), "tool", "tools"),
         words::count(package.policy.rules.len(), "rule", "rules"),
+        no_mistakes(&warnings),
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -140,8 +153,28 @@ fn told(mistakes: &[Error]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Everything that is wrong: first what cannot be read, then what does not hold.
-fn mistakes(configuration: &Configuration, document: &Document) -> Result<Vec<Error>, Error> {
+fn warned(warnings: &[Error]) {
+    for warning in warnings {
+        terminal::say(warning.detail());
+    }
+}
+
+fn no_mistakes(warnings: &[Error]) -> String {
+    match warnings.len() {
+        0 => "no mistakes".to_owned(),
+        found => format!("no mistakes, {}", words::count(found, "warning", "warnings")),
+    }
+}
+
+/// What is found in a configuration: what does not hold, and what is probably not meant.
+#[derive(Default)]
+struct Found {
+    mistakes: Vec<Error>,
+    warnings: Vec<Error>,
+}
+
+/// First what cannot be read, then what does not hold. Agents may stand on what the database has.
+async fn found(configuration: &Configuration, document: &Document, data: &Data) -> Result<Found, Error> {
     let mut mistakes = keys::unknown(document, &schema::configuration())?;
     for name in document.names(&["providers"])? {
         mistakes.extend(document.value::<ProviderTable>(&["providers", &name]).err());
@@ -150,7 +183,7 @@ fn mistakes(configuration: &Configuration, document: &Document) -> Result<Vec<Er
     if !mistakes.is_empty() {
         // A key that is not known is named once, and not again by what reads the table it is in.
         mistakes.retain(|mistake| !mistake.detail().contains(": unknown field `"));
-        return Ok(mistakes);
+        return Ok(Found { mistakes, ..Found::default() });
     }
     let unserved = Providers::from_file(document.path()).err();
     let are_served = unserved.is_none();
@@ -169,16 +202,43 @@ fn mistakes(configuration: &Configuration, document: &Document) -> Result<Vec<Er
     }
     let engaged = cedar::under(Outlast::ephemeral(), Some(document)).map(drop);
     mistakes.extend(engaged.err().map(|error| placed(document, &["cedar"], &error)));
-    let staff = Staff::of(Some(document.clone()))?;
-    for name in staff.names() {
-        let at = ["agents", name];
-        let made = staff.named(name, None).map_err(|error| placed(document, &at, &error));
-        let made = made.and_then(|Member { agent, .. }| {
+    let mut warnings = Vec::new();
+    let staff = Staff::of(Some(document.clone()))?.and_stored(data).await?;
+    for name in document.names(&["agents"])? {
+        let at = ["agents", name.as_str()];
+        match staff.named(&name, None).map_err(|error| placed(document, &at, &error)) {
+            Err(mistake) => mistakes.push(mistake),
             // Without any provider, every model would be one that nobody serves.
-            let fitted = if are_served { fitted(&agent, configuration).map(drop) } else { Ok(()) };
-            fitted.map_err(|error| document.invalid(&at, &said(&error)))
-        });
-        mistakes.extend(made.err());
+            Ok(_) if !are_served => {}
+            Ok(Member { agent, layers }) => match fitted(&agent, configuration) {
+                Ok(Pinned { package, .. }) => warnings.extend(toolless(document, &at, &layers, &package)),
+                Err(error) => mistakes.push(document.invalid(&at, &said(&error))),
+            },
+        }
     }
-    Ok(mistakes)
+    Ok(Found { mistakes, warnings })
+}
+
+/// Warns of rules of an agent for tools that it does not have. Those that it stands on may have rules for others, and an MCP server may
+/// have tools that nobody has accepted yet.
+fn toolless(document: &Document, at: &[&str], layers: &[Placed], package: &Package) -> Vec<Error> {
+    if layers.iter().any(|layer| !layer.overlay.mcp.is_empty()) {
+        return Vec::new();
+    }
+    let tools: Vec<&str> = package.tools.iter().map(ToolName::as_str).collect();
+    let own = layers.last().map(|layer| layer.overlay.rules.as_slice()).unwrap_or_default();
+    let is_missing = |tool: &str| !tool.contains('*') && !tools.contains(&tool);
+    let missing = own.iter().enumerate().filter(|(_, rule)| is_missing(&rule.tool));
+    let warnings = missing.map(|(index, rule)| {
+        let meant = keys::nearest(&rule.tool, &tools).map(|meant| format!("; did you mean `{meant}`?"));
+        let what = format!(
+            "warning: the rule `{}` is for the tool `{}`, which the agent `{}` does not have{}",
+            rule.id,
+            rule.tool,
+            package.agent,
+            meant.unwrap_or_default()
+        );
+        document.invalid(&[at, &["rules", &index.to_string(), "tool"]].concat(), &what)
+    });
+    warnings.collect()
 }

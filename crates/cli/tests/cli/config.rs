@@ -254,6 +254,70 @@ fn an_agent_in_a_file_of_its_own_is_checked_too() {
     );
 }
 
+#[test]
+fn a_rule_for_a_tool_that_the_agent_does_not_have_is_warned_of() {
+    let place = Place::new();
+    place.write_program("pay.sh", "true");
+    let tool = "name = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./pay.sh\"]\n";
+    let rules = |of: &str| {
+        let rule = |name: &str, tool: &str| {
+            format!("[[{of}rules]]\nname = \"{name}\"\ntool = \"{tool}\"\nthen = \"allow\"\n")
+        };
+        rule("typo", "pey") + &rule("other", "rocket") + &rule("all", "p*") + &rule("right", "pay")
+    };
+    place.write(
+        "outlast.toml",
+        &format!(
+            "[harnesses.house]\n{}[agents.clerk]\nparent = \"house\"\n[[agents.clerk.tools]]\n{tool}{}",
+            "[[harnesses.house.rules]]\nname = \"no-gold\"\ntool = \"gold\"\nthen = \"allow\"\n",
+            rules("agents.clerk.")
+        ),
+    );
+    place.write("agent.toml", &format!("name = \"clerk\"\n[[tools]]\n{tool}{}", rules("")));
+    place.check(
+        "config check\nconfig check agent.toml",
+        &expect![[r#"
+            $ config check
+            outlast.toml:14: warning: the rule `typo` is for the tool `pey`, which the agent `clerk` does not have; did you mean `pay`?
+            outlast.toml:18: warning: the rule `other` is for the tool `rocket`, which the agent `clerk` does not have
+            outlast.toml: 0 providers, 1 agent, 1 harness, 0 capabilities, no mistakes, 2 warnings
+            $ config check agent.toml
+            agent.toml:8: warning: the rule `typo` is for the tool `pey`, which the agent `clerk` does not have; did you mean `pay`?
+            agent.toml:12: warning: the rule `other` is for the tool `rocket`, which the agent `clerk` does not have
+            agent.toml: agent clerk, 1 tool, 4 rules, no mistakes, 2 warnings
+        "#]],
+    );
+}
+
+#[test]
+fn what_the_database_has_is_there_for_the_check_too() {
+    let place = Place::new();
+    place.write(
+        "sums.toml",
+        "[capabilities.sums]\nbuiltin = [\"calculator\"]\n[agents.broken]\nmodel = \"nobody/x\"\n",
+    );
+    place.write("outlast.toml", "[agents.clerk]\ncapabilities = [\"sums\"]\n");
+    place.write("agent.toml", "name = \"judge\"\ncapabilities = [\"sums\"]\n");
+    place.check(
+        "config check
+         agents import sums.toml
+         config check
+         config check agent.toml",
+        &expect![[r#"
+            $ config check
+            outlast.toml:1: capability.unknown: agent clerk switches on the capability `sums`, which is not there; there are: none
+            exit 1
+            $ agents import sums.toml
+            capability sums, version 1, in the database
+            agent broken, version 1, in the database
+            $ config check
+            outlast.toml: 0 providers, 1 agent, 0 harnesses, 0 capabilities, no mistakes
+            $ config check agent.toml
+            agent.toml: agent judge, 1 tool, 0 rules, no mistakes
+        "#]],
+    );
+}
+
 /// Words and numbers that the parser takes or refuses are those that the schema takes or refuses.
 #[test]
 fn the_schema_knows_the_words_and_bounds_that_are_read() {
