@@ -1,5 +1,6 @@
 //! `outlast budgets`: what may be used, what was, and setting it.
 use crate::data::Data;
+use crate::desk::Desk;
 use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
 use outlast::budget::{Limit, LimitBy, PurseView};
@@ -65,10 +66,9 @@ enum Every {
 impl Budgets {
     /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
         match self.what {
             None => {
-                let purses = desk.budgets().await?;
+                let purses = data.desk().await?.budgets().await?;
                 if data.json {
                     list_json(&purses);
                 } else {
@@ -78,16 +78,26 @@ impl Budgets {
             }
             Some(What::Set(set)) => {
                 let (of, budget) = set.budget()?;
-                desk.set_budget(&of, Some(budget)).await?;
+                desk_for(&of, data).await?.set_budget(&of, Some(budget)).await?;
                 terminal::note(&format!("✓ {of} is set; turns that wait for it go on where a worker runs"));
                 Ok(())
             }
             Some(What::Clear { of }) => {
-                desk.set_budget(&of, None).await?;
-                terminal::note(&format!("✓ {of} is as its agent says"));
+                desk_for(&of, data).await?.set_budget(&of, None).await?;
+                let stands =
+                    if matches!(of, Purse::Org(_)) { "is not bounded" } else { "is as its agent says" };
+                terminal::note(&format!("✓ {of} {stands}"));
                 Ok(())
             }
         }
+    }
+}
+
+/// Who is asked to set it. What an organisation may use is the word of whoever has the whole database.
+async fn desk_for(of: &Purse, data: &Data) -> Result<Desk, Error> {
+    match of {
+        Purse::Org(_) => data.desk_widely().await,
+        Purse::Turn(_) | Purse::Session(_) | Purse::Agent(_) => data.desk().await,
     }
 }
 

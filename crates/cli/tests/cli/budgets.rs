@@ -161,3 +161,63 @@ fn a_budget_that_is_none_is_refused_with_its_place() {
         "#]],
     );
 }
+
+#[test]
+fn the_operator_of_a_file_bounds_its_organisations() {
+    let place = Place::with_script("any\nsay hello");
+    place.set("USER", "ann");
+    place.check(
+        "run hi --session s --script script.txt
+         orgs create acme
+         orgs
+         budgets set org_1 --calls 0
+         run hi --org acme --script script.txt
+         budgets --org acme
+         budgets clear org_1 --org acme
+         budgets clear org_1
+         run hi --session s --org acme --script script.txt
+         budgets set org_2 --calls 0
+         run hi --session s --script script.txt
+         audit",
+        &expect![[r#"
+            $ run hi --session s --script script.txt
+            hello
+            $ orgs create acme
+            org_1
+            | · `--org acme` or OUTLAST_ORG means it from now on
+            $ orgs
+            NAME     ORGANISATION                          MADE
+            acme     org_1  TIME
+            default  org_2  with the database
+            $ budgets set org_1 --calls 0
+            | ✓ org_1 is set; turns that wait for it go on where a worker runs
+            $ run hi --org acme --script script.txt
+            | · session ses_1
+            | error[budget.exceeded]: not enough is left of the calls of org_1: it needs up to 1 calls, and of 0 calls 0 calls are left (in trn_1)
+            |   read on with: outlast explain budget.exceeded
+            exit 1
+            $ budgets --org acme
+            NAME                                  SPENT                          RESERVED             LIMIT
+            org_1  nothing                        nothing              0 calls (set by an operator)
+            $ budgets clear org_1 --org acme
+            | error[access.denied]: this is for the operator of the database, and person:ann serves org_1
+            |   read on with: outlast explain access.denied
+            exit 1
+            $ budgets clear org_1
+            | ✓ org_1 is not bounded
+            $ run hi --session s --org acme --script script.txt
+            hello
+            $ budgets set org_2 --calls 0
+            | ✓ org_2 is set; turns that wait for it go on where a worker runs
+            $ run hi --session s --script script.txt
+            | error[budget.exceeded]: not enough is left of the calls of org_2: it needs up to 1 calls, and of 0 calls 0 calls are left (in trn_2)
+            |   read on with: outlast explain budget.exceeded
+            exit 1
+            $ audit
+            1 TIME person:ann org.create org_1 acme
+            2 TIME person:ann budget.set org_1 {"calls":0}
+            3 TIME person:ann budget.set org_1 as its agent says
+            4 TIME person:ann budget.set org_2 {"calls":0}
+        "#]],
+    );
+}

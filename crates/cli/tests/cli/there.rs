@@ -781,3 +781,45 @@ fn a_server_over_tls_is_believed_if_its_certificate_is() {
     place.set("SSL_CERT_FILE", &place.path().join("cert.pem").to_string_lossy());
     assert_eq!(place.show(&place.output(&args)), "| · there are no sessions\n");
 }
+
+#[test]
+fn what_an_organisation_may_use_is_set_over_a_server_by_its_operator_alone() {
+    let (place, server) = stage();
+    let url = at(&server);
+    place.set("OUTLAST_SERVER", &url);
+    let acme = String::from_utf8(place.output(&["orgs", "create", "acme"]).stdout).unwrap();
+    let acme = acme.trim();
+    let key = |args: &[&str]| {
+        let made = place.output(&[&["keys", "create", "ci"], args].concat());
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    };
+    let (own, operates) = (key(&["--scope", "admin", "--org", "acme"]), key(&["--scope", "operate"]));
+    let operator = key(&["--scope", "admin"]);
+    let asked = |key: Option<&str>, command: &[&str]| {
+        let mut there = place.command(command);
+        there.envs(key.map(|key| ("OUTLAST_KEY", key)));
+        place.show(&there.output().unwrap())
+    };
+    let (set, clear) = (["budgets", "set", acme, "--calls", "0"], ["budgets", "clear", acme]);
+    for key in [&own, &operates] {
+        for command in [&set[..], &clear] {
+            let refused = asked(Some(key), command);
+            assert!(refused.contains("error[access.denied]"), "{refused}");
+        }
+    }
+    for key in [None, Some(operator.as_str())] {
+        expect![[r#"
+            | ✓ org_1 is set; turns that wait for it go on where a worker runs
+            | ✓ org_1 is not bounded
+        "#]]
+        .assert_eq(&(asked(key, &set) + &asked(key, &clear)));
+    }
+    assert!(asked(Some(&operator), &set).contains("is set"));
+    expect![[r#"
+        | · session ses_1
+        | error[budget.exceeded]: not enough is left of the calls of org_1: it needs up to 1 calls, and of 0 calls 0 calls are left (in trn_1)
+        |   read on with: outlast explain budget.exceeded
+        exit 1
+    "#]].assert_eq(&asked(Some(&own), &["run", "hello"]));
+    server.kill();
+}

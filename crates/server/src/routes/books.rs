@@ -11,7 +11,9 @@ use axum::http::StatusCode;
 use outlast_ports::budget::{Limit, LimitBy, PurseView};
 use outlast_ports::rate::RateView;
 use outlast_ports::store::Store;
+use outlast_runtime::Runtime;
 use outlast_runtime::costs::{self, By, Spent};
+use outlast_vocab::access::Scope;
 use outlast_vocab::budget::{Amount, Budget, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
@@ -315,23 +317,47 @@ async fn rates(
 }
 
 /// Sets a budget in place of what its agent says. Turns that wait for it go on.
+///
+/// The budget of an organisation takes a key of the default one with the scope `admin`.
 #[utoipa::path(put, path = "/v1/budgets/{of}", tag = "books",
     params(("of" = String, Path, description = "`agent:NAME`, or the id of a turn, a session or an organisation")),
     request_body = Bounds, responses((status = 204, description = "It is set."), Problems), security(("key" = ["operate"])))]
-async fn set(caller: Caller<Operates>, At(of): At<Purse>, Said(bounds): Said<Bounds>) -> Answer<StatusCode> {
+async fn set(
+    caller: Caller<Operates>,
+    State(shared): State<Shared>,
+    At(of): At<Purse>,
+    Said(bounds): Said<Bounds>,
+) -> Answer<StatusCode> {
     let budget = Budget::from(bounds);
     if budget.is_empty() {
         let detail = "a budget bounds something; expected `tokens`, `money`, `calls` or `time_s`";
         return Err(Error::new(Kind::InputInvalid, detail).into());
     }
-    caller.runtime.set_budget(of, Some(budget)).await?;
+    who_sets(&of, &caller, &shared)?.set_budget(of, Some(budget)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Goes back to what its agent says.
+///
+/// An organisation has no budget then; it takes a key of the default one with the scope `admin`.
 #[utoipa::path(delete, path = "/v1/budgets/{of}", tag = "books", params(("of" = String, Path)),
     responses((status = 204, description = "It is as its agent says."), Problems), security(("key" = ["operate"])))]
-async fn clear(caller: Caller<Operates>, At(of): At<Purse>) -> Answer<StatusCode> {
-    caller.runtime.set_budget(of, None).await?;
+async fn clear(
+    caller: Caller<Operates>,
+    State(shared): State<Shared>,
+    At(of): At<Purse>,
+) -> Answer<StatusCode> {
+    who_sets(&of, &caller, &shared)?.set_budget(of, None).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The worker that sets it. What an organisation may use is the word of the operator: none can lift its own.
+fn who_sets(of: &Purse, caller: &Caller<Operates>, shared: &Shared) -> Result<Runtime, Error> {
+    match of {
+        Purse::Org(_) => {
+            caller.runtime.access().need(Scope::Admin)?;
+            caller.operator(shared, "budgets of organisations are the operator's")
+        }
+        Purse::Turn(_) | Purse::Session(_) | Purse::Agent(_) => Ok(caller.runtime.clone()),
+    }
 }
