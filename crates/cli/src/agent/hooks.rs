@@ -18,10 +18,10 @@ use std::time::Duration;
 pub(crate) struct HookTable {
     /// What it is called.
     #[schemars(with = "String")]
-    name: HookName,
+    pub(super) name: HookName,
     /// Where it runs.
     #[schemars(with = "String", extend("enum" = HookPoint::ALL))]
-    point: HookPoint,
+    pub(super) point: HookPoint,
     /// The program and what it is passed.
     pub(super) command: Vec<String>,
     /// Seconds that it may take.

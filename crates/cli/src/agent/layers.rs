@@ -188,7 +188,7 @@ impl AgentTable {
         }
         let rules = rules(&self.rules, place)?;
         make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
-        hooks_whole(&mut self.hooks, place);
+        hooks_whole(&mut self.hooks, place)?;
         let rates = rates(&self.rates, place)?;
         Ok(Layer { parent, overlay: Overlay { rates, ..overlay(&self, rules, place)? } })
     }
@@ -201,7 +201,7 @@ impl CapabilityTable {
         let description = std::mem::take(&mut self.description);
         let rules = rules(&self.rules, place)?;
         make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
-        hooks_whole(&mut self.hooks, place);
+        hooks_whole(&mut self.hooks, place)?;
         let rates = rates(&self.rates, place)?;
         let mut overlay = Overlay { rates, ..overlay(&self, rules, place)? };
         overlay.settings.retain(|name, _| name != "needs" && name != "description");
@@ -252,10 +252,17 @@ fn make_whole(
     Ok(())
 }
 
-fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) {
-    for hook in hooks {
-        hook.command = whole(&hook.command, place.home());
+/// The same for hooks. Of two with one name and point the second would take the place of the first, as one of a higher layer may.
+fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) -> Result<(), Error> {
+    for at in 0..hooks.len() {
+        let HookTable { name, point, .. } = &hooks[at];
+        if hooks[..at].iter().any(|other| (&other.name, other.point) == (name, *point)) {
+            let what = format!("two hooks at {point} are called `{name}`; names must be unique there");
+            return Err(place.invalid(&["hooks", &at.to_string()], &what));
+        }
+        hooks[at].command = whole(&hooks[at].command, place.home());
     }
+    Ok(())
 }
 
 fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Result<Overlay, Error> {

@@ -174,3 +174,50 @@ fn a_hook_that_contradicts_itself_or_is_not_there_is_refused_with_its_line() {
         check(&format!("[[hooks]]\nname = \"h\"\n{hook}\n"), PAY, &want);
     }
 }
+
+#[test]
+fn two_hooks_of_one_name_and_point_are_refused() {
+    let guard = |point: &str, command: &str| {
+        format!("[[hooks]]\nname = \"guard\"\npoint = \"{point}\"\ncommand = [\"{command}\"]\n")
+    };
+    let place = clerk(&(guard("before_tool", "true") + &guard("before_tool", "false")), PAY);
+    place.check(
+        "run pay --agent clerk.toml --script script.txt
+         agents import clerk.toml",
+        &expect![[r#"
+            $ run pay --agent clerk.toml --script script.txt
+            | error[config.invalid]: clerk.toml:12: two hooks at before_tool are called `guard`; names must be unique there
+            |   read on with: outlast explain config.invalid
+            exit 1
+            $ agents import clerk.toml
+            | error[config.invalid]: clerk.toml:12: two hooks at before_tool are called `guard`; names must be unique there
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "#]],
+    );
+    let named = format!("[agents.clerk]\n{}", guard("before_tool", "true").repeat(2));
+    place.write("outlast.toml", &named.replace("[[hooks]]", "[[agents.clerk.hooks]]"));
+    place.check(
+        "config check",
+        &expect![[r#"
+        $ config check
+        outlast.toml:6: two hooks at before_tool are called `guard`; names must be unique there
+        exit 1
+    "#]],
+    );
+    place.write("outlast.toml", "");
+    // At another point it is another hook.
+    place.write(
+        "clerk.toml",
+        &format!("{AGENT}{}{}", guard("before_tool", "true"), guard("after_end", "true")),
+    );
+    place.check(
+        "run pay --session s --agent clerk.toml --script script.txt",
+        &expect![[r#"
+        $ run pay --session s --agent clerk.toml --script script.txt
+        {"euros":500,"to":"joe"}
+        | · pay {"euros":500,"to":"joe"}
+        | · pay → {"euros":500,"to":"joe"}
+    "#]],
+    );
+}
