@@ -66,6 +66,15 @@ pub struct Settlement {
     pub key: ReplayKey,
     /// What it used; none if nobody knows, and then it is all that was reserved for it.
     pub used: Option<Amount>,
+    /// What of that counts as used because nobody knows.
+    pub lost: Amount,
+}
+
+impl Settlement {
+    /// An effect that used this; none if nobody knows.
+    pub fn new(key: ReplayKey, used: Option<Amount>) -> Self {
+        Self { key, used, lost: Amount::ZERO }
+    }
 }
 
 /// An effect for which something is reserved.

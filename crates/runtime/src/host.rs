@@ -122,6 +122,9 @@ pub trait Host: Asker {
     /// Whether what the turn uses is counted.
     fn is_metered(&self) -> bool;
 
+    /// Notes what calls used that were cut short, and what of that nobody knows.
+    fn cut_short(&mut self, _: &ReplayKey, _used: Amount, _lost: Amount) {}
+
     /// Writes what was noted, and reserves for an effect that will begin soon, if a budget has enough left for it.
     fn reserve_ahead(&mut self, hold: Hold) -> impl Future<Output = Result<(), Error>> + Send;
 

@@ -468,6 +468,12 @@ impl Host for Journaled {
         self.meter.as_ref().is_some_and(|meter| meter.counts(&self.world))
     }
 
+    fn cut_short(&mut self, key: &ReplayKey, used: Amount, lost: Amount) {
+        if let Some(meter) = self.books() {
+            meter.cut_short(key, used, lost);
+        }
+    }
+
     async fn reserve_ahead(&mut self, hold: Hold) -> Result<(), Error> {
         let now = self.world.clock.now();
         if self.noted.is_empty() {

@@ -118,7 +118,12 @@ impl Meter {
 
     /// Notes that an effect is over.
     pub(crate) fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
-        self.settled.push(Settlement { key: key.clone(), used });
+        self.settled.push(Settlement::new(key.clone(), used));
+    }
+
+    /// Notes that calls were cut short, and what of them nobody knows.
+    pub(crate) fn cut_short(&mut self, key: &ReplayKey, used: Amount, lost: Amount) {
+        self.settled.push(Settlement { key: key.clone(), used: Some(used), lost });
     }
 
     /// Gives back what is reserved for an effect that will not begin under this lease.

@@ -270,7 +270,7 @@ impl Scope {
     /// Says what was used of it, with the next fact or wish of this call.
     fn settle(&self, key: ReplayKey, used: Option<Amount>) {
         if self.is_metered() {
-            self.used().settled.push(Settlement { key, used });
+            self.used().settled.push(Settlement::new(key, used));
         }
     }
 

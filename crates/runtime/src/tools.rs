@@ -16,13 +16,14 @@ use futures_util::FutureExt;
 use futures_util::future::poll_immediate;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use outlast_kernel::batch::Batch;
-use outlast_kernel::replay::{Interrupted, RecordedBatch, interrupted};
+use outlast_kernel::replay::{History, Interrupted, RecordedBatch, interrupted};
 use outlast_kernel::step::{RunTools, Step};
 use outlast_kernel::transcript::result_of;
 use outlast_ports::budget::{Hold, Settlement, Short};
 use outlast_ports::rate::Pacing;
 use outlast_ports::tool::Probe;
 use outlast_vocab::budget::Amount;
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, EffectKind, RefusedCall, ToolBatch, ToolOutcome};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
@@ -106,7 +107,9 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
             Worked::Settled => break Vec::new(),
             Worked::Waits(waits) if batch.takes_back() => refuse_to_wait(&mut slots, &waits, host),
             Worked::Waits(waits) => break waits,
-            Worked::Cancelled(reason) => {
+            Worked::Cancelled(reason, began) => {
+                let (used, lost) = used_when_cut(turn, &slots, &began);
+                host.cut_short(batch.key(), used, lost);
                 host.flush().await?;
                 return Ok(batch.cancel(reason));
             }
@@ -298,6 +301,28 @@ fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
     Amount { calls: most.calls, ..most.without(failed) }
 }
 
+/// What the calls of a batch that is cut short used, and what of that nobody knows. What never began used nothing.
+fn used_when_cut(turn: &Turn<'_>, slots: &[Slot], began: &[bool]) -> (Amount, Amount) {
+    let price = |slot: &Slot| {
+        let of = |tool: &ToolName| turn.outfit.contracts.iter().find(|contract| contract.name == *tool);
+        calls(slot.tool.iter().map(of))
+    };
+    let (mut used, mut lost) = (Amount::ZERO, Amount::ZERO);
+    for (slot, began) in slots.iter().zip(began) {
+        match &slot.state {
+            State::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
+                used = used + Amount { money: Cost::ZERO, ..price(slot) };
+            }
+            State::Settled(_) => used = used + price(slot),
+            State::Run(..) | State::Pending(_) if *began => {
+                (used, lost) = (used + price(slot), lost + price(slot));
+            }
+            State::Run(..) | State::Pending(_) => {}
+        }
+    }
+    (used, lost)
+}
+
 /// Answers the calls that a budget has not enough left for. None of them ran.
 fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
     for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
@@ -432,7 +457,8 @@ async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome
 enum Worked {
     Settled,
     Waits(Vec<Wait>),
-    Cancelled(String),
+    /// For this reason; of each call whether it may have begun.
+    Cancelled(String, Vec<bool>),
 }
 
 /// Runs what has to run. The driver stays here, so every write of the batch goes through one place.
@@ -487,8 +513,14 @@ async fn work<H: Host>(
                     }
                 }
                 drop(running);
+                let history = host.history().clone();
+                let began = slots.iter().enumerate().map(|(index, slot)| {
+                    let waits = waiting.get(&index).map_or(&[][..], Vec::as_slice);
+                    may_have_begun(slot, order.is_running(index), waits, &history)
+                });
+                let began = began.collect();
                 give_up(turn, slots, &waiting, &order, host);
-                return Ok(Worked::Cancelled(reason));
+                return Ok(Worked::Cancelled(reason, began));
             }
         };
         // Calls that are done at the same time share one write.
@@ -571,7 +603,7 @@ async fn take<H: Host>(
             }
         }
         FromCall::Settle(settled) => {
-            for Settlement { key, used } in settled {
+            for Settlement { key, used, .. } in settled {
                 host.settle(&key, used);
             }
         }
@@ -621,6 +653,19 @@ fn note_undo<H: Host>(undo: Option<Undoable>, host: &mut H) {
     if let Some(undo) = undo {
         host.note(Fact::Undoable(undo));
     }
+}
+
+/// Whether a call of a turn that is cancelled may have begun, in this life or another: what waits for somebody's approval, for its
+/// time or for the calls before it has not.
+fn may_have_begun(slot: &Slot, runs: bool, waits: &[Wait], history: &History) -> bool {
+    let State::Run(call, attempt) = &slot.state else { return true };
+    if *attempt > 1 || history.has_waited_within(&slot.key) {
+        return true;
+    }
+    // One that is tried again stands in line once more; only the journal tells that it has stood there all along.
+    let in_line = || history.is_held(&slot.key, call);
+    let to_begin = |wait: &Wait| wait.key.admits(&slot.key) && (wait.key != slot.key.rate() || in_line());
+    runs && !waits.iter().any(to_begin)
 }
 
 /// Gives every call that did not finish an outcome, because the turn is cancelled.

@@ -44,7 +44,7 @@ async fn reserve(s: &Scene<'_>, lease: &Lease, agent: &str, most: u64) -> Result
 }
 
 async fn settle(s: &Scene<'_>, lease: &Lease, agent: &str, used: u64) -> Rule {
-    let settled = vec![Settlement { key: key(), used: Some(calls(used)) }];
+    let settled = vec![Settlement::new(key(), Some(calls(used)))];
     let metering = Some(Metering { settled, ..books(agent) });
     s.commit(Commit { metering, ..commit(lease, Vec::new(), Then::GoOn) }).await.map(drop)
 }

@@ -27,9 +27,9 @@ pub(super) fn meter(
     metering: &Metering,
     now: Millis,
 ) -> Result<Option<Held>, Error> {
-    for Settlement { key, used } in &metering.settled {
+    for Settlement { key, used, lost } in &metering.settled {
         if let Some(row) = hold_of(rows, turn, key)? {
-            settle(rows, session.org, &row, *used, now)?;
+            settle(rows, session.org, &row, used.map(|used| (used, *lost)), now)?;
         }
     }
     let time = Amount::time(metering.driven);
@@ -120,23 +120,23 @@ fn fit<'c>(
     Ok(low)
 }
 
-/// Books what an effect used, and gives back the rest of what was reserved for it.
+/// Books what an effect used and what of that is lost, and gives back the rest of what was reserved for it. If nobody knows, all
+/// of it is lost.
 fn settle(
     rows: &mut dyn Rows,
     org: OrgId,
     hold: &HoldRow,
-    used: Option<Amount>,
+    known: Option<(Amount, Amount)>,
     now: Millis,
 ) -> Result<(), Error> {
+    let (used, lost) = known.unwrap_or((hold.most, hold.most));
     for name in &hold.purses {
         let mut row = purse_row(rows, org, name)?;
         row.held = row.held.without(hold.most);
-        row.spent = row.spent + used.unwrap_or(hold.most);
-        if used.is_none() {
-            row.lost = row.lost + hold.most;
-        }
+        row.spent = row.spent + used;
+        row.lost = row.lost + lost;
         rows.put_purse(&row)?;
-        if used.is_some_and(|used| used != hold.most) {
+        if used != hold.most {
             wake_for(rows, &row, now)?;
         }
     }

@@ -1,5 +1,6 @@
 //! Budgets: reserved before an effect, settled after it, and never overspent, whoever dies (R11.5).
 use crate::common::*;
+use crate::policy::rule;
 use futures_util::{StreamExt, stream};
 use outlast_ports::budget::{Books, PurseView};
 use outlast_ports::memory::Memory;
@@ -15,6 +16,7 @@ use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, StopReason, Usage};
 use outlast_vocab::event::{Event, Live, LiveKind};
 use outlast_vocab::message::ModelName;
+use outlast_vocab::policy::{Ask, Decision, Policy};
 use outlast_vocab::record::{End, Fact, Seq};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId};
@@ -866,4 +868,38 @@ async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_an
     assert_eq!(second.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
     let PurseView { held, .. } = agents(&memory).await;
     assert_eq!(held, Amount::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_approved_uses_nothing_when_its_turn_is_cancelled() {
+    let asks = || rule("money", "pay", Decision::Ask(Ask::default()));
+    let governed = |config: &mut Config| {
+        config.package.budgets = of_agent(tokens(1 << 40));
+        config.package.policy = Policy { rules: vec![asks()] };
+    };
+    let cancelled = async |line, hangs| {
+        let life = live_with(Arc::new(Memory::new()), vec![line], Arc::default(), 1, governed).await.unwrap();
+        let turn = life.send("go").await;
+        if hangs {
+            while life.witness.count("hangs") == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        } else {
+            life.until("turn.parked").await;
+        }
+        life.runtime.cancel(turn, "enough").await.unwrap();
+        assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+        let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
+        assert_eq!(held, Amount::ZERO);
+        (spent.calls, lost.calls)
+    };
+    // The reply is one call; the tool was not called.
+    assert_eq!(cancelled(call("pay", "7"), false).await, (1, 0));
+    // Its neighbour may have been, whatever came of it; another neighbour was.
+    let line = Line::Call(vec![
+        ("put", json!({ "text": "a" })),
+        ("hangs", json!({ "text": "b" })),
+        ("pay", json!({ "text": "7" })),
+    ]);
+    assert_eq!(cancelled(line, true).await, (3, 1));
 }

@@ -157,8 +157,11 @@ pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {
 /// What a write does to the books: effects of a few places, which begin, end and are left.
 pub(super) fn metering(dice: &mut Dice) -> Metering {
     let key = |dice: &mut Dice| ReplayKey::turn(0).model(dice.one_of(&[0, 1]));
-    let settled =
-        |dice: &mut Dice| Settlement { key: key(dice), used: dice.percent(70).then(|| amount(dice)) };
+    let settled = |dice: &mut Dice| Settlement {
+        key: key(dice),
+        used: dice.percent(70).then(|| amount(dice)),
+        lost: if dice.percent(10) { amount(dice) } else { Amount::ZERO },
+    };
     let if_held = dice.one_of(&[IfHeld::Lost, IfHeld::Stands]);
     let price = dice.one_of(&[Price::Known, Price::Known, Price::Unknown]);
     Metering {
