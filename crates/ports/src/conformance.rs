@@ -320,6 +320,7 @@ suite! { $
             a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake,
             what_is_given_back_wakes_whom_it_is_enough_for,
             a_budget_may_be_set_again_before_who_waits_for_it_goes_on,
+            a_budget_that_its_agent_raises_wakes_who_waits_for_it,
             a_budget_of_a_day_says_when_it_begins_anew,
             what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded,
             the_limit_that_counts_is_listed_with_who_said_it,

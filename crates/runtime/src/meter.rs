@@ -36,8 +36,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The books of a turn. Where nobody knows the outfit that answers it, what is reserved can still be given back.
-    pub(crate) fn of(outfit: Option<&Outfit>, world: &World, held: Option<&Held>, index: u32) -> Self {
+    /// The books of a turn under these budgets. Where nobody knows the outfit that answers it, what is reserved can still be given
+    /// back.
+    pub(crate) fn of(
+        outfit: Option<&Outfit>,
+        budgets: Option<Arc<Budgets>>,
+        world: &World,
+        held: Option<&Held>,
+        index: u32,
+    ) -> Self {
         let info = outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info);
         let price = info.map_or(Price::Known, price_of);
         let key = || ReplayKey::turn(index).model(0);
@@ -45,10 +52,12 @@ impl Meter {
             Some(Held::Yes { most, low }) => (Some(Hold::new(key(), *most, price)), low.clone()),
             Some(Held::No(_)) | None => (None, Vec::new()),
         };
+        let budgets = budgets.unwrap_or_default();
+        let brings = outfit.is_some_and(|outfit| !outfit.budgets.is_empty()) || !budgets.is_empty();
         Self {
             agent: outfit.map(|outfit| outfit.package.agent.clone()).unwrap_or_default(),
-            budgets: outfit.map(|outfit| outfit.budgets.clone()).unwrap_or_default(),
-            counts: outfit.is_some_and(|outfit| !outfit.budgets.is_empty()) || ready.is_some(),
+            budgets,
+            counts: brings || ready.is_some(),
             low,
             unfit: Vec::new(),
             ready,
@@ -69,7 +78,7 @@ impl Meter {
         if outfit.budgets.is_empty() && !world.budgets_are_set() {
             return None;
         }
-        let mut meter = Self::of(Some(outfit), world, None, 0);
+        let mut meter = Self::of(Some(outfit), Some(outfit.budgets.clone()), world, None, 0);
         let info = meter.info?;
         let said = Message::User { parts: parts.to_vec() }.sent_most();
         let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();

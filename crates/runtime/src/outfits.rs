@@ -9,6 +9,7 @@ use outlast_ports::hook::HookAt;
 use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::access::Reach;
+use outlast_vocab::budget::Budgets;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::{Package, Pinned, StoredPackage};
 use outlast_vocab::record::{Fact, Record};
@@ -201,6 +202,18 @@ impl Outfits {
         })?;
         self.keep(fingerprint, &outfit);
         Ok(outfit)
+    }
+
+    /// The budgets that count for a turn: its own and its session's as it began with them, and its agent's as the agent says now,
+    /// because all turns of the agent share that one.
+    pub(crate) fn budgets(&self, outfit: &Outfit, reach: Reach) -> Arc<Budgets> {
+        match self.named(&outfit.package.agent, reach) {
+            Ok(now) if now.budgets.agent != outfit.budgets.agent => {
+                let agent = now.budgets.agent.clone();
+                Arc::new(Budgets { agent, ..Budgets::clone(&outfit.budgets) })
+            }
+            _ => outfit.budgets.clone(),
+        }
     }
 
     /// An agent. One of another organisation is none (R12.8).

@@ -221,3 +221,34 @@ fn the_operator_of_a_file_bounds_its_organisations() {
         "#]],
     );
 }
+
+#[test]
+fn a_turn_that_waits_for_its_agents_budget_goes_on_when_the_agent_says_more() {
+    let place = Place::with_script("call add {\"a\": 1}\n---\nsay done");
+    let clerk = |calls: u32| {
+        let budget = format!("[budget]\nreply_tokens = 100\nagent = {{ calls = {calls}, pause_at = 100 }}");
+        place.write("clerk.toml", &format!("{TOOL}\n{budget}"));
+    };
+    clerk(2);
+    place.check(
+        "run go --session s --agent clerk.toml --script script.txt",
+        &expect![[r#"
+        $ run go --session s --agent clerk.toml --script script.txt
+        | · add {"a":1}
+        | · add → {"a":1}
+        | · trn_1 waits for a budget with more in it
+        |   outlast budgets
+    "#]],
+    );
+    clerk(20);
+    // Whoever drives the turn that waited: the process that runs another one, or a worker.
+    for command in [
+        "run go --session t --agent clerk.toml --script script.txt",
+        "work --agent clerk.toml --script script.txt",
+    ] {
+        let output = place.output(&command.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", place.show(&output));
+    }
+    let shown = place.show(&place.output(&["sessions", "show", "s"]));
+    assert!(shown.contains("trn_1 answered") && shown.contains("assistant done"), "{shown}");
+}

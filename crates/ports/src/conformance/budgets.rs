@@ -117,6 +117,22 @@ pub(super) async fn a_budget_may_be_set_again_before_who_waits_for_it_goes_on(s:
     Ok(())
 }
 
+pub(super) async fn a_budget_that_its_agent_raises_wakes_who_waits_for_it(s: &Scene<'_>) -> Rule {
+    let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
+    reserve(s, &runs, "edited", 60).await?;
+    assert!(matches!(park(s, &lease, "edited", 50).await?, After::Parked));
+    let other = s.begin("c").await?.lease;
+    reserve(s, &other, "edited", 1).await?;
+    assert_eq!(state(s, &lease).await?, SessionState::Parked);
+    settle(s, &other, "edited", 1).await?;
+    let agent = Some(Budget { calls: Some(200), ..hundred() });
+    let budgets = Arc::new(Budgets { agent, ..Budgets::default() });
+    let metering = Some(Metering { budgets, hold: Some(hold(1)), ..books("edited") });
+    s.commit(Commit { metering, ..commit(&other, Vec::new(), Then::GoOn) }).await?;
+    assert_eq!(state(s, &lease).await?, SessionState::Ready);
+    Ok(())
+}
+
 pub(super) async fn a_budget_of_a_day_says_when_it_begins_anew(s: &Scene<'_>) -> Rule {
     let lease = s.begin("hi").await?.lease;
     let daily = Budget { per: Some(Period::Day), ..hundred() };

@@ -17,6 +17,8 @@ struct Counted {
     purse: Purse,
     budget: Budget,
     row: PurseRow,
+    /// Whether the agent says something else of it than it said before, and that counts.
+    renewed: bool,
 }
 
 /// Settles what is over, counts the time, and reserves for what is to begin.
@@ -33,10 +35,10 @@ pub(super) fn meter(
         }
     }
     let time = Amount::time(metering.driven);
-    for Counted { budget, mut row, .. } in counted(rows, session, turn, metering, now)? {
-        if budget.time.is_some() && time != Amount::ZERO {
-            row.spent = row.spent + time;
-            rows.put_purse(&row)?;
+    for mut one in counted(rows, session, turn, metering, now)? {
+        if one.budget.time.is_some() && time != Amount::ZERO {
+            one.row.spent = one.row.spent + time;
+            book(rows, &one, now)?;
         }
     }
     if let Some(standing) = metering.standing {
@@ -85,13 +87,34 @@ fn reserve(
         Err(short) => return Ok(Held::No(short.1)),
     };
     let mut purses = Vec::with_capacity(counted.len());
-    for Counted { mut row, .. } in counted {
-        row.held = row.held + most;
-        rows.put_purse(&row)?;
-        purses.push(row.name);
+    for mut one in counted {
+        one.row.held = one.row.held + most;
+        book(rows, &one, now)?;
+        purses.push(one.row.name);
     }
     rows.put_hold(&HoldRow { turn: turn.no, key, most, purses })?;
     Ok(Held::Yes { most, low })
+}
+
+/// Writes how a budget stands. Where its agent says something else of it than before, who holds still for it looks again.
+fn book(rows: &mut dyn Rows, one: &Counted, now: Millis) -> Result<(), Error> {
+    let Counted { purse, row, renewed, .. } = one;
+    rows.put_purse(row)?;
+    if !renewed {
+        return Ok(());
+    }
+    // Each day or month of it has a name of its own.
+    let owner = purse.to_string();
+    let is_its = |name: &String| {
+        name.strip_prefix(&owner).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+    };
+    for (turn, wait) in rows.waiting(Reach::Org(row.org), WaitKind::Budget, usize::MAX)? {
+        let wishes = rows.holds(turn)?;
+        if wishes.iter().any(|wish| wish.key == wait.key && wish.purses.iter().any(is_its)) {
+            wake(rows, turn, &wait.key, now)?;
+        }
+    }
+    Ok(())
 }
 
 /// Which of these budgets would have little left beside the effect; or the first that has not enough left for it.
@@ -102,7 +125,7 @@ fn fit<'c>(
 ) -> Result<Vec<Short>, Box<(&'c Counted, Short)>> {
     let mut low = Vec::new();
     for one in counted {
-        let Counted { purse, budget, row } = one;
+        let Counted { purse, budget, row, .. } = one;
         let used = row.spent + row.held;
         let until = budget.per.map(|period| period.end(now));
         let short = |lacks, pauses| Short { purse: purse.clone(), lacks, pauses, until };
@@ -245,6 +268,7 @@ fn counted(
     for (purse, brought) in purses {
         let name = purse.to_string();
         let row = purse_row(rows, session.org, &name)?;
+        let by_agent = row.set.is_none();
         let Some(budget) = row.set.clone().or_else(|| brought.clone()).filter(|budget| !budget.is_empty())
         else {
             continue;
@@ -253,8 +277,11 @@ fn counted(
             Some(period) => purse_row(rows, session.org, &format!("{name}@{}", period.at(now)))?,
             None => row,
         };
+        // A turn and a session have one turn at work, which waits for nobody's word but an operator's.
+        let shared = matches!(purse, Purse::Agent(_));
+        let renewed = by_agent && shared && row.brought != *brought;
         let row = PurseRow { brought: brought.clone(), ..row };
-        counted.push(Counted { purse, budget, row });
+        counted.push(Counted { purse, budget, row, renewed });
     }
     Ok(counted)
 }
