@@ -208,13 +208,12 @@ impl Agent {
     /// Adds the agent alone.
     fn shaped(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
         let builder = builder.model(self.model(file)?.as_str());
-        match file {
-            Some(file) => file.build(builder, &here()?),
-            None => {
-                let root = FileRoot::open(&self.play.files)?.keeping_out([here()?.join(providers::FILE)]);
-                Ok(builder.builtin_tools().files(root))
-            }
+        let dir = here()?;
+        if let Some(file) = file {
+            return file.build(builder, &dir);
         }
+        let root = FileRoot::open(&self.play.files)?.keeping_out([dir.join(providers::FILE)]);
+        Ok(builder.builtin_tools().files(root))
     }
 
     /// The model that answers.

@@ -256,19 +256,7 @@ impl Fold {
                 self.claims.push((ClaimRef { asked: record.seq, child: 0 }, self.effects.len()));
                 self.add(EffectView { from: record.at, ..asked(key.clone(), record, command) });
             }
-            Fact::Performed(Performed { key, command, outcome, tried, cost }) => {
-                let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
-                effect.settle(record, outcome);
-                effect.charge(*cost);
-                self.complete(key, record, outcome);
-                match self.effects.iter_mut().find(|begun| begun.key == *key) {
-                    Some(begun) => begun.goes_on_as(effect),
-                    None => self.add(effect),
-                }
-                if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
-                    effect.try_in_vain(record, tried);
-                }
-            }
+            Fact::Performed(performed) => self.perform(record, before, performed),
             Fact::Answered(Answered { claim, outcome, cost }) => {
                 if let Some(effect) = self.claim(*claim) {
                     effect.settle(record, outcome);
@@ -349,6 +337,22 @@ impl Fold {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// An effect that was asked and answered in one write.
+    fn perform(&mut self, record: &Record, before: Millis, performed: &Performed) {
+        let Performed { key, command, outcome, tried, cost } = performed;
+        let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
+        effect.settle(record, outcome);
+        effect.charge(*cost);
+        self.complete(key, record, outcome);
+        match self.effects.iter_mut().find(|begun| begun.key == *key) {
+            Some(begun) => begun.goes_on_as(effect),
+            None => self.add(effect),
+        }
+        if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
+            effect.try_in_vain(record, tried);
         }
     }
 

@@ -99,14 +99,12 @@ pub fn document() -> Document {
 /// The same as it is sent. It is made when somebody asks for it: a server that nobody asks needs neither the time nor the memory.
 async fn openapi() -> Result<impl IntoResponse, Failed> {
     static SENT: OnceLock<Bytes> = OnceLock::new();
-    let sent = match SENT.get() {
-        Some(sent) => sent.clone(),
-        None => {
-            let made = document()
-                .to_json()
-                .map_err(|cause| Error::new(Kind::Internal, "the document is no JSON").because(cause))?;
-            SENT.get_or_init(|| made.into()).clone()
-        }
+    let sent = if let Some(sent) = SENT.get() {
+        sent.clone()
+    } else {
+        let no_json = |cause| Error::new(Kind::Internal, "the document is no JSON").because(cause);
+        let made = document().to_json().map_err(no_json)?;
+        SENT.get_or_init(|| made.into()).clone()
     };
     Ok(([(CONTENT_TYPE, "application/json")], sent))
 }

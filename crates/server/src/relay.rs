@@ -123,7 +123,7 @@ impl Relay {
     /// Lets other threads have the core now and then: a machine may leave it to one that is never idle for milliseconds, and a turn
     /// would wait for that.
     fn pause(&self) {
-        if self.told.fetch_add(1, Ordering::Relaxed) % TOGETHER == 0 {
+        if self.told.fetch_add(1, Ordering::Relaxed).is_multiple_of(TOGETHER) {
             std::thread::yield_now();
         }
     }

@@ -164,13 +164,12 @@ impl AgentTable {
     /// in it.
     pub(super) fn check_shell(&self, place: &Place<'_>) -> Result<(), Error> {
         let what = match (&self.shell, &self.files) {
-            (None, _) => return Ok(()),
             (Some(_), None) => "the shell works in the directory for files; add `files = \"…\"`",
             (Some(_), Some(files)) if files.components().all(|part| part == Component::CurDir) => {
                 "the shell may change everything in the directory for files, and this one may hold the database and the agent \
                  itself; name one below it, like `files = \"work\"`"
             }
-            (Some(_), Some(_)) => return Ok(()),
+            _ => return Ok(()),
         };
         Err(place.invalid(&["shell"], what))
     }

@@ -112,7 +112,6 @@ impl Drive<'_> {
         let mut tries = 0;
         loop {
             let held = held.take();
-            let budgets = |outfit: &Outfit| self.inner.outfits.budgets(outfit, Reach::Org(org));
             let opening = |history, outfit: Option<&Outfit>| Opening {
                 world: self.inner.world.clone(),
                 store: self.inner.store.clone(),
@@ -127,7 +126,13 @@ impl Drive<'_> {
                 recent: self.inner.recent.clone(),
                 first,
                 resumed: resumed.clone(),
-                meter: Some(Meter::of(outfit, outfit.map(budgets), &self.inner.world, held.as_ref(), index)),
+                meter: Some(Meter::of(
+                    outfit,
+                    outfit.map(|outfit| self.inner.outfits.budgets(outfit, Reach::Org(org))),
+                    &self.inner.world,
+                    held.as_ref(),
+                    index,
+                )),
                 labels: None,
             };
             let driven = self.once(records, (index, claims, org), &lease, &opening).await;
