@@ -330,7 +330,6 @@ describe("in the console", { timeout: 600_000 }, () => {
       assert.equal(await call.locator(".span-vain").count(), 1);
       await call.click();
       await page.locator(".incidents").getByText("attempt 2 began").waitFor();
-      // A turn that this process did not drive alone has no count of commits.
       await page.getByRole("button", { name: "← Timeline" }).click();
       await page.locator("button.effect-model_call").last().click();
       await page.getByRole("button", { name: "Show what the model was shown" }).click();

@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 /// The names of a machine for itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
+/// Headers by which a proxy says for whom it asks.
+const PASSED_ON: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+
 /// The rules at the door.
 #[derive(Clone, Debug)]
 pub struct Door {
@@ -47,14 +50,19 @@ impl Door {
         }
     }
 
-    /// What somebody may do who brings no API key. A request by another name than those of the machine for itself came through a
-    /// proxy, and with it anybody may (S32).
+    /// What somebody may do who brings no API key. A request by another name than those of the machine for itself, or with a header
+    /// of proxies, came through one, and with it anybody may (S32).
     pub(crate) fn without_key(&self, headers: &HeaderMap) -> Result<&Access, Error> {
         let takes = |who: &str| {
             let detail = format!("{who} an API key: `authorization: Bearer olk_…`");
             Error::new(Kind::KeyInvalid, detail)
         };
         let access = self.without_key.as_ref().ok_or_else(|| takes("this server takes"))?;
+        if let Some(name) = PASSED_ON.iter().find(|name| headers.contains_key(**name)) {
+            return Err(takes(&format!(
+                "a request that a proxy passes on, as its header `{name}` says, needs"
+            )));
+        }
         let host = one(headers, &header::HOST)?.unwrap_or_default();
         if is_here(without_port(host)) {
             return Ok(access);
@@ -196,6 +204,11 @@ mod tests {
             assert!(!come(host), "{host}");
         }
         assert!(door.without_key(&HeaderMap::new()).is_err());
+        let mut passed_on = HeaderMap::new();
+        passed_on.insert(header::HOST, "127.0.0.1:7777".parse().unwrap());
+        assert!(door.without_key(&passed_on).is_ok());
+        passed_on.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
+        assert_eq!(door.without_key(&passed_on).unwrap_err().kind(), Kind::KeyInvalid);
     }
 
     #[test]
