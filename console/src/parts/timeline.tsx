@@ -194,7 +194,7 @@ export function tokens(usage: Usage): string {
 /** What a turn took. */
 function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
-  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${durability.waited_ms.toFixed(1)} ms on disk`])];
+  const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${Number(durability.waited_ms).toFixed(1)} ms on disk`])];
   const counted = durability.commits === undefined ? "Commits and time on disk are not known of a turn that came from a file, or from a version that did not count them." : "What the durability of the turn cost";
   return (
     <span class="turn-cost">

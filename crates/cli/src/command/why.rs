@@ -85,7 +85,8 @@ fn kept(Durability { records, bytes, writes }: Durability) -> String {
 fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
     let mut json = json!({ "records": records, "bytes": bytes });
     if let Some(Writes { commits, waited }) = writes {
-        (json["commits"], json["waited_ms"]) = (json!(commits), json!(waited.as_secs_f64() * 1e3));
+        (json["commits"], json["waited_ms"]) =
+            (json!(commits), json!((waited.as_secs_f64() * 1e6).round() / 1e3));
     }
     json
 }

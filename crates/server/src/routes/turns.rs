@@ -143,7 +143,8 @@ pub(crate) struct Kept {
 impl From<Durability> for Kept {
     fn from(Durability { records, bytes, writes }: Durability) -> Self {
         let (commits, waited) = writes.map(|writes| (writes.commits, writes.waited)).unzip();
-        let waited_ms = waited.map(|waited| waited.as_secs_f64() * 1e3);
+        // To the microsecond: more digits are not measured.
+        let waited_ms = waited.map(|waited| (waited.as_secs_f64() * 1e6).round() / 1e3);
         Self { records, bytes, commits, waited_ms }
     }
 }
