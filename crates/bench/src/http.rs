@@ -10,7 +10,6 @@ use outlast::vocab::access::Access;
 use outlast::{Error, Outlast, SessionId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -58,8 +57,8 @@ pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()>
     raise_files()?;
     console(report)?;
     // As `outlast serve` does: turns have threads of their own, and what answers leaves them a core.
-    let answering = (cores().get() - 1).max(1);
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(answering).enable_all().build()?;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let tokio = threads.worker_threads(OwnThreads::beside()).enable_all().build()?;
     tokio.block_on(added(report, dir, if quick { 200 } else { 1_000 }))?;
     tokio.block_on(readers(report, dir))?;
     tokio.block_on(list(report, dir, if quick { 10_000 } else { 100_000 }))?;
@@ -67,10 +66,6 @@ pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()>
         Some(binary) => binary_of(report, dir, binary.as_ref()),
         None => Ok(()),
     }
-}
-
-fn cores() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Lets this process have the files that the readers need.
@@ -110,7 +105,8 @@ impl Served {
         // Its window is small, so that a long session shows it no more than a short one.
         let model =
             Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock)).with_window(4 * LONG);
-        let outlast = Outlast::at(database).provider(model).tasks(OwnThreads::new(cores())?).start().await?;
+        let outlast =
+            Outlast::at(database).provider(model).tasks(OwnThreads::of_this_machine()?).start().await?;
         let address = "127.0.0.1:0".parse()?;
         let local = Access::to(outlast.runtime().access().reach.home());
         let server = Server::bind(outlast.runtime(), address, local).await?;

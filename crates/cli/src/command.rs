@@ -41,10 +41,10 @@ mod work;
 
 use crate::data::Data;
 use clap::Subcommand;
+use outlast::runtime::system::OwnThreads;
 use outlast::{Error, Kind};
 use rustix::process::Signal;
 use std::future::Future;
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -179,17 +179,11 @@ fn done(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error
     complete(async { work.await.map(|()| ExitCode::SUCCESS) })
 }
 
-/// The same for a command that drives turns on threads of their own. It leaves one core to them: however many it has to answer, a
-/// turn does not stand behind them.
+/// The same for a command that drives turns on threads of their own.
 fn done_beside_turns(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
-    threads.worker_threads((cores().get() - 1).max(1));
+    threads.worker_threads(OwnThreads::beside());
     start(&mut threads)?.block_on(work).map(|()| ExitCode::SUCCESS)
-}
-
-/// How much this machine can do at once.
-fn cores() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Runs a command to its end.
@@ -202,15 +196,16 @@ fn complete_alone<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, 
     start(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
 }
 
+fn no_threads(cause: std::io::Error) -> Error {
+    Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
+}
+
 fn start(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {
-    let failed = |cause: std::io::Error| {
-        Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
-    };
-    let runtime = builder.enable_all().build().map_err(failed)?;
+    let runtime = builder.enable_all().build().map_err(no_threads)?;
     let inside = runtime.enter();
     // A file that has reached the limit on its size is an error of that write, and not the death of the process, which
     // is what this signal would be if nobody took it. Taken once, it stays taken.
-    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop).map_err(failed)?;
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop).map_err(no_threads)?;
     drop(inside);
     Ok(runtime)
 }

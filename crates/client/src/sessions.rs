@@ -112,6 +112,7 @@ impl TryFrom<Turn> for TurnView {
             parent: turn.parent,
             span: (turn.first, turn.last),
             end: turn.end.map(end).transpose()?,
+            // A list does not say; of one turn it is with its durability.
             writes: None,
         })
     }

@@ -94,16 +94,14 @@ impl Catalogue {
             for manifest in provider.manifests() {
                 let name = manifest.name;
                 let contract = provider.contract(&name).ok_or_else(|| unknown(&name, &[]))?;
-                let validator = jsonschema::validator_for(&contract.input).map_err(|cause| {
-                    let detail = format!("the input schema of tool `{name}` is no JSON Schema: {cause}");
-                    Error::new(Kind::ConfigInvalid, detail)
-                })?;
+                let whose = format!("the input schema of tool `{name}` is");
+                let validator = validator(&contract.input, &whose, Kind::ConfigInvalid)?;
                 check_sinks(contract)?;
                 if tools.contains_key(&name) {
                     let detail = format!("two tools are called `{name}`; names must be unique");
                     return Err(Error::new(Kind::ToolDuplicate, detail));
                 }
-                tools.insert(name, Entry { provider: provider.clone(), validator: Arc::new(validator) });
+                tools.insert(name, Entry { provider: provider.clone(), validator });
             }
         }
         Ok(Self { tools })
@@ -117,11 +115,9 @@ impl Catalogue {
         let provider: Arc<dyn ToolProvider> = Arc::new(ClientSide::new(client));
         let mut tools = self.tools.clone();
         for ClientTool { name, input, .. } in client {
-            let validator = jsonschema::validator_for(input).map_err(|cause| {
-                let detail = format!("the parameters of tool `{name}` are no JSON Schema: {cause}");
-                Error::new(Kind::InputInvalid, detail)
-            })?;
-            let entry = Entry { provider: provider.clone(), validator: Arc::new(validator) };
+            let whose = format!("the parameters of tool `{name}` are");
+            let validator = validator(input, &whose, Kind::InputInvalid)?;
+            let entry = Entry { provider: provider.clone(), validator };
             if tools.insert(name.clone(), entry).is_some() {
                 let detail = format!("there is a tool `{name}` already; give yours another name");
                 return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -139,12 +135,9 @@ impl Catalogue {
         }
         let mut tools = self.tools.clone();
         for Contract { name, input, .. } in differing {
-            let validator = jsonschema::validator_for(input).map_err(|cause| {
-                let detail = format!("the input schema that tool `{name}` had is no JSON Schema: {cause}");
-                Error::new(Kind::PackageUnavailable, detail)
-            })?;
             if let Some(entry) = tools.get_mut(name) {
-                entry.validator = Arc::new(validator);
+                let whose = format!("the input schema that tool `{name}` had is");
+                entry.validator = validator(input, &whose, Kind::PackageUnavailable)?;
             }
         }
         Ok(Arc::new(Self { tools }))
@@ -263,6 +256,12 @@ pub(crate) fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value
         }
     }
     changed
+}
+
+/// The check of arguments that this schema makes. One that is none is an error of this kind.
+fn validator(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Validator>, Error> {
+    let none = |cause| Error::new(kind, format!("{whose} no JSON Schema: {cause}"));
+    jsonschema::validator_for(schema).map(Arc::new).map_err(none)
 }
 
 /// Errors with their path and reason, so that the model can do better.

@@ -138,8 +138,7 @@ pub(crate) async fn of_reply<H: Host>(
         reply.parts = without_thoughts(reply.parts, is_other, redact)?;
         reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact)?);
     }
-    let holds_back = |ruling: &Ruling| !matches!(ruling.decision, Decision::Allow | Decision::Modify { .. });
-    if let Some(ruling) = ruling.filter(holds_back) {
+    if let Some(ruling) = ruling.filter(Ruling::holds_back) {
         if ruling.refusal().is_some() && is_answer(&reply) {
             let parts = without_thoughts(reply.parts, true, &[])?;
             reply = reworded(turn, ask.key(), Reply { parts, ..reply }, LEFT_OUT.to_owned());

@@ -67,7 +67,22 @@ impl Spawner for TokioTasks {
 #[derive(Debug)]
 pub struct OwnThreads(Option<tokio::runtime::Runtime>);
 
+/// How much this machine can do at once.
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
 impl OwnThreads {
+    /// One for each core.
+    pub fn of_this_machine() -> io::Result<Self> {
+        Self::new(cores())
+    }
+
+    /// How many threads whatever answers beside them should have: it leaves one core to turns, so that they do not stand behind it.
+    pub fn beside() -> usize {
+        (cores().get() - 1).max(1)
+    }
+
     /// So many threads.
     pub fn new(threads: NonZeroUsize) -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -304,6 +304,11 @@ impl Ruling {
         self.whole.unwrap_or(self.policy)
     }
 
+    /// Whether what it is about does not happen as it stands: not at all, or not yet.
+    pub const fn holds_back(&self) -> bool {
+        !matches!(self.decision, Decision::Allow | Decision::Modify { .. })
+    }
+
     /// Why it keeps from happening what was asked about, if it does.
     pub fn refusal(&self) -> Option<Error> {
         let (kind, does, reason) = match &self.decision {

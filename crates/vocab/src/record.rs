@@ -423,7 +423,7 @@ impl Ruled {
 
     /// Whether it is about what a model says, and does not let that be said as it stands: not at all, or not yet.
     pub fn holds_back(&self) -> bool {
-        self.at == Point::Output && !matches!(self.ruling.decision, Decision::Allow | Decision::Modify { .. })
+        self.at == Point::Output && self.ruling.holds_back()
     }
 
     /// What was decided of a call that a call makes.

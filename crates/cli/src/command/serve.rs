@@ -1,7 +1,7 @@
 //! `outlast serve`: the HTTP API and a worker in one process, on one port.
 use crate::agent::Agent;
 use crate::agent::staff::Staff;
-use crate::command::cores;
+use crate::command::no_threads;
 use crate::data::{Data, who};
 use crate::handover::{Offer, TakenOver};
 use crate::terminal;
@@ -60,9 +60,7 @@ impl Serve {
         // Before anything is started: a signal that comes early counts too.
         let mut stop = Stop::new()?;
         let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
-        let threads = OwnThreads::new(cores()).map_err(|cause| {
-            Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
-        })?;
+        let threads = OwnThreads::of_this_machine().map_err(no_threads)?;
         let outlast = self.agent.start_on(threads, data).await?;
         let served = match self.server(&outlast, taken.as_ref()).await {
             Ok(server) => serve(server, data, taken, &mut stop).await,

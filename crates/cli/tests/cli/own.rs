@@ -37,7 +37,7 @@ fn file_tools_leave_the_database_the_configuration_and_the_agent_itself_alone() 
 #[test]
 fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
     let place = Place::new();
-    fs::create_dir(place.path().join("work")).unwrap();
+    fs::create_dir(place.path().join("shed")).unwrap();
     clerk(&place, "files = \".\"\n[shell]");
     place.check(
         "config check clerk.toml
@@ -52,13 +52,13 @@ fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
             exit 1
         "#]],
     );
-    clerk(&place, "files = \"work\"\n[shell]");
+    clerk(&place, "files = \"shed\"\n[shell]");
     place.check(
-        "run hi --agent clerk.toml --data work/outlast.db
+        "run hi --agent clerk.toml --data shed/outlast.db
          run hi --agent clerk.toml",
         &expect![[r#"
-            $ run hi --agent clerk.toml --data work/outlast.db
-            | error[config.invalid]: the shell of the agent `clerk` may change everything in DIR/work, and the database work/outlast.db lies there; give one of them a directory of its own
+            $ run hi --agent clerk.toml --data shed/outlast.db
+            | error[config.invalid]: the shell of the agent `clerk` may change everything in DIR/shed, and the database shed/outlast.db lies there; give one of them a directory of its own
             |   read on with: outlast explain config.invalid
             exit 1
             $ run hi --agent clerk.toml
@@ -66,12 +66,12 @@ fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
             | · session ses_1
         "#]],
     );
-    fs::rename(place.path().join("pay.sh"), place.path().join("work/pay.sh")).unwrap();
+    fs::rename(place.path().join("pay.sh"), place.path().join("shed/pay.sh")).unwrap();
     let agent = fs::read_to_string(place.path().join("clerk.toml")).unwrap();
-    place.write("clerk.toml", &agent.replace("./pay.sh", "./work/pay.sh"));
+    place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
     place.check("run hi --agent clerk.toml", &expect![[r#"
         $ run hi --agent clerk.toml
-        | error[config.invalid]: the agent `clerk` is made of DIR/./work/pay.sh, which its shell could change; keep it out of the directory for files
+        | error[config.invalid]: the agent `clerk` is made of DIR/./shed/pay.sh, which its shell could change; keep it out of the directory for files
         |   read on with: outlast explain config.invalid
         exit 1
     "#]]);
