@@ -219,6 +219,7 @@ export interface Blocked extends Waiting {
   moved_by: "approval" | "completion" | "time" | "budget" | "retry";
   approval?: string;
   who?: string[];
+  budget?: string;
   completion?: string;
 }
 

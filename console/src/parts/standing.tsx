@@ -38,7 +38,7 @@ function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (
       {wait.deadline !== undefined && <span> · until {moment(wait.deadline)}</span>}
       {wait.moved_by === "approval" && <a class="button" href="/approvals">Decide</a>}
       {wait.moved_by === "completion" && wait.completion && <Complete completion={wait.completion} failed={failed} />}
-      {wait.moved_by === "budget" && <span> · goes on when the budget is raised: <code>outlast budgets set</code></span>}
+      {wait.moved_by === "budget" && <span> · goes on when there is more in it: <code>outlast budgets set <Text of={wait.budget ?? ""} /></code></span>}
     </p>
   );
 }

@@ -4,6 +4,7 @@ use crate::sessions::{self, end, unknown};
 use outlast_ports::store::{Cancelled, TurnView, Writes};
 use outlast_runtime::durability::Durability;
 use outlast_runtime::why::{Blocked, Mover, Standing, Why};
+use outlast_vocab::budget::Purse;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::id::ApprovalId;
@@ -87,6 +88,7 @@ struct Held {
     approval: Option<ApprovalId>,
     #[serde(default)]
     who: Vec<String>,
+    budget: Option<Purse>,
     completion: Option<String>,
 }
 
@@ -123,12 +125,13 @@ impl TryFrom<Held> for Blocked {
     type Error = Error;
 
     fn try_from(held: Held) -> Result<Self, Error> {
-        let Held { key, kind, since, deadline, tool, arguments, moved_by, approval, who, completion } = held;
+        let Held { key, kind, since, deadline, tool, arguments, moved_by, approval, who, budget, completion } =
+            held;
         let mover = match (moved_by.as_str(), approval) {
             ("approval", Some(id)) => Mover::Approval { id, who },
             ("completion", _) => Mover::Completion(completion.map(|key| key.parse()).transpose()?),
             ("time", _) => Mover::Time,
-            ("budget", _) => Mover::Budget,
+            ("budget", _) => Mover::Budget(budget),
             ("retry", _) => Mover::Retry,
             (other, _) => return Err(unknown("mover of turns", other)),
         };

@@ -6,7 +6,7 @@ use crate::Answer;
 use crate::page::Page;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Purse};
 use outlast_vocab::id::OrgId;
-use outlast_vocab::{Millis, ReplayKey};
+use outlast_vocab::{Millis, ReplayKey, TurnId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +171,15 @@ pub enum LimitBy {
     Agent,
 }
 
+/// A budget that a turn holds still for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The wait.
+    pub wait: ReplayKey,
+    /// Whose budget it is.
+    pub purse: Purse,
+}
+
 /// The books of budgets.
 pub trait Books: Send + Sync {
     /// All that was ever counted or set, by name.
@@ -185,6 +194,9 @@ pub trait Books: Send + Sync {
 
     /// Whether an operator has set any. Cheap.
     fn budgets_are_set(&self) -> Answer<'_, bool>;
+
+    /// The budgets that a turn holds still for.
+    fn awaited(&self, turn: TurnId) -> Answer<'_, Vec<Awaited>>;
 
     /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
     fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()>;

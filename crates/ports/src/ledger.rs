@@ -21,7 +21,7 @@ mod turn;
 mod votes;
 
 pub use archive::{import, note_rerun, outlines, recorded};
-pub use budget::{budgets, set_budget};
+pub use budget::{awaited, budgets, set_budget};
 pub use configs::{config, config_versions, configs, put_config, replace_config};
 pub use lookup::{
     attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, load,

@@ -3,7 +3,7 @@
 //! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
 //! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
 use crate::archive::Archives;
-use crate::budget::{Books, FirstCall, Held, Metering, PurseView};
+use crate::budget::{Awaited, Books, FirstCall, Held, Metering, PurseView};
 use crate::configs::{ConfigKind, Configs, StoredConfig};
 use crate::contents::Stored;
 use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
@@ -1082,6 +1082,10 @@ impl<B: Backend> Books for B {
 
     fn budgets_are_set(&self) -> Answer<'_, bool> {
         self.read(|rows| rows.budgets_are_set())
+    }
+
+    fn awaited(&self, turn: TurnId) -> Answer<'_, Vec<Awaited>> {
+        self.read(move |rows| ledger::awaited(rows, turn))
     }
 
     fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()> {

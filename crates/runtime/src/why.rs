@@ -3,6 +3,7 @@ use crate::approvals::{self, Question};
 use crate::timeline::{self, EffectState, EffectView};
 use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
 use outlast_vocab::approval::question_id;
+use outlast_vocab::budget::Purse;
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::record::{End, Fact, Record};
@@ -77,8 +78,8 @@ pub enum Mover {
     Completion(Option<CompletionKey>),
     /// Time alone.
     Time,
-    /// Whoever sets a budget.
-    Budget,
+    /// Whoever sets this budget; a turn that older versions left behind does not say which.
+    Budget(Option<Purse>),
     /// An operator or a deploy, once what is wrong is mended; and a worker that looks again by itself.
     Retry,
 }
@@ -105,7 +106,7 @@ impl Mover {
             Self::Approval { .. } => "approval",
             Self::Completion(_) => "completion",
             Self::Time => "time",
-            Self::Budget => "budget",
+            Self::Budget(_) => "budget",
             Self::Retry => "retry",
         }
     }
@@ -191,7 +192,10 @@ async fn blocked(
             Mover::Approval { id: question_id(turn.id, &wait.key), who: Vec::new() }
         }
         WaitKind::Sleep => Mover::Time,
-        WaitKind::Budget => Mover::Budget,
+        WaitKind::Budget => {
+            let awaited = store.awaited(turn.id).await?.into_iter().find(|awaited| awaited.wait == wait.key);
+            Mover::Budget(awaited.map(|awaited| awaited.purse))
+        }
         WaitKind::Event if wait.key.is_stuck() => Mover::Retry,
         WaitKind::Completion
         | WaitKind::Event

@@ -106,7 +106,8 @@ fn moved(blocked: &Blocked, turn: &str) -> String {
         Mover::Completion(Some(key)) => format!("{what}; who holds its key: outlast resolve {key} --ok JSON"),
         Mover::Completion(None) => format!("{what}; who holds its key"),
         Mover::Time => format!("{what}; time moves it"),
-        Mover::Budget => format!("{what}; a budget with more in it: outlast budgets"),
+        Mover::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
+        Mover::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
         Mover::Retry => format!("it looks again by itself{until}; once it is mended: outlast retry {turn}"),
     }
 }
@@ -122,7 +123,8 @@ fn as_json(why: &why::Why) -> Value {
             match mover {
                 Mover::Approval { id, who } => (json["approval"], json["who"]) = (json!(id), json!(who)),
                 Mover::Completion(key) => json["completion"] = json!(key.as_ref().map(ToString::to_string)),
-                Mover::Time | Mover::Budget | Mover::Retry => {}
+                Mover::Budget(purse) => json["budget"] = json!(purse),
+                Mover::Time | Mover::Retry => {}
             }
             json
         })

@@ -27,6 +27,7 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
         "budgets
          run go --session s --agent clerk.toml --script script.txt
          sessions show s
+         why s
          budgets
          budgets set agent:clerk --calls 10 --warn-at 10
          work --agent clerk.toml --script script.txt
@@ -51,6 +52,9 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
             #2    user go
             #4    assistant [add {"a":1}]
             #6    add {"a":1}
+            $ why s
+            trn_1 waits since TIME
+              budget; more in it: outlast budgets set agent:clerk
             $ budgets
             NAME         SPENT                          RESERVED             LIMIT
             agent:clerk  $0.01, 27 tokens, 2 calls      nothing              4 calls, pauses at 50 % (as its agent says)

@@ -1,7 +1,7 @@
 //! Budgets: no turn sleeps for what is there, and none is woken for what is not (R11.5).
 use super::Rule;
 use super::scene::{NOW, Scene, commit};
-use crate::budget::{Held, Hold, Limit, LimitBy, Metering, Price, Settlement, Short, Wish};
+use crate::budget::{Awaited, Held, Hold, Limit, LimitBy, Metering, Price, Settlement, Short, Wish};
 use crate::store::{After, Commit, Lease, SessionState, Then};
 use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Measure, Percent, Period, Purse};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -84,6 +84,8 @@ pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &Scene<'_>
     reserve(s, &runs, "freed", 90).await?;
     assert!(matches!(park(s, &little, "freed", 20).await?, After::Parked));
     assert!(matches!(park(s, &much, "freed", 60).await?, After::Parked));
+    let awaited = Awaited { wait: key().budget(0), purse: Purse::Agent("freed".to_owned()) };
+    assert_eq!((s.awaited(much.turn).await?, s.awaited(runs.turn).await?), (vec![awaited], vec![]));
     settle(s, &runs, "freed", 50).await?;
     assert_eq!(state(s, &little).await?, SessionState::Ready);
     assert_eq!(state(s, &much).await?, SessionState::Parked);

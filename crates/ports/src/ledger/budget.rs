@@ -1,15 +1,15 @@
 //! Writes to the books of budgets, each part of another write.
 use super::orgs::{Deed, note};
 use super::turn::settle_wait;
+use crate::budget::{Awaited, Limit, LimitBy};
 use crate::budget::{FirstCall, Held, Hold, IfHeld, Metering, Price, PurseView, Settlement, Short, Wish};
-use crate::budget::{Limit, LimitBy};
 use crate::page::{Page, rows_for};
 use crate::rows::{HoldRow, PurseRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
-use outlast_vocab::access::{Act, Reach};
+use outlast_vocab::access::{Act, Reach, Scope};
 use outlast_vocab::budget::{Amount, Budget, Fit, Lacks, Measure, Period, Purse};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::wait::{Resolution, WaitKind};
-use outlast_vocab::{Error, Kind, Millis, ReplayKey, canon};
+use outlast_vocab::{Error, Kind, Millis, ReplayKey, TurnId, canon};
 use serde_json::Value;
 
 /// A budget that counts for a turn.
@@ -316,12 +316,29 @@ pub fn budgets(
 fn counts(rows: &dyn ReadRows, row: &PurseRow) -> Result<Option<Limit>, Error> {
     let by = |by| move |budget| Limit { budget, by };
     let brought = row.brought.clone().map(by(LimitBy::Agent));
-    let of_period = |(owner, period)| Some((owner, Period::named(period)?));
-    let Some((owner, period)) = row.name.rsplit_once('@').and_then(of_period) else {
+    let Some((owner, period)) = of_period(&row.name) else {
         return Ok(row.set.clone().map(by(LimitBy::Operator)).or(brought));
     };
     let set = rows.purse(row.org, owner)?.and_then(|owner| owner.set).map(by(LimitBy::Operator));
     Ok(set.or(brought).filter(|limit| limit.budget.per == Some(period)))
+}
+
+/// Whose budget it is and which kind of period, where a name is that of a day or a month of a budget.
+fn of_period(name: &str) -> Option<(&str, Period)> {
+    let (owner, period) = name.rsplit_once('@')?;
+    Some((owner, Period::named(period)?))
+}
+
+/// The budgets that a turn holds still for.
+pub fn awaited(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Awaited>, Error> {
+    rows.access().need(Scope::Read)?;
+    let wishes = rows.holds(super::turn_row(rows, turn)?.no)?.into_iter().filter(|hold| hold.key.is_budget());
+    let awaited = |HoldRow { key, purses, .. }: HoldRow| {
+        let purse = |name: &String| of_period(name).map_or(name.as_str(), |(owner, _)| owner).parse();
+        let awaited = move |purse| Awaited { wait: key.clone(), purse };
+        purses.iter().map(purse).map(|purse| purse.map(&awaited)).collect::<Vec<_>>()
+    };
+    wishes.flat_map(awaited).collect()
 }
 
 /// Sets a budget in place of what an agent says, or goes back to that. Who holds still for a budget looks again.

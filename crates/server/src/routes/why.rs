@@ -6,6 +6,7 @@ use crate::routes::turns::said;
 use crate::shared::Shared;
 use axum::Json;
 use outlast_runtime::why::{self, Blocked, Mover, Standing};
+use outlast_vocab::budget::Purse;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::{Failure, Millis, SessionId, TurnId, WorkerId};
 use serde::Serialize;
@@ -89,6 +90,10 @@ pub(crate) struct Wait {
     /// Who may approve; anybody if it is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     who: Vec<String>,
+    /// The budget to raise: `agent:NAME`, or the id of a turn, session or organisation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    budget: Option<Purse>,
     /// The key that finishes it. Only who may run turns is shown it.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
@@ -115,13 +120,15 @@ impl From<Blocked> for Wait {
     fn from(Blocked { wait, since, call, mover }: Blocked) -> Self {
         let (tool, arguments) = call.unzip();
         let moved_by = mover.name();
-        let (approval, who, completion) = match mover {
-            Mover::Approval { id, who } => (Some(id), who, None),
-            Mover::Completion(key) => (None, Vec::new(), key.map(|key| key.to_string())),
-            Mover::Time | Mover::Budget | Mover::Retry => (None, Vec::new(), None),
-        };
+        let (mut approval, mut who, mut budget, mut completion) = (None, Vec::new(), None, None);
+        match mover {
+            Mover::Approval { id, who: may } => (approval, who) = (Some(id), may),
+            Mover::Budget(purse) => budget = purse,
+            Mover::Completion(key) => completion = key.map(|key| key.to_string()),
+            Mover::Time | Mover::Retry => {}
+        }
         let (key, kind, deadline) = (wait.key.as_str().to_owned(), wait.kind, wait.deadline);
-        Self { key, kind, since, deadline, tool, arguments, moved_by, approval, who, completion }
+        Self { key, kind, since, deadline, tool, arguments, moved_by, approval, who, budget, completion }
     }
 }
 

@@ -184,6 +184,7 @@ asks! {
     rates => |s, _ids| s.rates(ALL);
     rates_after => |s, _ids| s.rates_after(Some((OrgId::DEFAULT, String::new())), ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
+    awaited => |s, ids| s.awaited(ids.waiting);
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
     replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);
