@@ -32,6 +32,8 @@ struct Stored {
     version: u32,
     fingerprint: Hash,
     at: Millis,
+    /// Absent where it was deleted.
+    #[serde(default)]
     body: Value,
 }
 
@@ -73,5 +75,10 @@ impl Client {
         let request = self.request(Method::PUT, &["v1", "configs", kind.name(), name], &[]);
         let stored: Stored = read(self.send(with_json(request, body)?).await?).await?;
         stored.try_into()
+    }
+
+    /// Deletes a configuration.
+    pub async fn delete_config(&self, kind: ConfigKind, name: &str) -> Result<(), Error> {
+        self.delete(&["v1", "configs", kind.name(), name]).await
     }
 }

@@ -75,13 +75,18 @@ pub struct StoredConfig {
     pub version: u32,
     /// The fingerprint of the body.
     pub fingerprint: Hash,
-    /// What it says: a [`Layer`], or a [`Capability`].
+    /// What it says: a [`Layer`], or a [`Capability`]; null where it was deleted.
     pub body: Value,
     /// Since when.
     pub at: Millis,
 }
 
 impl StoredConfig {
+    /// Whether it was deleted with this version.
+    pub fn is_gone(&self) -> bool {
+        self.body.is_null()
+    }
+
     /// What it says, typed. A body that does not parse is an error: nothing runs under half a configuration.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_value(self.body.clone()).map_err(|cause| {
@@ -113,10 +118,20 @@ pub trait Configs: Send + Sync {
         now: Millis,
     ) -> Answer<'_, StoredConfig>;
 
-    /// The last version.
+    /// Deletes one, whose last version must be this where that is said. Nothing is made of it any more; its versions stay, and the
+    /// last of them says that it is gone.
+    fn delete_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        last: Option<u32>,
+        now: Millis,
+    ) -> Answer<'_, StoredConfig>;
+
+    /// The last version, unless it is gone.
     fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>>;
 
-    /// The last version of each, by name.
+    /// The last version of each that is not gone, by name.
     fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
 
     /// A page of them, behind the one with this name.

@@ -457,6 +457,7 @@ suite! { $
         }
         configs {
             every_version_of_an_agent_is_kept_and_the_last_counts,
+            what_was_deleted_is_gone_and_its_versions_stay,
             a_version_takes_the_place_of_the_one_it_names_or_of_none,
             agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself,
             what_is_no_agent_is_not_kept,

@@ -22,7 +22,7 @@ mod votes;
 
 pub use archive::{import, note_rerun, outlines, recorded};
 pub use budget::{awaited, budgets, set_budget};
-pub use configs::{config, config_versions, configs, put_config, replace_config};
+pub use configs::{config, config_versions, configs, delete_config, put_config, replace_config};
 pub use lookup::{
     attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, load,
     package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value,

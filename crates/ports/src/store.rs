@@ -1172,6 +1172,16 @@ impl<B: Backend> Configs for B {
         self.write(move |rows| ledger::replace_config(rows, kind, &name, &body, last, now))
     }
 
+    fn delete_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        last: Option<u32>,
+        now: Millis,
+    ) -> Answer<'_, StoredConfig> {
+        self.write(move |rows| ledger::delete_config(rows, kind, &name, last, now))
+    }
+
     fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>> {
         self.read(move |rows| ledger::config(rows, kind, &name))
     }

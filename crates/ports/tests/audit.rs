@@ -61,6 +61,7 @@ fn furnished() -> Memory {
         let then = if session == WAITS { Then::Park(vec![wait]) } else { end };
         now(memory.commit(Commit::new(lease, NOW, Vec::new(), then))).unwrap();
     }
+    now(memory.put_config(ConfigKind::Agent, "judge".to_owned(), json!({}), NOW)).unwrap();
     memory
 }
 
@@ -87,6 +88,10 @@ const ACTS: &[(&str, Act)] = &[
         now(s.set_budget(Purse::Session(RESTS), Some(budget), NOW)).is_some()
     }),
     ("config.put", |s| now(s.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({}), NOW)).is_some()),
+    ("config.delete", |s| {
+        let (kind, name) = (ConfigKind::Agent, "judge".to_owned());
+        now(s.delete_config(kind, name, None, NOW)).is_some()
+    }),
     ("session.fork", |s| {
         let to = ForkTo::Session { fresh: SessionId::from_u128(3), key: None };
         now(s.fork(Fork { from: RESTS, at: None, to, now: NOW })).is_some()
@@ -128,11 +133,11 @@ fn a_death_at_an_act_leaves_the_act_and_its_line_in_the_audit_or_neither() {
             [(Death::Never, true, true), (Death::After(0), false, true), (Death::Before(0), false, false)]
         {
             let memory = furnished();
-            let before = picture(&memory);
+            let (before, mut expected) = (picture(&memory), noted(&memory));
             let mortal: Arc<dyn Store> = Arc::new(Mortal::new(memory.clone(), dies));
             assert_eq!(act(mortal.serving(Access::operator().by(ann.clone()))), heard, "{name} {dies:?}");
             assert_eq!(picture(&memory) != before, happens, "{name} {dies:?}");
-            let expected: Vec<String> = happens.then(|| format!("person:ann {name}")).into_iter().collect();
+            expected.extend(happens.then(|| format!("person:ann {name}")));
             assert_eq!(noted(&memory), expected, "{name} {dies:?}");
         }
     }

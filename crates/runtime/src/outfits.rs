@@ -84,6 +84,20 @@ struct Known {
     past: VecDeque<Arc<Outfit>>,
 }
 
+impl Known {
+    /// Keeps an agent that answers no more for the turns that began with it.
+    fn retire(&mut self, name: &str, agent: Option<Arc<Outfit>>, most: usize) {
+        // What was made of it has its tools: no input may be answered by that any more either.
+        let of_it: VecDeque<_>;
+        (of_it, self.made) =
+            take(&mut self.made).into_iter().partition(|(_, made)| made.package.agent == name);
+        self.past.extend(of_it.into_iter().map(|(_, outfit)| outfit));
+        self.past.extend(agent);
+        let too_many = self.past.len().saturating_sub(most);
+        self.past.drain(..too_many);
+    }
+}
+
 impl Outfits {
     /// These agents; the first one answers when an input names none.
     pub(crate) fn new(first: Package, others: Vec<Agent>, world: &World) -> Result<Self, Error> {
@@ -140,15 +154,18 @@ impl Outfits {
     /// The same with one that is made.
     pub(crate) fn wear(&self, outfit: Arc<Outfit>) {
         let mut known = self.known();
-        let Known { named, made, past } = &mut *known;
         let name = outfit.package.agent.clone();
-        // What was made of the agent that is replaced has its tools: no input may be answered by it any more.
-        let of_it: VecDeque<_>;
-        (of_it, *made) = take(made).into_iter().partition(|(_, made)| made.package.agent == name);
-        past.extend(of_it.into_iter().map(|(_, outfit)| outfit));
-        past.extend(named.insert(name, outfit));
-        let too_many = past.len().saturating_sub(self.most);
-        past.drain(..too_many);
+        let replaced = known.named.insert(name.clone(), outfit);
+        known.retire(&name, replaced, self.most);
+    }
+
+    /// Lets an agent that was made of rows answer no more. Turns that were accepted before keep it.
+    pub(crate) fn shed(&self, name: &str) {
+        let mut known = self.known();
+        if known.named.get(name).is_some_and(|outfit| outfit.org.is_some()) {
+            let gone = known.named.remove(name);
+            known.retire(name, gone, self.most);
+        }
     }
 
     /// What answers an input that names this agent and says this of itself.

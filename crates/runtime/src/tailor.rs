@@ -74,11 +74,12 @@ pub enum Counts {
     Elsewhere,
 }
 
-/// What is to be kept.
+/// What is to be kept, or to be kept no more.
 pub(crate) struct Change {
     pub(crate) kind: ConfigKind,
     pub(crate) name: String,
-    pub(crate) body: Value,
+    /// What it says; nothing where it is deleted.
+    pub(crate) body: Option<Value>,
     /// The version that must be the last one, where it matters; 0 is none.
     pub(crate) last: Option<u32>,
 }
@@ -87,9 +88,10 @@ impl Change {
     /// Writes it, as somebody who has this store.
     pub(crate) async fn write(self, store: &dyn Store, now: Millis) -> Result<StoredConfig, Error> {
         let Self { kind, name, body, last } = self;
-        match last {
-            Some(last) => store.replace_config(kind, name, body, last, now).await,
-            None => store.put_config(kind, name, body, now).await,
+        match (body, last) {
+            (Some(body), Some(last)) => store.replace_config(kind, name, body, last, now).await,
+            (Some(body), None) => store.put_config(kind, name, body, now).await,
+            (None, last) => store.delete_config(kind, name, last, now).await,
         }
     }
 }
@@ -160,20 +162,31 @@ impl Fitting {
         self.catch_up(&mut made, &kept)
     }
 
-    /// Keeps something, if every agent that is made of it can be made. From then on those answer.
-    pub(crate) async fn put(&self, change: Change, as_whom: &dyn Store, now: Millis) -> Result<Kept, Error> {
+    /// Changes something, if every agent that is made of it can still be made. From then on those answer.
+    pub(crate) async fn change(
+        &self,
+        change: Change,
+        as_whom: &dyn Store,
+        now: Millis,
+    ) -> Result<Kept, Error> {
         let Change { kind, name, body, .. } = &change;
-        kind.check(name, body)?;
-        let (kind, name) = (*kind, name.clone());
+        if let Some(body) = body {
+            kind.check(name, body)?;
+        }
+        let (kind, name, deletes) = (*kind, name.clone(), body.is_none());
         let mut made = self.made.lock().await;
         let mut kept = self.kept().await?;
         // What others broke before is not this change's fault.
         self.catch_up(&mut made, &kept)?;
-        put_into(&mut kept, &change, now);
+        change_in(&mut kept, &change, now);
         let cut = self.cut(&made, &kept)?;
         let was_left_out: BTreeSet<String> = self.left_out().into_iter().map(|left| left.name).collect();
         for (agent, error) in &cut.failed {
             let is_it = kind == ConfigKind::Agent && *agent == name;
+            if deletes && !was_left_out.contains(agent) {
+                let detail = format!("the agent `{agent}` could not be made any more: {}", error.detail());
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
             if is_it || !was_left_out.contains(agent) {
                 return Err(refused(agent, error, is_it));
             }
@@ -181,7 +194,12 @@ impl Fitting {
         // Whoever asked may not wait until it is written; then the next look finds it.
         let seen = made.seen.take();
         let config = change.write(as_whom, now).await?;
-        made.seen.insert(seen.unwrap_or_default()).insert((kind, name.clone()), config.version);
+        let seen = made.seen.insert(seen.unwrap_or_default());
+        if deletes {
+            seen.remove(&(kind, name.clone()));
+        } else {
+            seen.insert((kind, name.clone()), config.version);
+        }
         let is_hidden = kind == ConfigKind::Agent && !cut.names.contains(&name);
         self.wear(&mut made, cut);
         Ok(Kept { config, counts: if is_hidden { Counts::Hidden } else { Counts::Here } })
@@ -228,8 +246,16 @@ impl Fitting {
         Ok(cut)
     }
 
-    /// Lets agents answer.
+    /// Lets agents answer, and those no more that are gone.
     fn wear(&self, made: &mut Made, cut: Cut) {
+        made.layers.retain(|agent, _| {
+            let stays = cut.names.contains(agent);
+            if !stays {
+                tracing::info!(agent, "an agent of the database was deleted and answers no more");
+                self.outfits.shed(agent);
+            }
+            stays
+        });
         for (layers, outfit) in cut.ready {
             let (agent, package) = (&outfit.package.agent, outfit.fingerprint);
             tracing::info!(agent, %package, "an agent of the database answers from now on");
@@ -244,9 +270,13 @@ impl Fitting {
     }
 }
 
-/// Puts what is to be kept in the place of its last version.
-fn put_into(kept: &mut Vec<StoredConfig>, change: &Change, at: Millis) {
+/// Puts what is to be kept in the place of its last version, or takes that away.
+fn change_in(kept: &mut Vec<StoredConfig>, change: &Change, at: Millis) {
     let Change { kind, name, body, .. } = change;
+    let Some(body) = body else {
+        kept.retain(|config| config.kind != *kind || config.name != *name);
+        return;
+    };
     let next = |version| StoredConfig {
         kind: *kind,
         name: name.clone(),

@@ -19,7 +19,7 @@ use crate::recent::Recent;
 use crate::tailor::{Change, Counts, Fitting, Kept, LeftOut, Tailored};
 use crate::tasks::Tasks;
 use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::configs::ConfigKind;
+use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::contents::Contents;
 use outlast_ports::filed::Filed;
 use outlast_ports::hook::HookAt;
@@ -365,7 +365,7 @@ impl Runtime {
     /// Keeps a new version of an agent, a harness or a capability. Where agents of this process are made of what the organisation
     /// keeps, a version that would break one of them is refused, and otherwise they answer by the time this comes back.
     pub async fn put_config(&self, kind: ConfigKind, name: String, body: Value) -> Result<Kept, Error> {
-        self.change(Change { kind, name, body, last: None }).await
+        self.change(Change { kind, name, body: Some(body), last: None }).await
     }
 
     /// The same in place of a version that must be the last; 0 is none.
@@ -376,14 +376,25 @@ impl Runtime {
         body: Value,
         last: u32,
     ) -> Result<Kept, Error> {
-        self.change(Change { kind, name, body, last: Some(last) }).await
+        self.change(Change { kind, name, body: Some(body), last: Some(last) }).await
+    }
+
+    /// Deletes an agent, a harness or a capability, whose last version must be this where that is said. One that an agent of this
+    /// process stands on is not deleted. An agent answers no more by the time this comes back; its turns go on with what they have.
+    pub async fn delete_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        last: Option<u32>,
+    ) -> Result<StoredConfig, Error> {
+        Ok(self.change(Change { kind, name, body: None, last }).await?.config)
     }
 
     async fn change(&self, change: Change) -> Result<Kept, Error> {
         // Before anything is made: making an agent opens directories.
         self.access.need(Scope::Operate)?;
         if let Some(fitting) = self.fitting() {
-            return fitting.put(change, self.store.as_ref(), self.now()).await;
+            return fitting.change(change, self.store.as_ref(), self.now()).await;
         }
         let config = change.write(self.store.as_ref(), self.now()).await?;
         Ok(Kept { config, counts: Counts::Elsewhere })

@@ -351,6 +351,8 @@ pub enum Act {
     SetBudget,
     /// Kept a version of an agent, a harness or a capability.
     PutConfig,
+    /// Deleted an agent, a harness or a capability.
+    DeleteConfig,
     /// Made an organisation.
     CreateOrg,
     /// Made an API key.
@@ -382,6 +384,7 @@ impl Act {
             Self::Redeliver => "sink.retry",
             Self::SetBudget => "budget.set",
             Self::PutConfig => "config.put",
+            Self::DeleteConfig => "config.delete",
             Self::CreateOrg => "org.create",
             Self::CreateKey => "key.create",
             Self::RevokeKey => "key.revoke",
@@ -402,7 +405,8 @@ impl Act {
             | Self::RerunLive
             | Self::Redeliver
             | Self::SetBudget
-            | Self::PutConfig => Scope::Operate,
+            | Self::PutConfig
+            | Self::DeleteConfig => Scope::Operate,
             Self::CreateOrg | Self::CreateKey | Self::RevokeKey => Scope::Admin,
         }
     }

@@ -1,4 +1,5 @@
 //! `outlast agents`: which agents there are, what each comes to, and how two differ.
+mod delete;
 mod import;
 mod there;
 
@@ -60,6 +61,8 @@ enum What {
     },
     /// Take agents and capabilities from AGENTS.md, Agent Skills or TOML, into the database or a file
     Import(import::Import),
+    /// Delete an agent, a harness or a capability from the database; its versions stay, and so does what its turns run under
+    Delete(delete::Delete),
 }
 
 impl Agents {
@@ -67,6 +70,9 @@ impl Agents {
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         if let What::Import(import) = &self.what {
             return import.run(data).await.map(|()| ExitCode::SUCCESS);
+        }
+        if let What::Delete(delete) = &self.what {
+            return delete.run(&self.configuration, data).await.map(|()| ExitCode::SUCCESS);
         }
         if let What::History { name } = &self.what {
             return history(name, data).await.map(|()| ExitCode::SUCCESS);
@@ -83,7 +89,7 @@ impl Agents {
                 differ(&a, &b, data.json)?;
             }
             What::Validate => return Ok(self.validate(&staff, data.json)),
-            What::History { .. } | What::Import(_) => {}
+            What::History { .. } | What::Import(_) | What::Delete(_) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -165,6 +171,10 @@ async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Re
             format!("the database has no version `{version}` of the agent `{name}`; the newest is {newest}");
         Error::new(Kind::AgentNotFound, detail)
     })?;
+    if found.is_gone() {
+        let detail = format!("the agent `{name}` was deleted with version {version}");
+        return Err(Error::new(Kind::AgentNotFound, detail));
+    }
     staff.stored(found, None)
 }
 
@@ -183,7 +193,9 @@ async fn history(name: &str, data: &Data) -> Result<(), Error> {
         return Ok(());
     }
     let row = |stored: &StoredConfig| {
-        vec![stored.version.to_string(), words::when(stored.at), stored.fingerprint.to_string()]
+        let fingerprint =
+            if stored.is_gone() { "deleted".to_owned() } else { stored.fingerprint.to_string() };
+        vec![stored.version.to_string(), words::when(stored.at), fingerprint]
     };
     terminal::table(&["VERSION", "SINCE", "FINGERPRINT"], &versions.iter().map(row).collect::<Vec<_>>());
     Ok(())

@@ -121,4 +121,14 @@ impl Desk {
             Self::Server(client) => client.put_config(kind, name, &body).await,
         }
     }
+
+    /// Deletes a configuration.
+    pub(crate) async fn delete_config(&self, kind: ConfigKind, name: &str) -> Result<(), Error> {
+        match self {
+            Self::File(store) => {
+                store.delete_config(kind, name.to_owned(), None, SystemClock.now()).await.map(drop)
+            }
+            Self::Server(client) => client.delete_config(kind, name).await,
+        }
+    }
 }

@@ -271,3 +271,52 @@ fn a_page_that_waits_to_be_fetched_is_reached_as_when_it_was_asked_about() {
     assert!(shown.contains("from ours"), "{shown}");
     assert!(page.join().unwrap() > 0);
 }
+
+#[test]
+fn what_is_deleted_answers_no_more_unless_an_agent_stands_on_it() {
+    let (place, server) = stage();
+    let alone = Place::new();
+    let want = expect![[r#"
+        $ agents import shop.toml
+        harness base, version 1, in the database
+        agent clerk, version 1, in the database
+        $ agents delete base --kind harness
+        | error[config.invalid]: the agent `clerk` could not be made any more: agent clerk stands on the harness `base`, which is not there; there are: none
+        |   read on with: outlast explain config.invalid
+        exit 1
+        $ agents delete clerk
+        agent clerk is deleted; its versions stay
+        $ agents delete clerk
+        | error[agent.not_found]: no agent in the database is called `clerk`
+        |   read on with: outlast explain agent.not_found
+        exit 1
+        $ agents delete base --kind harness
+        harness base is deleted; its versions stay
+        $ agents history clerk
+        VERSION  SINCE                 FINGERPRINT
+        2        TIME  deleted
+        1        TIME  01e45501ea75abbbbe121672a0a74d4b39b4a65aca0200de1849ed8e9b6ce1ee
+        $ agents delete clerk --kind cook
+        | error: invalid value 'cook' for '--kind <KIND>': input.invalid: expected agent, harness or capability, got `cook`
+        | 
+        | For more information, try '--help'.
+        exit 2
+    "#]];
+    for place in [&place, &alone] {
+        place.write(
+            "shop.toml",
+            "[harnesses.base]\nsystem = \"Be kind.\"\n\n[agents.clerk]\nparent = \"base\"\nsystem = \"Sell.\"\n",
+        );
+        place.check(
+            "agents import shop.toml
+             agents delete base --kind harness
+             agents delete clerk
+             agents delete clerk
+             agents delete base --kind harness
+             agents history clerk
+             agents delete clerk --kind cook",
+            &want,
+        );
+    }
+    server.kill();
+}

@@ -36,6 +36,24 @@ pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(s: 
     Ok(())
 }
 
+pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &Scene<'_>) -> Rule {
+    let body = json!({ "system": "Sell." });
+    let delete = |last| s.delete_config(Agent, "clerk".into(), last, LATER);
+    refused(delete(None).await, Kind::AgentNotFound);
+    let one = s.put_config(Agent, "clerk".into(), body.clone(), NOW).await?;
+    refused(delete(Some(2)).await, Kind::ConfigChanged);
+    let gone = delete(Some(1)).await?;
+    assert_eq!((gone.version, gone.at, gone.is_gone()), (2, LATER, true));
+    assert_eq!((s.config(Agent, "clerk".into()).await?, s.configs(Agent, ALL).await?), (None, vec![]));
+    assert_eq!(s.config_versions(Agent, "clerk".into(), ALL).await?, [gone, one]);
+    refused(delete(None).await, Kind::AgentNotFound);
+    // Whoever expects none may keep it again, as a version that none before it had.
+    let again = s.replace_config(Agent, "clerk".into(), body, 0, LATER).await?;
+    assert_eq!((again.version, again.is_gone()), (3, false));
+    assert_eq!(s.configs(Agent, ALL).await?, [again]);
+    Ok(())
+}
+
 pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself(
     s: &Scene<'_>,
 ) -> Rule {

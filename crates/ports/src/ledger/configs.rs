@@ -8,6 +8,9 @@ use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
 use outlast_vocab::{Error, Kind, Millis, canon};
 use serde_json::Value;
 
+/// What a version says with which something was deleted.
+const GONE: &str = "null";
+
 /// Keeps a new version, unless the last one says the same.
 pub fn put_config(
     rows: &mut dyn Rows,
@@ -31,15 +34,17 @@ pub fn put_config(
         return stored(last);
     }
     let version = last.map_or(1, |last| last.version + 1);
-    let subject = format!("{kind} {name}");
-    note(
-        rows,
-        Deed { act: Act::PutConfig, org, subject: &subject, detail: format!("version {version}") },
-        now,
-    )?;
     let row = ConfigRow { org, kind, name: name.to_owned(), version, fingerprint, body: json, at: now };
-    rows.insert_config(&row)?;
-    stored(&row)
+    insert(rows, &row, Act::PutConfig)
+}
+
+/// Adds a version, and says so in the audit.
+fn insert(rows: &mut dyn Rows, row: &ConfigRow, act: Act) -> Result<StoredConfig, Error> {
+    let ConfigRow { org, kind, name, version, at, .. } = row;
+    let (subject, detail) = (format!("{kind} {name}"), format!("version {version}"));
+    note(rows, Deed { act, org: *org, subject: &subject, detail }, *at)?;
+    rows.insert_config(row)?;
+    stored(row)
 }
 
 /// Keeps a new version in place of one that must be the last; 0 is none.
@@ -52,24 +57,55 @@ pub fn replace_config(
     now: Millis,
 ) -> Result<StoredConfig, Error> {
     rows.access().need(Scope::Read)?;
-    let found = rows.config(rows.access().reach.home(), kind, name)?.map_or(0, |row| row.version);
-    if found != last {
-        let said = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
-        let (expected, found) = (said(last), said(found));
-        let detail =
-            format!("expected {expected} of the {kind} `{name}` to be the last, and there is {found}");
-        return Err(Error::new(Kind::ConfigChanged, detail));
-    }
+    let found = present(rows, kind, name)?.map_or(0, |row| row.version);
+    expect_last(kind, name, found, last)?;
     put_config(rows, kind, name, body, now)
 }
 
-/// The last version.
-pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
+/// Deletes something with a version of its own, so that what comes after it is newer than all that was.
+pub fn delete_config(
+    rows: &mut dyn Rows,
+    kind: ConfigKind,
+    name: &str,
+    last: Option<u32>,
+    now: Millis,
+) -> Result<StoredConfig, Error> {
     rows.access().need(Scope::Read)?;
-    rows.config(rows.access().reach.home(), kind, name)?.as_ref().map(stored).transpose()
+    let Some(found) = present(rows, kind, name)? else {
+        let detail = format!("no {kind} in the database is called `{name}`");
+        return Err(Error::new(Kind::AgentNotFound, detail));
+    };
+    if let Some(last) = last {
+        expect_last(kind, name, found.version, last)?;
+    }
+    let (version, fingerprint) = (found.version + 1, canon::fingerprint(&Value::Null));
+    let row = ConfigRow { version, fingerprint, body: GONE.to_owned(), at: now, ..found };
+    insert(rows, &row, Act::DeleteConfig)
 }
 
-/// The last version of each, by name.
+/// Whether a version is the last; 0 is none.
+fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<(), Error> {
+    if found == last {
+        return Ok(());
+    }
+    let said = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
+    let (expected, found) = (said(last), said(found));
+    let detail = format!("expected {expected} of the {kind} `{name}` to be the last, and there is {found}");
+    Err(Error::new(Kind::ConfigChanged, detail))
+}
+
+/// The last version, unless it is gone.
+fn present(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
+    Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != GONE))
+}
+
+/// The last version, unless it is gone.
+pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
+    rows.access().need(Scope::Read)?;
+    present(rows, kind, name)?.as_ref().map(stored).transpose()
+}
+
+/// The last version of each that is not gone, by name.
 pub fn configs(
     rows: &dyn ReadRows,
     kind: ConfigKind,
@@ -78,7 +114,8 @@ pub fn configs(
 ) -> Result<Page<StoredConfig, String>, Error> {
     rows.access().need(Scope::Read)?;
     let found = rows.configs(rows.access().reach.home(), kind, after, rows_for(limit))?;
-    Page::of(found, limit, |row| row.name.clone(), |row| stored(&row).map(Some))
+    let kept = |row: ConfigRow| (row.body != GONE).then(|| stored(&row)).transpose();
+    Page::of(found, limit, |row| row.name.clone(), kept)
 }
 
 /// Every version, the newest first.

@@ -35,11 +35,14 @@ impl Tailor for Sewn {
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, witness) = (config.name.clone(), self.0.clone());
             let layers = canon::fingerprint(&said);
+            let lacks = parent
+                .filter(|_| under.is_none())
+                .map(|parent| Error::new(Kind::HarnessNotFound, format!("there is no harness `{parent}`")));
             Plan {
                 name: name.clone(),
                 is_kept: true,
                 layers,
-                make: Box::new(move || sewn(&name, &said, witness)),
+                make: Box::new(move || lacks.map_or_else(|| sewn(&name, &said, witness), Err)),
             }
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
@@ -149,6 +152,10 @@ fn to(agent: &str, text: &str) -> Input {
 impl Life {
     async fn put(&self, kind: ConfigKind, name: &str, body: Value) -> Result<Counts, Error> {
         Ok(self.runtime.put_config(kind, name.to_owned(), body).await?.counts)
+    }
+
+    async fn delete(&self, kind: ConfigKind, name: &str) -> Result<StoredConfig, Error> {
+        self.runtime.delete_config(kind, name.to_owned(), None).await
     }
 
     async fn put_agent(&self, name: &str, body: Value) -> Result<Counts, Error> {
@@ -436,4 +443,38 @@ fn accept(target: Target, package: Hash, now: Millis) -> Accept {
         request: None,
         index: None,
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_they_have() {
+    let (_, life) = life(paid()).await;
+    life.put_agent("clerk", json!({ "uses": ["pay"] })).await.unwrap();
+    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let asked = question(&life).await;
+    let gone = life.delete(ConfigKind::Agent, "clerk").await.unwrap();
+    assert_eq!((gone.version, gone.is_gone()), (2, true));
+    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    let names: Vec<String> = life.runtime.agents().into_iter().map(|agent| agent.name).collect();
+    assert_eq!(names, ["tester"]);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
+    // It may come back.
+    life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
+    assert_eq!(life.told_by("clerk").await, "Sell.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_stands_on_is_not_deleted() {
+    let (_, life) = life(vec![]).await;
+    life.put(ConfigKind::Harness, "base", json!({ "system": "Be kind." })).await.unwrap();
+    life.put_agent("clerk", json!({ "parent": "base" })).await.unwrap();
+    let refused = life.delete(ConfigKind::Harness, "base").await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "config.invalid: the agent `clerk` could not be made any more: there is no harness `base`"
+    );
+    life.delete(ConfigKind::Agent, "clerk").await.unwrap();
+    life.delete(ConfigKind::Harness, "base").await.unwrap();
+    assert_eq!(life.delete(ConfigKind::Harness, "base").await.unwrap_err().kind(), Kind::AgentNotFound);
 }

@@ -7,7 +7,7 @@ use crate::problem::{Answer, Problem, Problems};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::store::Store;
 use outlast_runtime::difference;
@@ -32,7 +32,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(agent))
         .routes(routes!(by_fingerprint))
         .routes(routes!(configs))
-        .routes(routes!(config, put))
+        .routes(routes!(config, put, delete))
         .routes(routes!(versions))
         .routes(routes!(differ))
 }
@@ -127,9 +127,10 @@ pub(crate) struct Stored {
     /// Since when.
     #[schema(value_type = u64)]
     at: Millis,
-    /// What it says: the fields of an agent's file.
-    #[schema(value_type = Object)]
-    body: Value,
+    /// What it says: the fields of an agent's file. Absent where it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    body: Option<Value>,
     /// What whoever keeps it may not expect.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
@@ -138,6 +139,7 @@ pub(crate) struct Stored {
 impl From<StoredConfig> for Stored {
     fn from(config: StoredConfig) -> Self {
         let StoredConfig { kind, name, version, fingerprint, body, at } = config;
+        let body = (!body.is_null()).then_some(body);
         Self { kind: kind.name(), name, version, fingerprint, at, body, note: None }
     }
 }
@@ -219,21 +221,51 @@ async fn put(
     Said(body): Said<Value>,
 ) -> Answer<Tagged> {
     let runtime = &caller.runtime;
-    let kept = match expected(&headers)? {
-        Expected::Version(version) => runtime.replace_config(kind, name, body, version).await?,
+    let kept = match last(&caller, &headers, kind, &name).await? {
+        Some(last) => runtime.replace_config(kind, name, body, last).await?,
+        None => runtime.put_config(kind, name, body).await?,
+    };
+    let note = note(&kept, runtime.access().reach.home(), shared.home);
+    Ok(tagged(kept.config, note))
+}
+
+/// Deletes it: agents that are made of it answer no more. Its versions stay, and turns that were accepted go on with what they have. One
+/// that an agent of the server stands on is not deleted.
+#[utoipa::path(delete, path = "/v1/configs/{kind}/{name}", tag = "agents",
+    params(("kind" = String, Path), ("name" = String, Path),
+        ("if-match" = Option<String>, Header, description = "The `etag` of the version to delete, or `*` for any.")),
+    responses((status = 204),
+        (status = 412, description = "It is another version by now.", body = Problem, content_type = "application/problem+json"),
+        Problems), security(("key" = ["operate"])))]
+async fn delete(
+    caller: Caller<Operates>,
+    Both(kind, Word(name)): Both<ConfigKind, Word>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
+    let last = last(&caller, &headers, kind, &name).await?;
+    caller.runtime.delete_config(kind, name, last).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The version that a request expects to be the last, where it expects one; 0 is none.
+async fn last(
+    caller: &Caller<Operates>,
+    headers: &HeaderMap,
+    kind: ConfigKind,
+    name: &str,
+) -> Result<Option<u32>, Error> {
+    match expected(headers)? {
+        Expected::Anything => Ok(None),
+        Expected::Version(version) => Ok(Some(version)),
         Expected::Some => {
-            let there = runtime.store().config(kind, name.clone()).await?.map(|config| config.version);
+            let there = caller.runtime.store().config(kind, name.to_owned()).await?;
             let none = || {
                 let detail = format!("expected a version of the {kind} `{name}`, but there is none");
                 Error::new(Kind::ConfigChanged, detail)
             };
-            let there = there.ok_or_else(none)?;
-            runtime.replace_config(kind, name, body, there).await?
+            Ok(Some(there.ok_or_else(none)?.version))
         }
-        Expected::Anything => runtime.put_config(kind, name, body).await?,
-    };
-    let note = note(&kept, runtime.access().reach.home(), shared.home);
-    Ok(tagged(kept.config, note))
+    }
 }
 
 /// What whoever keeps something is told if it does not count here.
@@ -333,6 +365,10 @@ async fn version(store: &Arc<dyn Store>, kind: ConfigKind, name: &str, version: 
     let below = version.saturating_add(1);
     let found = store.config_versions_before(kind, name.to_owned(), Some(below), 1).await?.items.pop();
     if let Some(config) = found.filter(|config| config.version == version) {
+        if config.is_gone() {
+            let detail = format!("the {kind} `{name}` was deleted with version {version}");
+            return Err(Error::new(Kind::AgentNotFound, detail));
+        }
         return Ok(config.body);
     }
     let last = store.config(kind, name.to_owned()).await?.map_or(0, |config| config.version);

@@ -174,6 +174,10 @@ async fn what_another_process_put_is_noticed_and_said_of_if_it_cannot_be_made() 
     assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"][0]["note"], why);
     stage.put("agent/clerk", json!({ "system": "Sell again." })).await.ok();
     assert_eq!(stage.get("/health/ready").await.ok().get("agents_left_out"), None);
+    beside.delete_config(ConfigKind::Agent, "judge".to_owned(), None, Millis(8)).await.unwrap();
+    while stage.get("/v1/agents/judge").await.status != 404 {
+        tokio::task::yield_now().await;
+    }
     stage.stop().await;
 }
 
@@ -185,5 +189,28 @@ async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
     let theirs = put().key(&stage.key("acme", "operate").await).send().await.ok();
     let note = theirs["note"].as_str().unwrap();
     assert!(note.starts_with("it is kept, and answers where a server is started for org_"), "{note}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_deleted_answers_no_more_and_keeps_its_versions() {
+    let (stage, _dir) = stage().await;
+    stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
+    let delete = || stage.request("DELETE", "/v1/configs/agent/clerk");
+    assert_eq!(delete().header("if-match", "\"7\"").send().await.code(), "config.changed");
+    assert_eq!(delete().header("if-match", "\"1\"").send().await.status, 204);
+    assert_eq!(delete().send().await.code(), "agent.not_found");
+    assert_eq!(stage.get("/v1/configs/agent/clerk").await.status, 404);
+    assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"], json!([]));
+    let said = json!({ "agent": "clerk", "text": "hello" });
+    assert_eq!(stage.post("/v1/turns", &said).await.code(), "agent.not_found");
+    let versions = stage.get("/v1/configs/agent/clerk/versions").await.ok();
+    assert_eq!((&versions["items"][0]["version"], versions["items"][0].get("body")), (&json!(2), None));
+    let differ = stage.get("/v1/configs/agent/clerk/diff?from=1&to=2").await;
+    assert_eq!(differ.json()["detail"], "the agent `clerk` was deleted with version 2");
+    // Only if there is none: and there is none.
+    let again = stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell again." }));
+    assert_eq!(again.header("if-none-match", "*").send().await.header("etag"), Some("\"3\""));
+    assert_eq!(stage.told("clerk").await, "Sell again.");
     stage.stop().await;
 }

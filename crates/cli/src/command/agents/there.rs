@@ -26,7 +26,7 @@ pub(super) async fn run(what: &What, client: &Client, data: &Data) -> Result<(),
         What::Diff { a, b } => {
             differ(&pinned(client, a).await?, &pinned(client, b).await?, data.json)?;
         }
-        What::Validate | What::History { .. } | What::Import(_) => data.only_on_a_file()?,
+        What::Validate | What::History { .. } | What::Import(_) | What::Delete(_) => data.only_on_a_file()?,
     }
     Ok(())
 }

@@ -188,6 +188,7 @@ asks! {
     set_budget => |s, ids| s.set_budget(Purse::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
     replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);
+    delete_config => |s, ids| s.delete_config(ConfigKind::Agent, ids.key, None, NOW);
     config => |s, ids| s.config(ConfigKind::Agent, ids.key);
     configs => |s, _ids| s.configs(ConfigKind::Harness, ALL);
     configs_after => |s, _ids| s.configs_after(ConfigKind::Harness, Some("a".to_owned()), ALL);
