@@ -3,7 +3,7 @@
 //! The journal stays whole. A compaction is a fact of the turn that needed it; every later turn is shown the conversation as
 //! the compactions on its way left it, so what comes first stays the same from call to call and providers can cache it.
 use outlast_vocab::TurnId;
-use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::message::{Message, ToolResult, json_size};
 use outlast_vocab::record::{Compacted, Shorter};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -101,8 +101,15 @@ impl Conversation {
         }
     }
 
+    /// Drops the oldest turns for want of a summary, down to where one has to leave it. The next summary is asked for once as much was
+    /// said again, and not with every call.
+    pub fn make_do(&mut self, turn: &[Message], need: Need) {
+        let here = size_of(&self.shown(turn));
+        self.fit((need.window / 10 * 6).saturating_sub(need.besides + here));
+    }
+
     /// Drops the oldest turns until the rest fits, but never the last one.
-    pub fn fit(&mut self, bytes: usize) {
+    fn fit(&mut self, bytes: usize) {
         let (mut size, mut count) = (self.size, 0);
         while size > bytes && self.turns.len() - count > 1 {
             size -= self.turns[count].size;
@@ -237,18 +244,26 @@ fn keep_tail(messages: &[Message], room: &mut usize) -> usize {
 
 /// Bytes that are won when the results of a message are left out.
 fn saving(message: &Message) -> usize {
+    if !matches!(message, Message::Tool { result: ToolResult::Ok(value), .. } if is_long(value)) {
+        return 0;
+    }
     let mut shorter = message.clone();
     leave_out(&mut shorter);
     message.size().saturating_sub(shorter.size())
 }
 
+/// Whether anything is won by leaving a result out.
+fn is_long(result: &Value) -> bool {
+    json_size(result) > SHORT_RESULT
+}
+
 /// Leaves out a result that is long. What it names as its attachment stays, so that it can be read again.
 fn leave_out(message: &mut Message) {
     let Message::Tool { result: ToolResult::Ok(value), .. } = message else { return };
-    if outlast_vocab::message::json_size(value) <= SHORT_RESULT {
+    if !is_long(value) {
         return;
     }
-    let bytes = outlast_vocab::message::json_size(value);
+    let bytes = json_size(value);
     let attachment = value.get("attachment").filter(|id| id.is_string()).cloned();
     *value = match attachment {
         Some(id) => json!({ "left_out": bytes, "attachment": id }),
@@ -421,6 +436,20 @@ mod tests {
     fn what_cannot_be_made_shorter_is_left_to_the_model() {
         let conversation = Conversation::default();
         assert_eq!(conversation.plan(&[Message::user("x".repeat(9_000))], need(8_000)), None);
+    }
+
+    #[test]
+    fn without_a_summary_so_much_is_left_out_that_the_next_call_needs_none() {
+        let mut conversation = Conversation::default();
+        for number in 1..=8 {
+            conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(1_000))]);
+        }
+        let now = [Message::user("go"), say(&"z".repeat(1_000))];
+        assert!(conversation.plan(&now, need(10_000)).is_some_and(|plan| plan.to_summarise.is_some()));
+        conversation.make_do(&now, need(10_000));
+        assert_eq!(conversation.messages().len(), 2 * 4);
+        let grown = [&now[..], &[say(&"z".repeat(1_500))]].concat();
+        assert_eq!(conversation.plan(&grown, need(10_000)), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Room<'_> {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are left out");
-                    host.conversation().fit(self.window.saturating_sub(besides));
+                    host.conversation().make_do(ask.messages(), need);
                     return Ok(false);
                 }
             },
