@@ -86,11 +86,24 @@ fn add_new(names: &mut Vec<String>, more: Vec<String>) {
 }
 
 /// Folds layers, the root first. Two rules of one name are an error, because a record names the rule that decided; so are two
-/// rates, because a layer must not loosen what one below it says.
+/// rates, and a rule that opens the guard of a layer below, because a layer must not loosen what one below it says.
 pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> {
     let mut named: BTreeMap<(&str, String), String> = BTreeMap::new();
     let mut folded = Overlay::default();
+    let mut guarded_by: Option<String> = None;
     for Placed { from, overlay } in layers {
+        if let (Some(below), Some(rule)) = (&guarded_by, overlay.rules.iter().find(|rule| opens_guard(rule)))
+        {
+            let detail = format!(
+                "the rule `{}` of {from} lets calls run that untrusted text may have asked for, and {below} guards against that; only \
+                 {below} or what it stands on may say so",
+                rule.id
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        if guarded_by.is_none() && !overlay.guard.is_open() {
+            guarded_by = Some(from.clone());
+        }
         let rules = overlay.rules.iter().map(|Rule { id, .. }| ("rule", id.to_string()));
         let rates = overlay.rates.iter().map(|Rate { name, .. }| ("rate", name.to_string()));
         for (what, name) in rules.chain(rates) {
@@ -105,6 +118,12 @@ pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> 
         folded = join(folded, overlay);
     }
     Ok(folded)
+}
+
+/// Whether a rule lets calls run that a guard would keep from it.
+fn opens_guard(rule: &Rule) -> bool {
+    let runs = matches!(rule.then, Decision::Allow | Decision::Modify { .. } | Decision::Defer { .. });
+    rule.untrusted == Some(true) && runs
 }
 
 /// What layers stand on, and what they can switch on.
@@ -241,22 +260,18 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
             format!("the agent `{}` has a rate `{}`, which cannot be replaced", package.agent, rate.name);
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
-    let opens_guard = |rule: &&Rule| {
-        let runs = matches!(rule.then, Decision::Allow | Decision::Modify { .. } | Decision::Defer { .. });
-        rule.untrusted == Some(true) && runs
-    };
-    if let Some(rule) = rules.iter().find(opens_guard) {
+    if let Some(rule) = rules.iter().find(|rule| opens_guard(rule)) {
         let detail = format!(
             "the rule `{}` lets calls run that untrusted text may have asked for; only an agent may say that",
             rule.id
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
-    // The rules of the agent are held against the arguments as the model gave them.
+    // A call with other arguments may do more, where no rule of the agent is about them.
     let rewrites = |rule: &&Rule| rule.at == Point::Tool && matches!(rule.then, Decision::Modify { .. });
     if let Some(rule) = rules.iter().find(rewrites) {
         let detail = format!(
-            "the rule `{}` changes the arguments of calls, past the rules of the agent `{}`; only an agent may say that",
+            "the rule `{}` changes the arguments of calls of the agent `{}`; only an agent may say that",
             rule.id, package.agent
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));

@@ -5,6 +5,7 @@ use outlast_vocab::policy::{
     Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test,
 };
 use serde_json::{Number, Value};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -12,6 +13,36 @@ use std::mem::discriminant;
 /// The first rule that fits, if one does.
 pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
     policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| fits(rule, facts))
+}
+
+/// The rules before one that changes something which fit what it makes of the facts: no rule leads past an earlier one. Where such a
+/// rule changes something too, those before it are held against that.
+pub fn overruling<'p>(policy: &'p Policy, rule: &'p Rule, facts: &Facts<'_>) -> Vec<&'p Rule> {
+    let (mut found, mut last, mut value) = (Vec::new(), rule, Cow::Borrowed(facts.value));
+    while let Decision::Modify { set, .. } = &last.then {
+        value = Cow::Owned(changed(&value, set));
+        let facts = Facts { value: &value, ..*facts };
+        let mut before = policy.rules.iter().take_while(|one| one.id != last.id);
+        let Some(next) = before.find(|one| one.at == facts.at && fits(one, &facts)) else { break };
+        found.push(next);
+        last = next;
+    }
+    found
+}
+
+/// A value with some of it set by a rule, each by its pointer; a place that is not there is made if its parent is.
+pub fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
+    let mut changed = arguments.clone();
+    for (pointer, value) in set {
+        if let Some(place) = changed.pointer_mut(pointer) {
+            *place = value.clone();
+        } else if let Some((parent, name)) = pointer.rsplit_once('/')
+            && let Some(Value::Object(members)) = changed.pointer_mut(parent)
+        {
+            members.insert(name.replace("~1", "/").replace("~0", "~"), value.clone());
+        }
+    }
+    changed
 }
 
 /// Whether no call of a tool ever runs: a rule forbids all of them, and those before it that are for some let none of them run.
@@ -275,6 +306,52 @@ mod tests {
         check(&policy, "pay", &json!({ "euros": 50, "to": "eve" }), Some("rest"));
         check(&policy, "file_write", &json!({ "path": "notes/a" }), None);
         check(&policy, "file_write", &json!({ "path": "etc/a" }), Some("files"));
+    }
+
+    #[test]
+    fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
+        let set = |pairs: &[(&str, Value)]| Decision::Modify {
+            set: pairs.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect(),
+            redact: vec![],
+        };
+        let policy = Policy {
+            rules: vec![
+                rule("gold", "pay", vec![("/to", Comparison::OneOf(vec![json!("gold")]))], deny()),
+                rule(
+                    "rename",
+                    "pay",
+                    vec![("/to", Comparison::OneOf(vec![json!("g")]))],
+                    set(&[("/to", json!("gold"))]),
+                ),
+                rule("large", "pay", vec![("/euros", Comparison::Over(100.into()))], deny()),
+                rule(
+                    "alias",
+                    "pay",
+                    vec![("/to", Comparison::OneOf(vec![json!("bob")]))],
+                    set(&[("/to", json!("g"))]),
+                ),
+                rule("more", "pay", vec![], set(&[("/euros", json!(1000))])),
+            ],
+        };
+        let check = |arguments: Value, first: &str, want: &[&str]| {
+            let (tool, labels, around) =
+                ("pay".parse::<ToolName>().unwrap(), Labels::default(), Circumstances::default());
+            let facts = Facts {
+                at: Point::Tool,
+                tool: Some(&tool),
+                value: &arguments,
+                labels: &labels,
+                around: &around,
+            };
+            let rule = judge(&policy, &facts).unwrap();
+            let found: Vec<&str> =
+                overruling(&policy, rule, &facts).into_iter().map(|rule| rule.id.as_str()).collect();
+            assert_eq!((rule.id.as_str(), found.as_slice()), (first, want), "{arguments}");
+        };
+        check(json!({ "to": "ann", "euros": 1 }), "more", &["large"]);
+        check(json!({ "to": "bob", "euros": 1 }), "alias", &["rename", "gold"]);
+        check(json!({ "to": "g", "euros": 1 }), "rename", &["gold"]);
+        check(json!({ "to": "gold", "euros": 1 }), "gold", &[]);
     }
 
     #[test]

@@ -112,6 +112,28 @@ fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
 }
 
 #[test]
+fn no_layer_opens_the_guard_of_one_below_it() {
+    let opens = |then: &str| json!({"rules": [{"id": "mine", "untrusted": true, "then": then}]});
+    let joined = |layers: [(&str, Value); 2]| {
+        fold(layers.map(|(from, value)| Placed::new(from, overlay(value)))).map(drop)
+    };
+    let guard = || json!({"guard": "guarded"});
+    assert_eq!(
+        said(&joined([("harness house", guard()), ("agent shop", opens("allow"))]).unwrap_err()),
+        (
+            Kind::ConfigInvalid,
+            "the rule `mine` of agent shop lets calls run that untrusted text may have asked for, and harness house guards \
+             against that; only harness house or what it stands on may say so"
+        )
+    );
+    let both = json!({"guard": "strict", "rules": opens("allow")["rules"]});
+    assert!(joined([("harness house", both), ("agent shop", json!({}))]).is_ok());
+    assert!(joined([("capability mail", opens("allow")), ("agent shop", guard())]).is_ok());
+    let asks = json!({"rules": [{"id": "mine", "untrusted": true, "then": {"ask": {}}}]});
+    assert!(joined([("harness house", guard()), ("agent shop", asks)]).is_ok());
+}
+
+#[test]
 fn a_rule_of_a_turn_only_narrows_and_none_changes_the_arguments_of_a_call() {
     let package = Package::new("shop", "a/one".parse().unwrap(), "");
     let rule = |at: &str, then: Value| overlay(json!({"rules": [{"id": "mine", "at": at, "then": then}]}));
@@ -122,7 +144,7 @@ fn a_rule_of_a_turn_only_narrows_and_none_changes_the_arguments_of_a_call() {
         said(&over(&package, rule("tool", set("/to", json!("eve")))).unwrap_err()),
         (
             Kind::ConfigInvalid,
-            "the rule `mine` changes the arguments of calls, past the rules of the agent `shop`; only an agent may say that"
+            "the rule `mine` changes the arguments of calls of the agent `shop`; only an agent may say that"
         )
     );
     assert!(over(&package, rule("model", set("/options/tokens_most", json!(9)))).is_ok());

@@ -4,6 +4,7 @@ use crate::client_side::ClientSide;
 use crate::outfit::Outfit;
 use crate::projection::Held;
 use jsonschema::Validator;
+use outlast_kernel::policy::changed;
 use outlast_ports::tool::ToolProvider;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
 use outlast_vocab::label::Labels;
@@ -241,21 +242,6 @@ impl Catalogue {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
         fits(&entry.validator, arguments)
     }
-}
-
-/// A value with some of it set by a rule, each by its pointer; a place that is not there is made if its parent is.
-pub(crate) fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
-    let mut changed = arguments.clone();
-    for (pointer, value) in set {
-        if let Some(place) = changed.pointer_mut(pointer) {
-            *place = value.clone();
-        } else if let Some((parent, name)) = pointer.rsplit_once('/')
-            && let Some(Value::Object(members)) = changed.pointer_mut(parent)
-        {
-            members.insert(name.replace("~1", "/").replace("~0", "~"), value.clone());
-        }
-    }
-    changed
 }
 
 /// The check of arguments that this schema makes. One that is none is an error of this kind.

@@ -8,7 +8,7 @@ use futures_util::future::{Either, poll_immediate, select};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use outlast_kernel::label::{guard, is_sink};
-use outlast_kernel::policy::{judge, names_all, stricter};
+use outlast_kernel::policy::{judge, names_all, overruling, stricter};
 use outlast_kernel::spending::Spending;
 use outlast_ports::clock::Clock;
 use outlast_ports::policy::{Judgement, PolicyEngine};
@@ -221,11 +221,18 @@ impl Outfit {
                 let rule = RuleId::try_from(GUARD.to_owned()).ok()?;
                 Some(Ruling::new(rule, self.policy, decision))
             }
-            None => rule.map(|Rule { id, then, .. }| Ruling::new(id.clone(), self.policy, then.clone())),
+            None => rule.map(|rule| self.ruled(rule)),
         };
+        let before = rule.map(|rule| overruling(&self.package.policy, rule, facts)).unwrap_or_default();
+        let rules = before.into_iter().fold(rules, |rules, rule| stricter(rules, Some(self.ruled(rule))));
         let engine = self.gate.ask(facts, self.policy).await;
         let tool = (left_open && engine.is_none()).then(|| self.wants_approval(facts)).flatten();
         stricter(stricter(rules, engine), tool)
+    }
+
+    /// What a rule says.
+    fn ruled(&self, rule: &Rule) -> Ruling {
+        Ruling::new(rule.id.clone(), self.policy, rule.then.clone())
     }
 
     /// The question about a call of a tool that wants one, where the agent and its engine leave it open.

@@ -2,13 +2,13 @@
 //!
 //! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
 //! person is bound to the facts and to the policy: other facts are another question.
-use crate::catalogue::changed;
 use crate::drive::{Turn, TurnInput};
 use crate::gate::redacted;
 use crate::hooks::{Shaped, reworded};
 use crate::host::{Host, Tier};
 use crate::inline::not_durable;
 use crate::output::value_of;
+use outlast_kernel::policy::changed;
 use outlast_kernel::step::{AtCheckpoint, CallModel};
 use outlast_vocab::effect::{
     AwaitEvent, Effect, Generation, ModelCall, ModelOutcome, Reply, Sleep, Slept, StopReason,

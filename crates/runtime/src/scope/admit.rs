@@ -1,7 +1,7 @@
 //! What a call waits for before it begins: somebody's approval, or its time (R11.2).
 use super::Scope;
-use crate::catalogue::changed;
 use crate::grants::still_covers;
+use outlast_kernel::policy::changed;
 use outlast_vocab::effect::{AwaitEvent, DurableStep, Sleep, Slept, StepOutcome};
 use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Ruling, Verdict};
 use outlast_vocab::tool::{Contract, PreparedCall};

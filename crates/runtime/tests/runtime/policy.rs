@@ -191,6 +191,30 @@ async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
+    let is = |text: &str| vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
+    let to =
+        |text: &str| Decision::Modify { set: [("/text".to_owned(), json!(text))].into(), redact: Vec::new() };
+    let gold = || Rule { tests: is("gold"), ..rule("gold", "pay", Decision::Deny { reason: "no".into() }) };
+    let (_, life) = under(vec![gold(), rule("turn", "pay", to("gold"))], paid()).await;
+    let turn = life.send("go").await;
+    assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 0));
+    let large = || Rule { tests: is("100"), ..rule("large", "pay", asks()) };
+    let (_, life) = under(vec![large(), rule("turn", "pay", to("100"))], paid()).await;
+    let turn = life.send("go").await;
+    let asked = question(&life).await;
+    assert_eq!(asked.call.arguments, json!({ "text": "100" }));
+    assert_eq!(life.witness.count("pay"), 0);
+    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 1));
+    let ruling = claimed(&life).await.pop().unwrap().ruling.unwrap();
+    assert_eq!(
+        (ruling.rule.as_str(), ruling.with.map(|rule| rule.to_string())),
+        ("large", Some("turn".into()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rule_that_interrupts_ends_the_turn_and_no_call_of_the_reply_runs() {
     let interrupt = Decision::Interrupt { reason: "something is wrong".to_owned() };
     let lines = vec![Line::Call(vec![("put", json!({})), ("pay", json!({}))])];
