@@ -701,13 +701,26 @@ impl Runtime {
     }
 
     /// Stops taking work, lets turns come to a step's end, and hands their sessions back. What has not come there within
-    /// `patience` is dropped; its lease runs out or is found dead.
+    /// `patience` is dropped where it stands, and handed back as well: whoever takes it finds its calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        self.inner.stopping.send_replace(true);
+        let Inner { stopping, tasks, world, store, .. } = &*self.inner;
+        stopping.send_replace(true);
         tokio::select! {
             biased;
-            () = self.inner.tasks.ended() => {}
-            () = self.inner.world.clock.sleep(patience) => self.inner.tasks.drop_all().await,
+            () = tasks.ended() => return,
+            () = world.clock.sleep(patience) => {}
+        }
+        let leases = self.inner.leases();
+        tasks.drop_all().await;
+        for lease in leases {
+            match store.hand_back(lease, world.clock.now()).await {
+                // It came to its step's end a moment before.
+                Err(error) if error.kind() == Kind::LeaseLost => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a session could not be handed back; its lease runs out");
+                }
+                Ok(()) => {}
+            }
         }
     }
 }
@@ -784,6 +797,17 @@ impl Inner {
     /// it anew before the first drive has noticed.
     fn drives(&self, lease: &Lease) -> bool {
         lock(&self.driving).get(&lease.session).is_some_and(|driving| driving.fence == lease.fence)
+    }
+
+    /// The leases of all sessions that are driven here.
+    fn leases(&self) -> Vec<Lease> {
+        let lease = |(session, driving): (&SessionId, &Driving)| Lease {
+            session: *session,
+            turn: driving.turn,
+            worker: self.worker,
+            fence: driving.fence,
+        };
+        lock(&self.driving).iter().map(lease).collect()
     }
 
     /// Notes which agent answers under this lease.

@@ -7,6 +7,7 @@ use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 pub(crate) use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer, Values};
 use outlast_ports::store::{Store, Target};
+use outlast_ports::task::Spawner;
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::{Config, Input, Runtime};
@@ -336,12 +337,23 @@ impl Tool for Booked {
     }
 }
 
+/// Tasks that die together, as those of a process do.
+#[derive(Default)]
+pub(crate) struct Mortals(Mutex<tokio::task::JoinSet<()>>);
+
+impl Spawner for Mortals {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.lock().unwrap().spawn(task);
+    }
+}
+
 /// One life of a worker on a store.
 pub(crate) struct Life {
     pub(crate) runtime: Runtime,
     pub(crate) script: Arc<Script>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) worker: WorkerId,
+    tasks: Arc<Mortals>,
 }
 
 pub(crate) async fn live(
@@ -392,6 +404,7 @@ pub(crate) async fn live_with(
     let toolbox = toolbox(witness.clone(), true)?;
     let package = package(&toolbox);
     let worker = WorkerId::from_u128(number);
+    let tasks = Arc::new(Mortals::default());
     let mut config = Config {
         contents: None,
         hooks: Vec::new(),
@@ -409,13 +422,13 @@ pub(crate) async fn live_with(
         tailored: None,
         clock: PausedClock::new(),
         entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
-        tasks: Arc::new(outlast_runtime::system::TokioTasks),
+        tasks: tasks.clone(),
         limits: Limits::default(),
         worker,
     };
     change(&mut config);
     let runtime = Runtime::start(config).await?;
-    Ok(Life { runtime, script, witness, worker })
+    Ok(Life { runtime, script, witness, worker, tasks })
 }
 
 /// A life on a fresh memory.
@@ -478,7 +491,8 @@ impl Life {
 
     /// The death of the worker: everything it had in memory is gone, and the store knows that it is.
     pub(crate) async fn die(self, memory: &Memory) -> Arc<Witness> {
-        self.runtime.shut_down(Duration::ZERO).await;
+        let mut tasks = std::mem::take(&mut *self.tasks.0.lock().unwrap());
+        tasks.shutdown().await;
         memory.bury(self.worker);
         self.witness
     }

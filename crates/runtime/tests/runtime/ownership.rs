@@ -129,6 +129,23 @@ async fn a_worker_that_shuts_down_hands_its_session_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_shuts_down_hands_a_session_back_whose_step_it_cannot_wait_for() {
+    let lines = || vec![call("hangs", "rude"), Line::Say("done")];
+    let (memory, first) = fresh(lines()).await;
+    let turn = first.send("go").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    first.runtime.clone().shut_down(Duration::from_secs(1)).await;
+    let session = first.runtime.store().session(SESSION).await.unwrap();
+    assert_eq!((session.state, session.worker), (SessionState::Ready, None));
+    let begun = tokio::time::Instant::now();
+    let second = live(Arc::new(memory), lines(), first.witness, 2).await;
+    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    // It did not wait for the lease to run out.
+    assert!(begun.elapsed() < Limits::default().lease);
+    assert_eq!(second.witness.count("hangs"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_keeps_the_configuration_it_began_with() {
     let (memory, first) = fresh(vec![call("wait", "k"), Line::Say("done")]).await;
     let turn = first.send("go").await;
