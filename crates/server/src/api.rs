@@ -93,6 +93,7 @@ pub fn document() -> Document {
     let mut document = OpenApiRouter::with_openapi(Head::openapi()).merge(routes()).into_openapi();
     forms::tell(&mut document);
     problem::tell(&mut document);
+    forms::name(&mut document);
     document
 }
 

@@ -1,6 +1,7 @@
 //! How parameters look, as the document tells it: ids with their prefix, words of which there are few.
 //!
 //! The routes parse them; whoever writes a client, or tries to break the server, reads it here.
+use axum::http::StatusCode;
 use outlast_vocab::id::{
     ApprovalId, AttachmentId, CallId, DeliveryId, GrantId, KeyId, Noun, OrgId, SessionId, TurnId,
 };
@@ -42,8 +43,44 @@ pub(crate) fn tell(document: &mut OpenApi) {
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    by_method(item).map(|(_, operation)| operation)
+}
+
+fn by_method(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
-    [get, put, post, delete, patch].into_iter().flatten()
+    let all = [("get", get), ("put", put), ("post", post), ("delete", delete), ("patch", patch)];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Gives every operation a name that no other has, and every answer a description: generators of clients need both.
+pub(crate) fn name(document: &mut OpenApi) {
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in by_method(item) {
+            // The wires of other providers have names of their own.
+            if !(path.starts_with("/openai/") || path.starts_with("/anthropic/")) {
+                operation.operation_id = Some(id(method, path));
+            }
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    reason(status).clone_into(&mut response.description);
+                }
+            }
+        }
+    }
+}
+
+/// `get` and `/v1/sessions/{session}/why` are `get_sessions_session_why`.
+fn id(method: &str, path: &str) -> String {
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !["", "v1"].contains(word));
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
+}
+
+/// What a status means, where the route says no more of it.
+fn reason(status: &str) -> &'static str {
+    let known = status.parse::<u16>().ok().and_then(|status| StatusCode::from_u16(status).ok());
+    known.and_then(|status| status.canonical_reason()).unwrap_or("The answer.")
 }
 
 fn tell_one(path: &str, parameter: &mut Parameter) {

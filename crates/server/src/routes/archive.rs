@@ -87,7 +87,7 @@ pub(crate) struct TakenIn {
 
 /// Takes the session of a file in, under its own id: the file is checked from its first line to its last before anything is written.
 #[utoipa::path(post, path = "/v1/import", tag = "sessions", params(Under),
-    request_body(content((Vec<u8> = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"))),
+    request_body(content((Vec<u8> = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"), (Vec<u8> = "application/json"))),
     responses((status = 201, body = TakenIn), Problems), security(("key" = ["operate"])))]
 async fn take_in(
     caller: Caller<Operates>,

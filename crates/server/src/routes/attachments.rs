@@ -70,7 +70,7 @@ async fn list(
 /// The bytes of an attachment, of this session or of those it was forked from. A browser saves them and never shows them.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments/{attachment}", tag = "sessions",
     params(("session" = String, Path), ("attachment" = String, Path)),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), Problems),
+    responses((status = 200, description = "The bytes, under the media type that they were attached with.", body = Vec<u8>, content_type = "*/*"), Problems),
     security(("key" = ["read"])))]
 async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, AttachmentId>) -> Answer<Response> {
     let attachments = caller.runtime.attachments();

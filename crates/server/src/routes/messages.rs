@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::{MAIN, TurnState, TurnView};
 use outlast_runtime::messages::{self, Count, Said, Until};
-use outlast_vocab::message::Message as Words;
+use outlast_vocab::message::{Message as Words, shown};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,9 @@ impl From<Said> for Message {
     }
 }
 
+/// Who says messages.
+const ROLES: [&str; 3] = ["user", "assistant", "tool"];
+
 /// Which messages.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -107,6 +110,10 @@ async fn list(
     Asked(find): Asked<Find>,
 ) -> Answer<Json<Page<Message>>> {
     let most = find.limit.map(|limit| page::size(Some(limit), &shared.limits)).transpose()?;
+    if let Some(role) = find.role.as_deref().filter(|role| !ROLES.contains(role)) {
+        let detail = format!("expected a `role` of {}, got `{}`", ROLES.join(", "), shown(role));
+        return Err(Error::new(Kind::InputInvalid, detail).into());
+    }
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
     let head = find.head.as_deref().unwrap_or(MAIN);

@@ -276,7 +276,7 @@ impl Decision {
 
 /// What became of a word.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Counted {
+pub(crate) struct WordCounted {
     /// Whether the question is decided.
     decided: bool,
     /// Whether this word decided it.
@@ -293,7 +293,7 @@ pub(crate) struct Counted {
     first: Option<Resolution>,
 }
 
-impl From<Voted> for Counted {
+impl From<Voted> for WordCounted {
     fn from(voted: Voted) -> Self {
         match voted {
             Voted::Counted { votes, of } => {
@@ -309,12 +309,12 @@ impl From<Voted> for Counted {
 /// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; who comes later is
 /// told what was decided.
 #[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
-    request_body = Decision, responses((status = 200, body = Counted), Problems), security(("key" = ["approve"])))]
+    request_body = Decision, responses((status = 200, body = WordCounted), Problems), security(("key" = ["approve"])))]
 async fn decide(
     caller: Caller<Approves>,
     At(id): At<ApprovalId>,
     Said(decision): Said<Decision>,
-) -> Answer<Json<Counted>> {
+) -> Answer<Json<WordCounted>> {
     let caller = caller.named(decision.by.as_deref())?;
     let by = caller.runtime.access().by.name();
     let approval = Approval::new(by, decision.verdict()?);

@@ -4,12 +4,57 @@ use expect_test::expect_file;
 use outlast::vocab::policy::{Ask, Decision, Point, Policy, Rule};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 #[test]
 fn the_openapi_document_in_the_repository_is_the_one_of_the_code() {
     let document = outlast_server::document();
     let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
+}
+
+#[test]
+fn operations_have_names_of_their_own_and_every_answer_is_described() {
+    let document = serde_json::to_value(outlast_server::document()).unwrap();
+    let mut names = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "{method} {path} is called {name} like another one");
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let said = response["description"].as_str().unwrap_or_default();
+                assert!(!said.is_empty(), "{method} {path}: {status}");
+            }
+        }
+    }
+}
+
+/// Two types of one name would be one in the document, and one of two answers would be told wrongly.
+#[test]
+fn types_of_the_document_have_names_of_their_own() {
+    fn sources(dir: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                found.push(std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    let mut names = BTreeSet::new();
+    for source in &found {
+        for derived in source.split("ToSchema)]").skip(1) {
+            let mut words = derived.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let name = words.find(|word| ["struct", "enum"].contains(word)).and_then(|_| words.next());
+            let name = name.unwrap();
+            assert!(names.insert(name), "two types are called {name}");
+        }
+    }
+    assert!(names.len() > 50, "{names:?}");
 }
 
 #[test]
