@@ -54,6 +54,9 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
     await outlast.ask(`/v1/approvals/${question?.id}`, { verdict: "approve_for_session" });
     await outlast.say("refund please", { wait: 2 });
     const waiting = await outlast.say("refund again", { wait: 2 });
+    const asking = await outlast.say("about the box", { wait: 2 });
+    await outlast.keep("guest", { system: "Be kind." });
+    await fetch(`${outlast.address}/v1/configs/agent/guest`, { method: "DELETE" });
     const on = `/sessions/${session}`;
     const tab = (name: string) => (page: Page) => page.getByRole("tab", { name }).click();
     const access = (name: string) => (page: Page) => page.getByRole("button", { name, exact: true }).click();
@@ -71,6 +74,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
       { name: "no session that fits", path: "/?search=zzz", act: (page) => page.getByText("No session fits").waitFor() },
       { name: "a session", path: on },
       { name: "a session that waits", path: `/sessions/${waiting.session}` },
+      { name: "a session that asks", path: `/sessions/${asking.session}`, act: (page) => page.locator(".asks").waitFor() },
       { name: "a session whose call is unknown", path: `/sessions/${bill.session}` },
       { name: "a session that is not there", path: "/sessions/ses_00000000000000000000000000000001", act: (page) => page.getByRole("alert").waitFor() },
       { name: "a timeline", path: on, act: tab("Timeline") },
@@ -131,6 +135,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
       { name: "costs", path: "/costs" },
       { name: "an agent", path: "/agents/clerk" },
       { name: "an agent with versions, beside the package of a turn", path: `/agents/night?turn=${turn}`, act: (page) => page.locator(".difference").nth(1).waitFor() },
+      { name: "an agent that was deleted", path: "/agents/guest", act: (page) => page.getByText("Version 2 deleted it.").waitFor() },
       { name: "grants", path: "/access", act: (page) => page.getByRole("button", { name: /Take back/ }).waitFor() },
       { name: "budgets", path: "/access", act: access("Budgets") },
       { name: "keys of the API", path: "/access", act: access("Keys") },

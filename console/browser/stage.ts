@@ -5,7 +5,7 @@ import { Outlast } from "./outlast.ts";
 
 const AGENT = `name = "clerk"
 system = "You look after the orders of a bakery. Look things up before you say them."
-builtin = ["clock", "calculator", "values"]
+builtin = ["clock", "calculator", "values", "ask_user"]
 
 [[tools]]
 name = "find_order"
@@ -118,6 +118,17 @@ say I pay it.
 call pay {"bill": "b_7"}
 ---
 say The bill: {{result pay}}
+
+when the box
+say One thing is open.
+call ask_user {"question": "Which colour\\u202E has the box?", "options": ["red", "blue as the sky"]}
+---
+say The box is {{result ask_user}}.
+
+when the name
+call ask_user {"question": "What is the name on it?"}
+---
+say The name is {{result ask_user}}.
 
 when echo
 say {{input}}

@@ -39,11 +39,13 @@ export function App() {
   const [locked, setLocked] = useState(false);
   const [entered, setEntered] = useState(0);
   useEffect(() => onLocked(() => setLocked(true)), []);
-  useKeys([
+  const keys = [
     ...PLACES.map(({ to, name, keys }) => ({ keys, what: name, act: () => go(to) })),
     { keys: "?", what: "Show these keys", act: () => setHelp((shown) => !shown) },
     { keys: "t", what: "Light, dark, or as the system", act: () => chooseTheme(NEXT[theme()]) },
-  ]);
+  ];
+  // Nothing is meant that is behind the door.
+  useKeys(locked ? [] : keys);
   if (locked) {
     const enter = (said: string) => {
       key.set(said);

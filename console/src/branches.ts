@@ -10,6 +10,17 @@ export interface Branch {
   heads: string[];
 }
 
+/** How high a line is, and how wide a lane. */
+export const [ROW, LANE] = [40, 16];
+
+/** The wire to a turn from the one it follows, as a path: a branch leaves beside that one, and runs down in its own lane. */
+export function wire({ lane, parent, parentLane }: Branch, at: number): string {
+  if (parent === undefined) return "";
+  const [x, y] = [lane * LANE + 8, at * ROW + ROW / 2];
+  const [px, py] = [parentLane * LANE + 8, parent * ROW + ROW / 2];
+  return x === px ? `M${px} ${py}V${y}` : `M${px} ${py}H${x - 8}Q${x} ${py} ${x} ${py + 14}V${y}`;
+}
+
 /** The lines, in the order of the turns. The first turn that follows another stays in its lane; later ones branch off. */
 export function branches(turns: readonly Turn[], heads: readonly Head[]): Branch[] {
   const lines: Branch[] = [];

@@ -18,6 +18,17 @@ export function ago(at: number, now: number): string {
   if (s < 3_600) return `${Math.floor(s / 60)} min`;
   if (s < 86_400) return `${Math.floor(s / 3_600)} h`;
   if (s < 86_400 * 30) return `${Math.floor(s / 86_400)} d`;
+  return day(at);
+}
+
+/** When something was, as part of a sentence: just now, some time ago, or on a day. */
+export function past(at: number, now: number): string {
+  const said = ago(at, now);
+  if (said === "now") return "just now";
+  return said === day(at) ? `on ${said}` : `${said} ago`;
+}
+
+function day(at: number): string {
   return new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 }
 

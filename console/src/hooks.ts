@@ -3,7 +3,8 @@ import type { RefObject } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { againMs, passes } from "./api.ts";
 import { hear } from "./feed.ts";
-import type { Frame } from "./shapes.ts";
+import { pages } from "./paged.ts";
+import type { Frame, Page } from "./shapes.ts";
 import type { Link } from "./stream.ts";
 import { plain } from "./visible.ts";
 
@@ -36,6 +37,21 @@ export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly
   }, [...on, times]);
   const again = useCallback(() => setTimes((times) => times + 1), []);
   return { value: read?.value, error: read?.error, again };
+}
+
+/** Entries of a list that are read at first, and with every wish for more. */
+const PAGE = 200;
+
+/** A list of the server, as far as it was read; `more` reads on, if there is more. */
+export interface List<T> extends Read<readonly T[]> {
+  more: (() => void) | undefined;
+}
+
+/** Reads the beginning of a list, and more of it when somebody wants it. */
+export function useList<T>(load: (page: { limit: number; cursor: string | undefined }, stop: AbortSignal) => Promise<Page<T>>, on: readonly unknown[]): List<T> {
+  const [most, setMost] = useState(PAGE);
+  const read = useRead((stop) => pages(most, (cursor) => load({ limit: PAGE, cursor }, stop)), [...on, most]);
+  return { ...read, value: read.value?.items, more: read.value?.next === undefined ? undefined : () => setMost(most + PAGE) };
 }
 
 /** The time, as often as it matters to a reader. */

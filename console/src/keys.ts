@@ -2,7 +2,7 @@
  * Keys. A page says what its keys do while it is shown; one listener hears them. Keys of one letter can be switched off, for people
  * who speak to their computer (WCAG 2.1.4).
  */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** A key, or two after another like `g s`, and what it does. */
 export interface Binding {
@@ -30,7 +30,8 @@ export function bindings(): Binding[] {
 export function useKeys(keys: readonly Binding[]): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  // Together with what is shown: a key that comes right behind a change means what is there now.
+  useLayoutEffect(() => {
     bound.add(latest);
     return () => void bound.delete(latest);
   }, []);

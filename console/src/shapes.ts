@@ -333,7 +333,8 @@ export interface Stored {
   version: number;
   fingerprint: string;
   at: number;
-  body: unknown;
+  /** Not there where it was deleted. */
+  body?: unknown;
   note?: string;
 }
 

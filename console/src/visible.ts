@@ -46,6 +46,17 @@ function named(point: number): Piece {
   return { code, name: NAMES[point] ?? code };
 }
 
+/** JSON that means the same, in which every letter that hides or turns others is written as its number. */
+export function escaped(json: string): string {
+  return pieces(json)
+    .map((piece) => (typeof piece === "string" ? piece : escapes(parseInt(piece.code.slice(2), 16))))
+    .join("");
+}
+
+function escapes(point: number): string {
+  return String.fromCodePoint(point).replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 /** The text as one line of letters that can all be seen. */
 export function plain(text: string): string {
   return pieces(text)

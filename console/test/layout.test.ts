@@ -1,8 +1,8 @@
 /** Time folded onto a line, turns laid out as a tree, texts set against each other. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { branches } from "../src/branches.ts";
-import { duration } from "../src/format.ts";
+import { branches, wire } from "../src/branches.ts";
+import { duration, past } from "../src/format.ts";
 import { differ, paired } from "../src/lines.ts";
 import { quantile, samples } from "../src/prometheus.ts";
 import { scale } from "../src/scale.ts";
@@ -33,6 +33,11 @@ test("a turn that follows another stays in its lane, a second one branches off",
   assert.deepEqual(lines.map(({ lane, parent, heads }) => [lane, parent, heads]), [[0, undefined, []], [0, 0, ["main"]], [1, 0, []], [1, 2, ["b"]]]);
 });
 
+test("a branch leaves beside the turn that it follows, and meets no other on its way", () => {
+  const lines = branches([turn(0, [1, 7]), turn(1, [8, 12], 7), turn(2, [13, 17], 7)], []);
+  assert.deepEqual(lines.map(wire), ["", "M8 20V60", "M8 20H16Q24 20 24 34V100"]);
+});
+
 test("the lines of two texts are the same, gone or new", () => {
   assert.deepEqual(differ("a\nb\nc", "a\nx\nc").map(({ is, text }) => `${is} ${text}`), ["same a", "gone b", "new x", "same c"]);
 });
@@ -54,6 +59,14 @@ test("a quantile is the bound of the bucket it falls into", () => {
 test("times are said in their two largest units, and no minute has sixty seconds", () => {
   const said = [0, 999, 1_000, 9_949, 59_999, 60_000, 3_599_999, 86_399_999, 90_000_000].map(duration);
   assert.deepEqual(said, ["0 ms", "999 ms", "1.0 s", "9.9 s", "59 s", "1 min 0 s", "59 min 59 s", "23 h 59 min", "1 d 1 h"]);
+});
+
+test("a time in a sentence is just now, some time ago, or a day", () => {
+  const now = Date.parse("2026-11-17T12:00:00Z");
+  assert.deepEqual([0, 4, 90, 86_400].map((s) => past(now - s * 1_000, now)), ["just now", "just now", "1 min ago", "1 d ago"]);
+  const long = past(now - 40 * 86_400_000, now);
+  assert.match(long, /^on .*2026/);
+  assert.doesNotMatch(long, /ago/);
 });
 
 test("what is gone stands beside what is new in its place, and what is the same beside itself", () => {

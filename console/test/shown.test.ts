@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse, pretty } from "../src/exact.ts";
 import { blocks, inline } from "../src/markdown.ts";
-import { pieces, plain } from "../src/visible.ts";
+import { escaped, pieces, plain } from "../src/visible.ts";
 
 test("letters that hide or turn text are shown by name", () => {
   assert.equal(plain("a\u202Eb\u0000\u001B[31m\u200Bc\uFEFF"), "a⟨RLO⟩b⟨NUL⟩⟨ESC⟩[31m⟨ZWSP⟩c⟨BOM⟩");
@@ -16,6 +16,15 @@ test("every control, bidi and tag character is one of them", () => {
   for (const [from, to] of ranges) {
     for (let point = from; point <= to; point++) assert.notEqual(typeof pieces(String.fromCodePoint(point))[0], "string", point.toString(16));
   }
+});
+
+test("JSON in a box has no letter that hides or turns others, and means the same", () => {
+  const value = { "no\u202Ete": "a\u202Eb\u200B\u001B[31m\u{E0041}\u007F\n", family: "👩‍👧", ok: "Grüße \\u202e" };
+  const json = escaped(pretty(value));
+  assert.deepEqual(JSON.parse(json), value);
+  assert.equal(pieces(json).length, 1, "nothing is left that would be shown by name");
+  assert.match(json, /"no\\u202ete": "a\\u202eb\\u200b\\u001b\[31m\\udb40\\udc41\\u007f\\n"/);
+  assert.match(json, /"👩‍👧"/);
 });
 
 test("plain text of any script and emoji stay as they are", () => {

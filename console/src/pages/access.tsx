@@ -1,13 +1,17 @@
 /** Who may do what, and who did: approvals for sessions, budgets, API keys, the audit. */
 import { useState } from "preact/hooks";
 import { get, remove } from "../api.ts";
+import { backwards } from "../backwards.ts";
 import { ago, count, duration, moment, money } from "../format.ts";
-import { useNow, useRead, useTitle } from "../hooks.ts";
-import { Empty, Wrong } from "../parts/notice.tsx";
+import { useList, useNow, useTitle } from "../hooks.ts";
+import { Empty, ReadOn, Wrong } from "../parts/notice.tsx";
 import { Text } from "../parts/text.tsx";
-import type { Amount, ApiKey, AuditLine, Grant, Page, Purse } from "../shapes.ts";
+import type { Amount, ApiKey, AuditLine, Grant, Purse } from "../shapes.ts";
 
 const TABS = ["Grants", "Budgets", "Keys", "Audit"] as const;
+
+/** Acts that are read at once: the most that the server tells. */
+const AUDIT_PAGE = 500;
 
 export function AccessPage() {
   useTitle("Access");
@@ -32,18 +36,18 @@ export function AccessPage() {
 
 function Grants() {
   const now = useNow(15_000);
-  const read = useRead((stop) => get<Page<Grant>>("/v1/grants", {}, stop), []);
+  const read = useList<Grant>((page, stop) => get("/v1/grants", page, stop), []);
   const [error, setError] = useState<Error>();
   const revoke = (id: string) => remove(`/v1/grants/${id}`).then(read.again, setError);
   return (
     <>
       <Wrong error={error ?? read.error} />
-      {read.value?.items.length === 0 && <Empty title="Nothing is approved for a session">What somebody approves for the rest of a session is listed here and can be taken back.</Empty>}
-      {(read.value?.items.length ?? 0) > 0 && (
+      {read.value?.length === 0 && <Empty title="Nothing is approved for a session">What somebody approves for the rest of a session is listed here and can be taken back.</Empty>}
+      {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">Tool</th><th scope="col">Rule</th><th scope="col">Session</th><th scope="col">By</th><th scope="col" class="num">Since</th><th scope="col"><span class="sr">Take back</span></th></tr></thead>
           <tbody>
-            {read.value?.items.map((grant) => (
+            {read.value?.map((grant) => (
               <tr>
                 <td><Text of={grant.tool} /></td>
                 <td><code><Text of={grant.rule} /></code></td>
@@ -56,21 +60,22 @@ function Grants() {
           </tbody>
         </table>
       )}
+      <ReadOn more={read.more} what="approvals" />
     </>
   );
 }
 
 function Budgets() {
-  const read = useRead((stop) => get<Page<Purse>>("/v1/budgets", {}, stop), []);
+  const read = useList<Purse>((page, stop) => get("/v1/budgets", page, stop), []);
   return (
     <>
       <Wrong error={read.error} />
-      {read.value?.items.length === 0 && <Empty title="No budget counts yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
-      {(read.value?.items.length ?? 0) > 0 && (
+      {read.value?.length === 0 && <Empty title="No budget counts yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
+      {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">Of</th><th scope="col">Used</th><th scope="col">Reserved</th><th scope="col">Nobody knows</th><th scope="col">Set by an operator</th></tr></thead>
           <tbody>
-            {read.value?.items.map((purse) => (
+            {read.value?.map((purse) => (
               <tr>
                 <td><Text of={purse.name} /></td>
                 <td>{amount(purse.spent)}</td>
@@ -82,6 +87,7 @@ function Budgets() {
           </tbody>
         </table>
       )}
+      <ReadOn more={read.more} what="budgets" />
     </>
   );
 }
@@ -93,18 +99,18 @@ function amount({ tokens = 0, money: cost = "0", calls = 0, millis = 0 }: Amount
 
 function Keys() {
   const now = useNow(15_000);
-  const read = useRead((stop) => get<Page<ApiKey>>("/v1/keys", {}, stop), []);
+  const read = useList<ApiKey>((page, stop) => get("/v1/keys", page, stop), []);
   const [error, setError] = useState<Error>();
   const revoke = (id: string) => remove(`/v1/keys/${id}`).then(read.again, setError);
   return (
     <>
       <Wrong error={error ?? read.error} />
-      {read.value?.items.length === 0 && <Empty title="No API keys">outlast keys create makes one.</Empty>}
-      {(read.value?.items.length ?? 0) > 0 && (
+      {read.value?.length === 0 && <Empty title="No API keys">outlast keys create makes one.</Empty>}
+      {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">Who</th><th scope="col">May</th><th scope="col">Key</th><th scope="col" class="num">Made</th><th scope="col">Counts</th></tr></thead>
           <tbody>
-            {read.value?.items.map((key) => (
+            {read.value?.map((key) => (
               <tr>
                 <td><Text of={key.by} /></td>
                 <td><Text of={key.scopes} /></td>
@@ -116,22 +122,23 @@ function Keys() {
           </tbody>
         </table>
       )}
+      <ReadOn more={read.more} what="keys" />
     </>
   );
 }
 
 function Audit() {
   const now = useNow(15_000);
-  const read = useRead((stop) => get<Page<AuditLine>>("/v1/audit", { limit: 200 }, stop), []);
+  const read = useList<AuditLine>(({ limit, cursor }, stop) => backwards(limit, cursor, (after) => get("/v1/audit", { after, limit: AUDIT_PAGE }, stop)), []);
   return (
     <>
       <Wrong error={read.error} />
-      {read.value?.items.length === 0 && <Empty title="Nobody did anything yet">Who stops turns, approves, settles, deletes or makes keys is written down here.</Empty>}
-      {(read.value?.items.length ?? 0) > 0 && (
+      {read.value?.length === 0 && <Empty title="Nobody did anything yet">Who stops turns, approves, settles, deletes or makes keys is written down here.</Empty>}
+      {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">To</th><th scope="col">Detail</th></tr></thead>
           <tbody>
-            {read.value?.items.map((line) => (
+            {read.value?.map((line) => (
               <tr>
                 <td class="when"><time title={moment(line.at)}>{ago(line.at, now)}</time></td>
                 <td><Text of={line.by} /></td>
@@ -143,6 +150,7 @@ function Audit() {
           </tbody>
         </table>
       )}
+      <ReadOn more={read.more} what="acts" />
     </>
   );
 }

@@ -1,13 +1,13 @@
 /** Who answers: agents with their packages, and every version of what is kept in the database, with what changed. */
 import { useState } from "preact/hooks";
-import { get } from "../api.ts";
+import { get, Problem } from "../api.ts";
 import { pretty } from "../exact.ts";
-import { ago, moment } from "../format.ts";
-import { useNow, useRead, useTitle } from "../hooks.ts";
+import { moment, past } from "../format.ts";
+import { useList, useNow, useRead, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { Difference } from "../parts/difference.tsx";
 import { Json } from "../parts/json.tsx";
-import { Wrong } from "../parts/notice.tsx";
+import { ReadOn, Wrong } from "../parts/notice.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
 import type { Agent, Page, Stored } from "../shapes.ts";
@@ -50,8 +50,9 @@ export function AgentsPage({ name, turn }: { name: string | undefined; turn: str
         </nav>
         <div class="scrolls" tabIndex={0} role="region" aria-label="Agent">
           {shown && agents.some((agent) => agent.name === shown) && <AgentDetail key={shown} name={shown} turn={turn} />}
+          {shown && read.value && !agents.some((agent) => agent.name === shown) && <h2><Text of={shown} /></h2>}
           {note && <p class="section" role="status"><Text of={note} /></p>}
-          {shown && <Versions key={`versions of ${shown}`} name={shown} known={(stored.value?.items ?? []).some((config) => config.name === shown)} />}
+          {shown && <Versions key={`versions of ${shown}`} name={shown} />}
         </div>
       </div>
     </div>
@@ -113,24 +114,31 @@ function sorted(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, member]) => [name, sorted(member)]));
 }
 
-function Versions({ name, known }: { name: string; known: boolean }) {
+function Versions({ name }: { name: string }) {
   const now = useNow(30_000);
   const [shown, setShown] = useState(0);
-  const read = useRead((stop) => (known ? get<Page<Stored>>(`/v1/configs/agent/${encodeURIComponent(name)}/versions`, {}, stop) : Promise.resolve({ items: [] })), [name, known]);
-  const versions = read.value?.items ?? [];
+  const read = useList<Stored>((page, stop) => get(`/v1/configs/agent/${encodeURIComponent(name)}/versions`, page, stop), [name]);
+  const versions = read.value ?? [];
   const [after, before] = [versions[shown], versions[shown + 1]];
-  if (!known) return <p class="quiet section">Its file is not in the database, so it has no versions here. Turns keep the package they began with.</p>;
+  if (read.error instanceof Problem && read.error.status === 404) return <p class="quiet section">Its file is not in the database, so it has no versions here. Turns keep the package they began with.</p>;
   return (
     <section>
       <h3>Versions</h3>
       <Wrong error={read.error} />
       <ol class="versions">
         {versions.map((version, at) => (
-          <li><button type="button" class="plain" aria-pressed={at === shown} onClick={() => setShown(at)}>Version {version.version}</button> <time class="quiet" title={moment(version.at)}>{ago(version.at, now)} ago</time></li>
+          <li><button type="button" class="plain" aria-pressed={at === shown} onClick={() => setShown(at)}>Version {version.version}</button> <time class="quiet" title={moment(version.at)}>{past(version.at, now)}{version.body === undefined && ", deleted"}</time></li>
         ))}
       </ol>
-      {after && before && <Difference before={pretty(before.body)} after={pretty(after.body)} label={`From version ${before.version} to ${after.version}`} />}
-      {after && !before && <Json of={after.body} label={`Version ${after.version}`} />}
+      <ReadOn more={read.more} what="versions" />
+      {after && <Change before={before} after={after} />}
     </section>
   );
+}
+
+/** What a version changed. One that was deleted says nothing, and one behind it is new as a whole. */
+function Change({ before, after }: { before: Stored | undefined; after: Stored }) {
+  if (after.body === undefined) return <p class="quiet" role="status">Version {after.version} deleted it.</p>;
+  if (before?.body === undefined) return <Json of={after.body} label={`Version ${after.version}`} />;
+  return <Difference before={pretty(before.body)} after={pretty(after.body)} label={`From version ${before.version} to ${after.version}`} />;
 }

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { parse, pretty } from "../exact.ts";
-import { ago, duration, moment, money } from "../format.ts";
+import { duration, moment, money, past } from "../format.ts";
 import { useFeed, useNow, useRead, useSeen, useSoon, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
 import { pages } from "../paged.ts";
@@ -13,6 +13,7 @@ import { Prose } from "../parts/prose.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
 import type { Counted, Message, Page, Pending, Unknown } from "../shapes.ts";
+import { escaped } from "../visible.ts";
 
 /** For so long after the list has changed nothing is decided: what is under the finger may be another question (S46). */
 const LOOK_MS = 500;
@@ -91,7 +92,7 @@ export function ApprovalsPage() {
         <div class="scrolls" tabIndex={0} role="region" aria-label="Questions">
           {read.value && items.length === 0 && <Empty title="Nothing waits for a word">A call that a policy wants approved shows up here at once, with exactly what it will be passed.</Empty>}
           {items.map((item, index) => (
-            <article key={item.id} class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${ago(item.since, now)} ago`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
+            <article key={item.id} class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${past(item.since, now)}`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
               <Asked item={item} now={now} />
               {mood?.of === item.id && mood.is === "denies" && <Deny close={() => setMood(undefined)} deny={(reason) => void decide(item, { verdict: "deny", reason })} />}
               {mood?.of === item.id && mood.is === "edits" && <Edit item={item} close={() => setMood(undefined)} edit={(passed) => void decide(item, { verdict: "edit", arguments: passed })} />}
@@ -125,7 +126,7 @@ function Asked({ item, now }: { item: Pending; now: number }) {
     <div>
       <header>
         <h2><Text of={item.tool} /></h2>
-        <span class="quiet">asked {ago(item.since, now) === "now" ? "just now" : `${ago(item.since, now)} ago`}</span>
+        <span class="quiet">asked {past(item.since, now)}</span>
         {item.expires !== undefined && <span class="chip warn" title={moment(item.expires)}>a no in {duration(item.expires - now)}</span>}
       </header>
       {item.reason && <p class="plain-text"><span class="quiet">Why: </span><Text of={item.reason} /></p>}
@@ -176,7 +177,9 @@ function Deny({ close, deny }: { close: () => void; deny: (reason: string) => vo
 
 function Edit({ item, close, edit }: { item: Pending; close: () => void; edit: (passed: unknown) => void }) {
   const before = pretty(item.arguments);
-  const [text, setText] = useState(before);
+  // A box cannot show letters by name, so those that hide or turn others are written as JSON writes them (S46).
+  const shown = escaped(before);
+  const [text, setText] = useState(shown);
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => field.current?.focus(), []);
   const [passed, wrong] = read(text);
@@ -184,7 +187,7 @@ function Edit({ item, close, edit }: { item: Pending; close: () => void; edit: (
     <form class="edit" onSubmit={(event) => (event.preventDefault(), wrong || edit(passed))}>
       <textarea ref={field} aria-label="Arguments" aria-invalid={wrong !== undefined} rows={Math.min(16, text.split("\n").length + 1)} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       {wrong && <p class="error">{wrong}</p>}
-      {!wrong && text !== before && <Difference before={before} after={pretty(passed)} label="What changes" />}
+      {!wrong && text !== shown && <Difference before={before} after={pretty(passed)} label="What changes" />}
       <div class="acts">
         <button type="submit" class="primary" disabled={wrong !== undefined}>Approve this instead</button>
         <button type="button" onClick={close}>Back</button>
@@ -217,7 +220,7 @@ function Settle({ call, now, done, failed }: { call: Unknown; now: number; done:
   };
   return (
     <article class="question unknown">
-      <header><h2><Text of={call.tool} /></h2><span class="quiet">begun {ago(call.since, now)} ago, then the process died</span></header>
+      <header><h2><Text of={call.tool} /></h2><span class="quiet">begun {past(call.since, now)}, no outcome is known</span></header>
       <Json of={call.arguments} label={`What ${call.tool} was passed`} />
       <p class="quiet">Its idempotency key outside is <code>{call.call}</code>. Look there, then say what you found.</p>
       <div class="acts">

@@ -8,13 +8,15 @@ import { pages } from "../paged.ts";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Plot } from "../parts/plot.tsx";
 import { Text } from "../parts/text.tsx";
-import type { Spending, Usage } from "../shapes.ts";
+import type { Page, Session, Spending, Usage } from "../shapes.ts";
 
 /** Of how many a plot shows a line each. */
 const SHOWN = 5;
 /** Sums that are shown at most, and read at once. */
 const MOST = 10_000;
 const PAGE = 500;
+/** The longest name of a session that is shown. */
+const TITLE = 48;
 const BY = ["model", "agent", "tool", "session"] as const;
 const WHAT = ["cost", "tokens", "replies"] as const;
 type What = (typeof WHAT)[number];
@@ -24,6 +26,8 @@ export function CostsPage() {
   const [by, setBy] = useState<(typeof BY)[number]>("model");
   const [what, setWhat] = useState<What>("cost");
   const read = useRead((stop) => pages<Spending>(MOST, (cursor) => get("/v1/cost", { by, per: "day", limit: PAGE, cursor }, stop)), [by]);
+  const sessions = useRead<Page<Session>>((stop) => (by === "session" ? get("/v1/sessions", { limit: PAGE }, stop) : Promise.resolve({ items: [] })), [by]);
+  const title = new Map((sessions.value?.items ?? []).map(({ id, key, title }) => [id, cut(key ?? title)] as const).filter(([, title]) => title));
   const soon = useSoon(read.again, 2_000);
   useFeed("turn.ended", soon, soon);
   useKeys(BY.map((name, at) => ({ keys: String(at + 1), what: `By ${name}`, act: () => setBy(name) })));
@@ -31,9 +35,8 @@ export function CostsPage() {
   const rows = added(days).sort((a, b) => amount(b, what) - amount(a, what) || amount(b, "tokens") - amount(a, "tokens"));
   const most = Math.max(...rows.map((row) => amount(row, what)), 0);
   const plot = useMemo(() => {
-    const { times, series } = daily(days, rows.slice(0, SHOWN).map((row) => row.name), what);
-    return { times, series: series.map(({ name, values }) => ({ name: by === "session" ? short(name) : named(name, by), values })) };
-  }, [read.value, what]);
+    return daily(days, rows.slice(0, SHOWN).map((row) => row.name), what, (name) => title.get(name) ?? named(name, by));
+  }, [read.value, sessions.value, what]);
   const total = days.reduce((sum, day) => sum + Number(day.cost), 0);
   const unpriced = days.reduce((sum, day) => sum + day.unpriced, 0);
   return (
@@ -56,7 +59,7 @@ export function CostsPage() {
               <tbody>
                 {rows.map((row) => (
                   <tr>
-                    <td>{by === "session" ? <a href={`/sessions/${row.name}`}>{short(row.name)}</a> : <Text of={named(row.name, by)} />}</td>
+                    <td>{by === "session" ? <a href={`/sessions/${row.name}`} title={row.name}><Text of={title.get(row.name) ?? short(row.name)} /></a> : <Text of={named(row.name, by)} />}</td>
                     <td class="bar-cell"><span class="stack" aria-hidden="true"><i class="tok tok-input" style={{ width: `${most ? (amount(row, what) / most) * 100 : 0}%` }} /></span></td>
                     <td class="num wide-only">{count(row.replies)}</td>
                     <td class="num wide-only">{count((row.usage.input ?? 0) + (row.usage.cache_read ?? 0) + (row.usage.cache_write ?? 0))}</td>
@@ -79,8 +82,9 @@ function amount(row: Spending, what: What): number {
   return Object.values(row.usage).reduce((sum: number, tokens) => sum + (typeof tokens === "number" ? tokens : 0), 0);
 }
 
-/** What a row is called: what tools cost has no model. */
+/** What a row is called: a session has its id only, and what tools cost has no model. */
 function named(name: string, by: string): string {
+  if (by === "session") return short(name);
   return by === "model" && name === "none" ? "tools with a price" : name;
 }
 
@@ -88,6 +92,10 @@ const DAY = 86_400;
 
 function dayName(time: number): string {
   return new Date(time * 1_000).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+}
+
+function cut(title: string): string {
+  return title.length > TITLE ? `${title.slice(0, TITLE)}…` : title;
 }
 
 function unit(what: What): (value: number) => string {
@@ -113,7 +121,7 @@ function added(days: readonly Spending[]): Spending[] {
 }
 
 /** A value for every day from the first to the last, also for those on which nothing was spent: those that spent most, and the rest. */
-function daily(days: readonly Spending[], names: readonly string[], what: What): { times: number[]; series: { name: string; values: number[] }[] } {
+function daily(days: readonly Spending[], names: readonly string[], what: What, title: (name: string) => string): { times: number[]; series: { name: string; values: number[] }[] } {
   const known = days.map(({ day }) => Date.parse(`${day}T00:00:00Z`) / 1_000).filter(Number.isFinite).sort((a, b) => a - b);
   const [first, last] = [known[0], known.at(-1)];
   if (first === undefined || last === undefined) return { times: [], series: [] };
@@ -128,7 +136,7 @@ function daily(days: readonly Spending[], names: readonly string[], what: What):
     }
     return times.map((day) => byDay.get(day) ?? 0);
   };
-  const series = names.map((name) => ({ name, values: spent((other) => other === name) }));
+  const series = names.map((name) => ({ name: title(name), values: spent((other) => other === name) }));
   const rest = { name: "the rest", values: spent((name) => !names.includes(name)) };
   return { times, series: rest.values.some((value) => value > 0) ? [...series, rest] : series };
 }

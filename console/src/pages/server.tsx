@@ -57,9 +57,9 @@ export function ServerPage() {
           {MEASURED.map(({ metric, name }) => <Measure name={name} metric={metric} points={points} />)}
         </dl>
         <h2>Leases and queue</h2>
-        <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={120} label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
+        <Plot times={times} series={[{ name: "leases", values: over("outlast_sessions_running") }, { name: "queue", values: over("outlast_sessions_ready") }]} height={190} whole label="Leases and queue over the last minutes" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => String(Math.round(value))} />
         <h2>Writes and syncs that took longest, each two seconds</h2>
-        <Plot times={times} series={[{ name: "writes", values: slowest(points, COMMIT) }, { name: "syncs", values: slowest(points, SYNC) }]} height={120} label="How long the slowest writes, and the slowest syncs to the disk, took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
+        <Plot times={times} series={[{ name: "writes", values: slowest(points, COMMIT) }, { name: "syncs", values: slowest(points, SYNC) }]} height={190} whole label="How long the slowest writes, and the slowest syncs to the disk, took over the last minutes, in milliseconds" when={(time) => clock(time * 1_000)} steps={[60, 120]} recent={(POINTS * EVERY_MS) / 1_000} unit={(value) => `${Math.round(value)} ms`} />
         <h2>Requests</h2>
         <Requests all={last} />
       </div>

@@ -1,6 +1,6 @@
 /** One session: the conversation as it goes on, and beside it what the turns asked of the world. */
 import { useEffect, useState } from "preact/hooks";
-import { post } from "../api.ts";
+import { passes, post } from "../api.ts";
 import { ago, money } from "../format.ts";
 import { useNow, useTitle } from "../hooks.ts";
 import { useKeys } from "../keys.ts";
@@ -51,6 +51,8 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
       setFailed(error as Error);
     }
   };
+  // What is not there cannot be written in.
+  const gone = known.error !== undefined && !passes(known.error);
   const end = session?.heads.find(({ name }) => name === head)?.at;
   const cancel = async () => {
     if (!session?.active) return;
@@ -62,7 +64,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
   };
   useKeys([
     { keys: "c", what: "Write a message", act: write },
-    { keys: "F", what: "Fork at the end", act: () => void fork(end) },
+    { keys: "F", what: "Fork at the end", act: () => gone || void fork(end) },
     { keys: "x", what: "Stop the turn", act: () => void cancel() },
     ...TABS.map((name, at) => ({ keys: String(at + 1), what: name, act: () => choose(name) })),
     { keys: "Escape", what: "Back", act: () => (shown ? setShown(undefined) : go("/")) },
@@ -77,8 +79,10 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
         {session && session.heads.length > 1 && <HeadChoice session={session} head={head} />}
         <span class="quiet grow">{session && `${session.turns} ${session.turns === 1 ? "turn" : "turns"}`}{Number(session?.cost ?? 0) > 0 && ` · ${money(session?.cost)}`}{session && ` · ${ago(session.updated, now)}`}</span>
         {known.link !== "open" && session && <span class="chip warn" role="status">{known.link === "refused" ? "not followed" : "reconnecting"}</span>}
-        {session?.active && <button type="button" onClick={() => void cancel()}>Stop</button>}
-        <button type="button" onClick={() => void fork(end)}>Fork</button>
+        <div class="bar-acts">
+          {session?.active && <button type="button" onClick={() => void cancel()}>Stop</button>}
+          {!gone && <button type="button" onClick={() => void fork(end)}>Fork</button>}
+        </div>
       </div>
       <Wrong error={failed ?? known.error} />
       <div class="tabs" role="tablist" aria-label="Views">
@@ -89,7 +93,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
       <section class="conversation-side" id="panel-conversation" aria-label="Conversation">
         <Conversation known={known} earlier={() => void model?.earlier()} before={async (message) => model?.before(message)} fork={(at) => void fork(at)} show={show} />
         {known.why && <Standing why={known.why} now={now} failed={setFailed} />}
-        <Composer session={id} head={head} active={session?.active !== undefined} />
+        {!gone && <Composer session={id} head={head} active={session?.active !== undefined} />}
       </section>
       <div class="side" id="panel-side" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "Timeline" && detail && <EffectDetail effect={detail} close={() => setShown(undefined)} />}

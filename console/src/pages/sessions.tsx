@@ -89,7 +89,7 @@ function Messages({ search, now }: { search: string; now: number }) {
       <h2>In messages</h2>
       <ul>
         {hits.map((hit) => (
-          <li><a href={`/sessions/${hit.session}`}><b>{hit.role === "user" ? "You" : "Agent"}</b> <Text of={hit.excerpt} /> <small title={moment(hit.at)}>{ago(hit.at, now)} · {short(hit.session)}</small></a></li>
+          <li><a href={`/sessions/${hit.session}`}><b>{hit.role === "user" ? "You" : "Agent"}</b> <span class="excerpt"><Text of={hit.excerpt} /></span> <small title={moment(hit.at)}>{ago(hit.at, now)} · {short(hit.session)}</small></a></li>
         ))}
       </ul>
     </section>

@@ -33,18 +33,20 @@ export function Conversation({ known, earlier, before, fork, show }: Props) {
   const results = new Map(messages.filter((message) => message.role === "tool").map((message) => [`${message.turn} ${message.content.call}`, message]));
   const said = messages.filter((message) => message.role !== "tool");
   const selected = said.findIndex((message) => idOf(message) === chosen);
+  // While a form is open in the middle, nothing moves under it.
+  const form = said.find((message) => idOf(message) === asksAgain && message.role === "user");
   const turns = new Set(messages.map((message) => message.turn));
   const open = [...drafts.values()].filter((draft) => turns.has(draft.turn));
   const ends = new Map(known.turns.map((turn) => [turn.id, turn]));
 
   useLayoutEffect(() => {
-    if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    if (follows.current && !form && box.current) box.current.scrollTop = box.current.scrollHeight;
   });
   const scrolled = () => {
     const element = box.current;
     if (!element) return;
     follows.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
-    if (element.scrollTop < NEAR && known.earlier) earlier();
+    if (element.scrollTop < NEAR && known.earlier && !form) earlier();
   };
   useEffect(() => {
     if (chosen) box.current?.querySelector("[data-selected]")?.scrollIntoView({ block: "nearest" });
@@ -67,7 +69,7 @@ export function Conversation({ known, earlier, before, fork, show }: Props) {
       {said.map((message, at) => (
         <Said key={idOf(message)} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(idOf(message))}>
           {idOf(message) === asksAgain && message.role !== "user" && at === selected && <p class="quiet" role="status">Only what you said can be asked again.</p>}
-          {idOf(message) === asksAgain && message.role === "user" && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
+          {message === form && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
         </Said>
       ))}
       {open.map((draft) => <Saying key={`${draft.turn} ${draft.key}`} draft={draft} />)}

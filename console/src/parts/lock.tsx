@@ -1,8 +1,10 @@
 /** The door, where the server wants a key. The key stays in this tab. */
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 export function Lock({ enter, wrong }: { enter: (key: string) => void; wrong: boolean }) {
   const [said, setSaid] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   const submit = (event: Event) => {
     event.preventDefault();
     if (said.trim()) enter(said.trim());
@@ -13,7 +15,7 @@ export function Lock({ enter, wrong }: { enter: (key: string) => void; wrong: bo
         <h1>Outlast</h1>
         <p>This server asks for an API key. An administrator makes one with <code>outlast keys create</code>.</p>
         <label for="key">API key</label>
-        <input id="key" type="password" autocomplete="off" spellcheck={false} value={said} aria-invalid={wrong} aria-describedby={wrong ? "key-wrong" : undefined} onInput={(event) => setSaid(event.currentTarget.value)} />
+        <input ref={field} id="key" type="password" autocomplete="off" spellcheck={false} value={said} aria-invalid={wrong} aria-describedby={wrong ? "key-wrong" : undefined} onInput={(event) => setSaid(event.currentTarget.value)} />
         {wrong && <p id="key-wrong" class="error">The key that was entered counts no more, or never did.</p>}
         <button type="submit" class="primary">Enter</button>
         <p class="quiet">It is kept in this tab only and forgotten with it.</p>

@@ -13,6 +13,11 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** That a list goes on, and a way to read on. */
+export function ReadOn({ more, what }: { more: (() => void) | undefined; what: string }) {
+  return more ? <button type="button" class="read-on" onClick={more}>More {what}</button> : null;
+}
+
 /** Something went wrong: its code, with the page that explains it, and what was found. */
 export function Wrong({ error, again }: { error: Error | undefined; again?: () => void }) {
   if (!error) return null;

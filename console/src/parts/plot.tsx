@@ -16,6 +16,8 @@ interface Props {
   label: string;
   height: number;
   unit: (value: number) => string;
+  /** That values between whole numbers mean nothing. */
+  whole?: boolean;
   /** Seconds between the times that are named, whichever fits. */
   steps?: number[];
   /** How times are said. */
@@ -25,6 +27,8 @@ interface Props {
 }
 
 const COLOURS = 6;
+/** Distances between the lines of whole values, whichever fits. */
+const WHOLE = [1, 10, 100, 1_000, 10_000, 100_000].flatMap((ten) => [ten, 2 * ten, 5 * ten]);
 /** Rows of the table: of more times than these only the last ones are said. */
 const ROWS = 30;
 
@@ -40,7 +44,7 @@ function colour(element: HTMLElement, name: string): string {
   return shown;
 }
 
-export function Plot({ times, series, label, height, unit, steps, when, recent }: Props) {
+export function Plot({ times, series, label, height, unit, whole, steps, when, recent }: Props) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = box.current;
@@ -60,7 +64,7 @@ export function Plot({ times, series, label, height, unit, steps, when, recent }
           legend: { show: false },
           cursor: { y: false },
           scales: { ...(recent ? { x: { range: (_: uPlot, _low: number, high: number): [number, number] => [high - recent, high] } } : {}), y: { range: (_: uPlot, _low: number, high: number): [number, number] => [0, high || 1] } },
-          axes: [{ ...axis, values: (_: uPlot, ticks: number[]) => ticks.map(when), space: 70, ...(steps ? { incrs: steps } : {}) }, { ...axis, values, size: 56 }],
+          axes: [{ ...axis, values: (_: uPlot, ticks: number[]) => ticks.map(when), space: 70, ...(steps ? { incrs: steps } : {}) }, { ...axis, values, size: 56, ...(whole ? { incrs: WHOLE } : {}) }],
           series: [{}, ...shown],
         } as uPlot.Options,
         [times, ...series.map(({ values }) => values)],

@@ -1,9 +1,10 @@
 /** Asks again from a message on: of another agent or in other words, in a branch of its own; or of another model or with another
  * prompt, in memory, with both courses side by side. */
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, path, post } from "../api.ts";
 import { money } from "../format.ts";
 import { useRead } from "../hooks.ts";
+import { useKeys } from "../keys.ts";
 import { go } from "../route.ts";
 import type { Agent, Compared, Course, Message, Node, Page, Receipt, Session, WholeTurn } from "../shapes.ts";
 import { plain } from "../visible.ts";
@@ -28,6 +29,17 @@ export function Rerun({ session, message, before, close }: Props) {
   const names = agents.value?.items.map(({ name }) => name) ?? [];
   const [text, setText] = useState(message.text);
   const [error, setError] = useState<Error>();
+  const form = useRef<HTMLFormElement>(null);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus({ preventScroll: true }), []);
+  // It grows with what it reads.
+  useEffect(() => form.current?.scrollIntoView({ block: "nearest" }), [agents.value, turn.value]);
+  useKeys([{ keys: "Escape", what: "Close the form", act: close }]);
+  const pressed = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.preventDefault();
+    close();
+  };
   const run = async (event: Event) => {
     event.preventDefault();
     try {
@@ -40,9 +52,9 @@ export function Rerun({ session, message, before, close }: Props) {
     }
   };
   return (
-    <form class="rerun" onSubmit={(event) => void run(event)}>
+    <form ref={form} class="rerun" onSubmit={(event) => void run(event)} onKeyDown={pressed}>
       <label for={`rerun-${message.seq}`}>Ask again from here, in a branch of its own</label>
-      <textarea id={`rerun-${message.seq}`} rows={Math.min(6, text.split("\n").length + 1)} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      <textarea ref={field} id={`rerun-${message.seq}`} rows={Math.min(6, text.split("\n").length + 1)} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       <Wrong error={error ?? agents.error ?? turn.error} />
       <div class="acts">
         <select aria-label="Agent" value={agent} onChange={(event) => setChosen(event.currentTarget.value)}>

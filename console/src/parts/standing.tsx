@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
 import { duration, moment } from "../format.ts";
+import { answer, asked, type Question } from "../question.ts";
 import type { Blocked, Why } from "../shapes.ts";
 import { waitName } from "./state.tsx";
 import { Text } from "./text.tsx";
@@ -15,7 +16,7 @@ export function Standing({ why, now, failed }: { why: Why; now: number; failed: 
       {why.standing === "ready" && <p><b>Ready</b> · a worker takes it next</p>}
       {why.standing === "queued" && <p><b>Queued</b> behind another turn · since {since}</p>}
       {why.standing === "stuck" && <Stuck why={why} failed={failed} />}
-      {why.standing === "waits" && why.waits.map((wait) => <WaitLine wait={wait} now={now} failed={failed} />)}
+      {why.standing === "waits" && why.waits.map((wait) => <WaitLine key={wait.key} wait={wait} now={now} failed={failed} />)}
       {why.queued > 0 && <p class="quiet">{why.queued} more {why.queued === 1 ? "input waits" : "inputs wait"} behind it</p>}
     </div>
   );
@@ -32,6 +33,8 @@ function Stuck({ why, failed }: { why: Why; failed: (error: Error) => void }) {
 }
 
 function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (error: Error) => void }) {
+  const question = asked(wait);
+  if (question) return <Asks question={question} wait={wait} now={now} failed={failed} />;
   return (
     <p>
       <b>Waits</b> for {waitName(wait)}{wait.tool && <span> of <code><Text of={wait.tool} /></code></span>} · since {duration(now - wait.since)}
@@ -40,6 +43,29 @@ function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (
       {wait.moved_by === "completion" && wait.completion && <Complete completion={wait.completion} failed={failed} />}
       {wait.moved_by === "budget" && <span> · goes on when there is more in it: <code>outlast budgets set <Text of={wait.budget ?? ""} /></code></span>}
     </p>
+  );
+}
+
+/** A question to a person: its options to choose from, and room for any other answer. */
+function Asks({ question, wait, now, failed }: { question: Question; wait: Blocked; now: number; failed: (error: Error) => void }) {
+  const [said, setSaid] = useState("");
+  const send = (typed: string) => void (typed.trim() && post(`/v1/completions/${wait.completion}`, { ok: answer(question, typed) }).catch(failed));
+  return (
+    <div class="asks">
+      <p><b>Asks you</b> · since {duration(now - wait.since)}{wait.deadline !== undefined && <span> · until {moment(wait.deadline)}</span>}</p>
+      <p class="plain-text"><Text of={question.question} /></p>
+      {wait.completion && question.options.length > 0 && (
+        <div class="options">
+          {question.options.map((option, at) => <button type="button" onClick={() => send(String(at + 1))}><span class="quiet">{at + 1}</span> <Text of={option} /></button>)}
+        </div>
+      )}
+      {wait.completion && (
+        <form class="complete" onSubmit={(event) => (event.preventDefault(), send(said))}>
+          <input aria-label="Your answer" placeholder={question.options.length > 0 ? "another answer" : "your answer"} value={said} onInput={(event) => setSaid(event.currentTarget.value)} />
+          <button type="submit">Answer</button>
+        </form>
+      )}
+    </div>
   );
 }
 

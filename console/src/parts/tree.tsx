@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { short } from "../format.ts";
-import { branches, type Branch } from "../branches.ts";
+import { branches, LANE, ROW, wire } from "../branches.ts";
 import { useRead } from "../hooks.ts";
 import { go } from "../route.ts";
 import type { Known } from "../session-model.ts";
@@ -18,7 +18,6 @@ interface Props {
   failed: (error: Error) => void;
 }
 
-const [ROW, LANE] = [40, 16];
 /** Other heads whose messages are read, for the words of their turns. */
 const HEADS = 8;
 
@@ -65,13 +64,6 @@ export function Tree({ known, head, fork, earlier, failed }: Props) {
       <NewHead session={session} head={head} failed={failed} />
     </div>
   );
-}
-
-function wire(line: Branch, at: number): string {
-  if (line.parent === undefined) return "";
-  const [x, y] = [line.lane * LANE + 8, at * ROW + ROW / 2];
-  const [px, py] = [line.parentLane * LANE + 8, line.parent * ROW + ROW / 2];
-  return x === px ? `M${px} ${py}V${y}` : `M${px} ${py}V${y - 14}Q${px} ${y} ${px + 8} ${y}H${x}`;
 }
 
 function HeadChip({ session, name, head }: { session: Session; name: string; head: string }) {
