@@ -138,7 +138,7 @@ impl Agent {
         let first = first.map(|member| member.agent);
         let builder = self.first(builder, first.as_ref())?;
         let name = first.as_ref().map(AgentFile::name);
-        let Others { builder, mut made, .. } = others(builder, &written, name)?;
+        let Others { builder, mut made, .. } = others(builder, &written, name, &self.play.configuration)?;
         if is_written {
             made.insert(name.unwrap_or(UNNAMED).to_owned());
         }
@@ -188,7 +188,8 @@ impl Agent {
     pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
         let file = self.found(staff)?.map(|member| member.agent);
         let builder = self.first(builder, file.as_ref())?;
-        let Others { builder, left_out, .. } = others(builder, staff, file.as_ref().map(AgentFile::name))?;
+        let first = file.as_ref().map(AgentFile::name);
+        let Others { builder, left_out, .. } = others(builder, staff, first, &self.play.configuration)?;
         for (name, error) in left_out {
             terminal::note(&format!("· the agent `{name}` is left out: {error}"));
         }
@@ -254,12 +255,21 @@ struct Others {
     left_out: Vec<(String, Error)>,
 }
 
-/// Adds the other agents there are: a worker also finds their turns.
-fn others(builder: Builder, staff: &Staff, first: Option<&str>) -> Result<Others, Error> {
+/// Adds the other agents there are: a worker also finds their turns. One that the start would refuse takes no other one down.
+fn others(
+    builder: Builder,
+    staff: &Staff,
+    first: Option<&str>,
+    configuration: &Configuration,
+) -> Result<Others, Error> {
     let dir = here()?;
     let mut others = Others { builder, made: BTreeSet::new(), left_out: Vec::new() };
     for name in staff.names().filter(|name| Some(*name) != first) {
-        match staff.named(name, None).and_then(|Member { agent, .. }| other(&agent, &dir)) {
+        let made = staff.named(name, None).and_then(|Member { agent, .. }| {
+            fitted(&agent, configuration)?;
+            other(&agent, &dir)
+        });
+        match made {
             Ok(agent) => {
                 others.builder = others.builder.also(agent);
                 others.made.insert(name.to_owned());

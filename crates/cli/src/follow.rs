@@ -3,15 +3,22 @@ use crate::host::{Followed, Host};
 use crate::prose::Prose;
 use crate::question;
 use crate::terminal;
+use crate::words;
+use outlast::clock::Clock;
+use outlast::runtime::system::SystemClock;
 use outlast::store::SessionState;
 use outlast::vocab::At;
 use outlast::vocab::event::{Event, Live, LiveKind};
 use outlast::vocab::record::Fact;
 use outlast::vocab::wait::{Wait, WaitKind};
 use outlast::{Error, Kind, SessionId, TurnId};
+use std::time::Duration;
 
 /// What a shell expects of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
+
+/// What comes sooner than this needs no word.
+const SOON: Duration = Duration::from_secs(2);
 
 /// How events are shown.
 pub(crate) enum View {
@@ -105,6 +112,12 @@ pub(crate) async fn follow(
                 return end.clone().answer().map(drop).map_err(|error| error.at(at));
             }
             Fact::Stuck { failure } if ours => stuck = Some(failure.clone()),
+            Fact::Parked { waits } if ours && is_long_sleep(waits) => {
+                if let Some(until) = waits.iter().filter_map(|wait| wait.deadline).min() {
+                    view.end_line();
+                    terminal::note(&format!("· {turn} goes on by itself at {}", words::when(until)));
+                }
+            }
             Fact::Parked { waits } => {
                 let waiting = waiting(host, (session, turn)).await?;
                 // A wait of the past was resolved since.
@@ -121,6 +134,12 @@ pub(crate) async fn follow(
             _ => {}
         }
     }
+}
+
+/// Whether time alone moves a turn, and so much of it that somebody who looks on would wonder.
+fn is_long_sleep(waits: &[Wait]) -> bool {
+    let soon = SystemClock.now().after(SOON);
+    waits.iter().all(|wait| wait.kind == WaitKind::Sleep && wait.deadline.is_some_and(|until| until > soon))
 }
 
 /// Why the session cannot go on, if that is a disk without room, which somebody has to make. A turn that comes before

@@ -1,7 +1,8 @@
 //! What a person passes: an input as an argument or on standard input, JSON in a flag.
 use outlast::vocab::Millis;
+use outlast::vocab::access::Principal;
 use outlast::vocab::limits;
-use outlast::vocab::message::shown;
+use outlast::vocab::message::{Name, shown};
 use outlast::{Error, Kind, Limits};
 use serde_json::Value;
 use std::io::{self, Read};
@@ -33,6 +34,15 @@ fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
         text.pop();
     }
     Ok(text)
+}
+
+/// The name of somebody. What somebody is, is not part of it: an agent could pass for a person.
+pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Error> {
+    if text.parse::<Principal>().is_ok() {
+        let detail = format!("expected a name for {flag}, like `ann`, got `{}`", shown(text));
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    text.parse()
 }
 
 /// JSON from a flag.

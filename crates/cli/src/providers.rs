@@ -21,7 +21,7 @@ pub(crate) const FILE: &str = "outlast.toml";
 pub(crate) struct Configuration {
     /// The file that configures agents, providers of models, the store of attachments, telemetry and sinks; `./outlast.toml` if it is
     /// there
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 

@@ -113,7 +113,15 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
         home: home.clone(),
         server: server.clone(),
     };
-    Ok(table.sinks.into_iter().map(written).collect())
+    let sinks: Vec<Written> = table.sinks.into_iter().map(written).collect();
+    for (n, sink) in sinks.iter().enumerate() {
+        if sinks[..n].iter().any(|other| other.name() == sink.name()) {
+            let detail =
+                format!("{}: two sinks are called `{}`; names must be unique", sink.line, sink.name());
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+    }
+    Ok(sinks)
 }
 
 impl Written {

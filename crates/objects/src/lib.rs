@@ -60,6 +60,11 @@ impl Objects {
         }
     }
 
+    /// Whether something is an address of contents. Nothing is opened.
+    pub fn check(address: &str) -> Result<(), Error> {
+        address.parse::<Address>().map(drop)
+    }
+
     /// The contents of one database anywhere that `object_store` reaches, below a name that no other database uses. What
     /// is put there must be durable when it is answered.
     pub fn over(store: Arc<dyn ObjectStore>, place: String, root: Path) -> Self {

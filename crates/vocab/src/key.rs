@@ -139,6 +139,16 @@ impl ReplayKey {
         self.under(format_args!("rate"))
     }
 
+    /// Whether this is a wait for a rate.
+    pub fn is_rate(&self) -> bool {
+        self.last() == "rate"
+    }
+
+    /// Whether this is a wait because a rule has put something off.
+    pub fn is_deferred(&self) -> bool {
+        self.last() == "deferred" || self.last().starts_with("again:")
+    }
+
     /// Whether this is what the call at `call` waits for before it begins.
     pub fn admits(&self, call: &Self) -> bool {
         let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));

@@ -233,7 +233,7 @@ fn make_whole(
         let name = &tools[at].name;
         if tools[..at].iter().any(|other| other.name == *name) {
             let detail = format!("two tools are called `{name}`; names must be unique");
-            return Err(Error::new(Kind::ToolDuplicate, detail));
+            return Err(place.invalid(&["tools", &at.to_string(), "name"], &detail));
         }
         let command = &mut tools[at].command;
         *command = whole(command, place.home());

@@ -124,18 +124,21 @@ impl Agents {
 
 /// Prints how two packages differ.
 fn differ(a: &Pinned, b: &Pinned, json: bool) -> Result<(), Error> {
-    let lines = difference::between(&json_of(a)?, &json_of(b)?);
+    print_difference(&difference::between(&json_of(a)?, &json_of(b)?), json);
+    Ok(())
+}
+
+fn print_difference(lines: &[String], json: bool) {
     if json {
         terminal::json(&json!({ "lines": lines }));
-        return Ok(());
+        return;
     }
-    for line in &lines {
+    for line in lines {
         terminal::say(line);
     }
     if lines.is_empty() {
         terminal::note("· they are the same");
     }
-    Ok(())
 }
 
 fn member(staff: &Staff, agent: &str) -> Result<Member, Error> {

@@ -93,7 +93,7 @@ struct Who {
 impl Who {
     /// Whom they ask.
     async fn desk(&self, data: &Data) -> Result<Desk, Error> {
-        data.desk_by(Principal::Person(self.by.parse()?)).await
+        data.desk_by(Principal::Person(input::name("--by", &self.by)?)).await
     }
 }
 
@@ -139,7 +139,9 @@ async fn questions(data: &Data) -> Result<(), Error> {
         return Ok(());
     }
     for question in &questions {
-        terminal::say(&shown::question(question));
+        // What nobody sees may be what is decided about.
+        let shown = shown::question(question);
+        shown.lines().for_each(|line| terminal::say(&terminal::visible(line)));
     }
     terminal::note(
         "· then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY",

@@ -130,7 +130,7 @@ fn list_json(purses: &[PurseView]) {
 
 fn list(purses: &[PurseView]) {
     if purses.is_empty() {
-        terminal::note("· nothing was counted yet: no agent here has a budget, and nobody has set one");
+        terminal::note("· nothing that has a budget was used yet, and none is set here");
         return;
     }
     let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);

@@ -9,12 +9,15 @@ use crate::providers::Configuration;
 use crate::terminal;
 use crate::words;
 use clap::{Args, Subcommand};
+use outlast::objects::Objects;
 use outlast::providers::{ProviderTable, Providers};
 use outlast::vocab::message::ToolName;
+use outlast::vocab::overlay::{Layer, Overlay};
 use outlast::vocab::package::{Package, Pinned};
 use outlast::{Error, Kind, Outlast};
-use outlast_kernel::overlay::Placed;
+use outlast_kernel::overlay::{Placed, Registry, fold};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -133,7 +136,7 @@ async fn check_agent(document: &Document, data: &Data) -> Result<ExitCode, Error
 
 /// A mistake with its place, if it has none of its own.
 fn placed(document: &Document, at: &[&str], error: &Error) -> Error {
-    let has_place = error.kind() == Kind::ConfigInvalid;
+    let has_place = error.detail().starts_with(&format!("{}:", document.path().display()));
     if has_place {
         Error::new(Kind::ConfigInvalid, error.detail())
     } else {
@@ -188,7 +191,13 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     let unserved = Providers::from_file(document.path()).err();
     let are_served = unserved.is_none();
     mistakes.extend(unserved);
-    mistakes.extend(configuration.attachments().err());
+    match configuration.attachments() {
+        Ok(store) => {
+            let wrong = store.and_then(|store| Objects::check(&store).err());
+            mistakes.extend(wrong.map(|error| document.invalid(&["attachments", "store"], &said(&error))));
+        }
+        Err(error) => mistakes.push(error),
+    }
     mistakes.extend(configuration.telemetry().err());
     match configuration.sinks() {
         Ok(sinks) => mistakes.extend(sinks.iter().filter_map(|sink| sink.outlet().err())),
@@ -204,6 +213,7 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     mistakes.extend(engaged.err().map(|error| placed(document, &["cedar"], &error)));
     let mut warnings = Vec::new();
     let staff = Staff::of(Some(document.clone()))?.and_stored(data).await?;
+    mistakes.extend(foundations(document, &staff.registry)?);
     for name in document.names(&["agents"])? {
         let at = ["agents", name.as_str()];
         match staff.named(&name, None).map_err(|error| placed(document, &at, &error)) {
@@ -216,7 +226,37 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
             },
         }
     }
+    // What an agent stands on is told once, where it stands.
+    let mut told = BTreeSet::new();
+    mistakes.retain(|mistake| told.insert(without_place(document, mistake).to_owned()));
     Ok(Found { mistakes, warnings })
+}
+
+/// What is wrong, without where.
+fn without_place<'e>(document: &Document, mistake: &'e Error) -> &'e str {
+    let place = format!("{}:", document.path().display());
+    let behind = mistake.detail().strip_prefix(&place).and_then(|rest| rest.split_once(": "));
+    behind.map_or(mistake.detail(), |(_, what)| what)
+}
+
+/// What does not hold of harnesses and capabilities, be an agent on them or not.
+fn foundations(document: &Document, registry: &Registry) -> Result<Vec<Error>, Error> {
+    let mut mistakes = Vec::new();
+    let mut check = |kind: &str, name: &str, from: String, layer: Layer| {
+        let wrong = registry.layers(from, layer, []).and_then(fold).err();
+        mistakes.extend(wrong.map(|error| placed(document, &[kind, name], &error)));
+    };
+    for name in document.names(&["harnesses"])? {
+        if let Some(layer) = registry.harnesses.get(&name) {
+            check("harnesses", &name, format!("harness {name}"), layer.clone());
+        }
+    }
+    for name in document.names(&["capabilities"])? {
+        let overlay = Overlay { capabilities: vec![name.clone()], ..Overlay::default() };
+        let layer = Layer { overlay, ..Layer::default() };
+        check("capabilities", &name, format!("capability {name}"), layer);
+    }
+    Ok(mistakes)
 }
 
 /// Warns of rules of an agent for tools that it does not have. Those that it stands on may have rules for others, and an MCP server may

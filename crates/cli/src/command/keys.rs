@@ -11,7 +11,6 @@ use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
-use outlast::vocab::message::Name;
 use outlast::{Error, Kind};
 use outlast_client::{Key, NewKey, Whoami};
 use serde_json::{Value, json};
@@ -42,7 +41,7 @@ enum What {
 #[derive(Args)]
 struct Create {
     /// In whose name it acts
-    name: Name,
+    name: String,
     /// What it may do: read, run, approve, operate or admin; may be given several times
     #[arg(long = "scope", value_name = "SCOPE", default_value = "run")]
     scopes: Vec<Scope>,
@@ -73,7 +72,8 @@ impl Create {
             let detail = "a key that expires after no time would open nothing; leave `--expires` away for one that counts for ever";
             return Err(Error::new(Kind::InputInvalid, detail));
         }
-        let by = if self.person { Principal::Person(self.name) } else { Principal::Service(self.name) };
+        let name = input::name("NAME", &self.name)?;
+        let by = if self.person { Principal::Person(name) } else { Principal::Service(name) };
         let scopes = self.scopes.into_iter().collect();
         let (id, key) = match data.client_of_any()? {
             Some(client) => {

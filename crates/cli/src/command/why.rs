@@ -93,7 +93,9 @@ fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
 
 fn moved(blocked: &Blocked, turn: &str) -> String {
     let Blocked { wait, call, mover, .. } = blocked;
-    let until = wait.deadline.map(|at| format!(" until {}", words::when(at))).unwrap_or_default();
+    let when = wait.deadline.map(words::when);
+    let until = when.as_ref().map(|when| format!(" until {when}")).unwrap_or_default();
+    let at = when.map(|when| format!(" at {when}")).unwrap_or_default();
     let call = call
         .as_ref()
         .map(|(tool, arguments)| format!(" of {tool} {}", one_line(&arguments.to_string(), LETTERS)));
@@ -105,10 +107,12 @@ fn moved(blocked: &Blocked, turn: &str) -> String {
         }
         Mover::Completion(Some(key)) => format!("{what}; who holds its key: outlast resolve {key} --ok JSON"),
         Mover::Completion(None) => format!("{what}; who holds its key"),
+        Mover::Time if wait.key.is_rate() => format!("{what}; its rate lets it go then: outlast rates"),
+        Mover::Time if wait.key.is_deferred() => format!("{what}; a rule has put it off"),
         Mover::Time => format!("{what}; time moves it"),
         Mover::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
         Mover::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
-        Mover::Retry => format!("it looks again by itself{until}; once it is mended: outlast retry {turn}"),
+        Mover::Retry => format!("it looks again by itself{at}; once it is mended: outlast retry {turn}"),
     }
 }
 

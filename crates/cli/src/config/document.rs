@@ -85,7 +85,12 @@ impl Document {
     }
 
     fn parsed_wrong(&self, error: &toml::de::Error, at: usize) -> Error {
-        self.wrong(error.span().map_or(at, |span| span.start), error.message())
+        // People write tables; what they are read into is not theirs to know.
+        let message = match error.message().split_once("expected struct ") {
+            Some((found, _)) => format!("{found}expected a table"),
+            None => error.message().to_owned(),
+        };
+        self.wrong(error.span().map_or(at, |span| span.start), &message)
     }
 
     /// Says what is wrong with what is written there, or with the nearest thing around it.

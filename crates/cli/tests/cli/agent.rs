@@ -283,7 +283,7 @@ fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
             [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
             [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
             [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
-            [tool.duplicate]: two tools are called `pay`; names must be unique
+            [config.invalid]: agent.toml:8: two tools are called `pay`; names must be unique
         "#]],
     );
 }

@@ -44,6 +44,7 @@ fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
          approvals
          sessions show s
          approvals approve apr_1 --by eve
+         approvals approve apr_1 --by agent:ses_00000000000000000000000000000000
          approvals approve apr_1 --by ann
          approvals
          approvals deny apr_1 --by bob --reason no
@@ -70,6 +71,10 @@ fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
             $ approvals approve apr_1 --by eve
             | error[approval.forbidden]: `eve` may not approve this; it takes one of: ann, bob
             |   read on with: outlast explain approval.forbidden
+            exit 1
+            $ approvals approve apr_1 --by agent:ses_00000000000000000000000000000000
+            | error[input.invalid]: expected a name for --by, like `ann`, got `agent:ses_2`
+            |   read on with: outlast explain input.invalid
             exit 1
             $ approvals approve apr_1 --by ann
             decided: ann approved it

@@ -197,6 +197,92 @@ builtin = ["clock"]
 }
 
 #[test]
+fn what_no_agent_stands_on_is_checked_too_and_every_mistake_is_told_once() {
+    let place = Place::new();
+    place.write(
+        "outlast.toml",
+        r#"[attachments]
+store = "ftp://nowhere"
+
+[harnesses.round]
+parent = "round"
+
+[harnesses.house]
+parent = "nope"
+
+[capabilities.mail]
+needs = { capabilities = ["post"] }
+
+[harnesses.firm]
+guard = "strict"
+
+[[harnesses.firm.rules]]
+name = "large"
+then = "ask"
+
+[agents.homeless]
+parent = "house"
+
+[agents.twice]
+parent = "firm"
+
+[[agents.twice.rules]]
+name = "large"
+then = "allow"
+
+[agents.opens]
+parent = "firm"
+
+[[agents.opens.rules]]
+name = "mine"
+untrusted = true
+then = "allow"
+
+[[sinks]]
+name = "a"
+file = "a.jsonl"
+
+[[sinks]]
+name = "a"
+file = "b.jsonl"
+"#,
+    );
+    place.write("table.toml", "[agents]\nclerk = \"x\"\n");
+    place.check(
+        "config check\nconfig check table.toml",
+        &expect![[r#"
+            $ config check
+            outlast.toml:2: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `ftp://nowhere`
+            outlast.toml:42: two sinks are called `a`; names must be unique
+            outlast.toml:7: harness.not_found: harness house stands on the harness `nope`, which is not there; there are: firm, house, round
+            outlast.toml:4: harness.cycle: the harness `round` stands on itself: round → round
+            outlast.toml:10: capability.unknown: capability mail switches on the capability `post`, which is not there; there are: mail
+            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have asked for, and harness firm guards against that; only harness firm or what it stands on may say so
+            outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
+            exit 1
+            $ config check table.toml
+            table.toml:2: invalid type: string "x", expected a table
+            exit 1
+        "#]],
+    );
+}
+
+#[test]
+fn an_agent_that_the_start_would_refuse_takes_no_other_one_down() {
+    let place = Place::new();
+    place.write(
+        "outlast.toml",
+        "[agents.spends]\nbudget = { turn = { money = \"1\" } }\n\n[agents.works]\nbuiltin = [\"clock\"]\n",
+    );
+    place.check("run hello --agent works", &expect![[r#"
+        $ run hello --agent works
+        Hello! What can I do for you?
+        | · the agent `spends` is left out: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        | · session ses_1
+    "#]]);
+}
+
+#[test]
 fn an_agent_that_cannot_be_made_does_not_hide_the_others() {
     let place = Place::new();
     place.write(

@@ -314,7 +314,7 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
         | error[config.invalid]: outlast.toml:2: sink `a`: `ftp://example.com` is not reached: only `https:` and `http:` are
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: two sinks are called `a`; names must be unique
+        | error[config.invalid]: outlast.toml:5: two sinks are called `a`; names must be unique
         |   read on with: outlast explain config.invalid
         exit 1
     "#]].assert_eq(&shown);

@@ -222,6 +222,8 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
          agents show clerk
          agents import clerk.toml
          agents diff clerk clerk
+         agents diff clerk@1 clerk
+         agents diff clerk@7 clerk
          tools
          tools pay
          tools nothing
@@ -264,6 +266,12 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
             agent clerk, version 1, in the database
             $ agents diff clerk clerk
             | · they are the same
+            $ agents diff clerk@1 clerk
+            | · they are the same
+            $ agents diff clerk@7 clerk
+            | error[agent.not_found]: the database of the server has no version 7 of the agent `clerk`, or it is deleted
+            |   read on with: outlast explain agent.not_found
+            exit 1
             $ tools
             pay            at_most_once   Pays somebody.
             $ tools pay

@@ -1,13 +1,15 @@
 //! `outlast agents` of a server: those that answer there.
-use super::{What, differ};
+use super::{What, differ, print_difference};
 use crate::agent::is_file;
 use crate::data::Data;
 use crate::terminal;
+use outlast::configs::{ConfigKind, StoredConfig};
+use outlast::runtime::difference;
 use outlast::vocab::Hash;
 use outlast::vocab::package::Pinned;
 use outlast::{Error, Kind, TurnId};
 use outlast_client::{Agent, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What the table of a server says of where an agent is.
 const THERE: &str = "the server";
@@ -23,9 +25,14 @@ pub(super) async fn run(what: &What, client: &Client, data: &Data) -> Result<(),
                 show(&pinned);
             }
         }
-        What::Diff { a, b } => {
-            differ(&pinned(client, a).await?, &pinned(client, b).await?, data.json)?;
-        }
+        What::Diff { a, b } => match (versioned(a), versioned(b)) {
+            ((name, of_a), (other, of_b)) if name == other && (of_a.is_some() || of_b.is_some()) => {
+                let versions = client.config_versions(ConfigKind::Agent, name).await?;
+                let (a, b) = (said(&versions, name, of_a)?, said(&versions, name, of_b)?);
+                print_difference(&difference::between(a, b), data.json);
+            }
+            _ => differ(&pinned(client, a).await?, &pinned(client, b).await?, data.json)?,
+        },
         What::Validate | What::History { .. } | What::Import(_) | What::Delete(_) => data.only_on_a_file()?,
     }
     Ok(())
@@ -53,6 +60,24 @@ fn show(pinned: &Pinned) {
     terminal::say(&format!("model {}", pinned.package.model));
     let tools: Vec<String> = pinned.package.tools.iter().map(ToString::to_string).collect();
     terminal::say(&format!("tools {}", tools.join(", ")));
+}
+
+/// A name, and the version of it that is meant.
+fn versioned(which: &str) -> (&str, Option<&str>) {
+    which.rsplit_once('@').map_or((which, None), |(name, version)| (name, Some(version)))
+}
+
+/// What a version in the database of the server says; the last one says, where none is meant.
+fn said<'v>(versions: &'v [StoredConfig], name: &str, version: Option<&str>) -> Result<&'v Value, Error> {
+    let is_meant =
+        |stored: &&StoredConfig| version.is_none_or(|version| stored.version.to_string() == version);
+    let found = versions.iter().find(is_meant).filter(|stored| !stored.is_gone()).ok_or_else(|| {
+        let which = version.map_or_else(|| "last version".to_owned(), |version| format!("version {version}"));
+        let detail =
+            format!("the database of the server has no {which} of the agent `{name}`, or it is deleted");
+        Error::new(Kind::AgentNotFound, detail)
+    })?;
+    Ok(&found.body)
 }
 
 /// The package of an agent of the server or of a turn, or the one with a fingerprint.
