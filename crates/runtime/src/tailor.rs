@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub trait Tailor: Send + Sync {
     /// The agents that come of the last versions of everything. An agent that the program has anyway is not among them.
     fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error>;
+
+    /// Whether something that is to be kept beside everything else can be read, be an agent made of it or not.
+    fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error>;
 }
 
 /// An agent before it is made.
@@ -179,6 +182,9 @@ impl Fitting {
         // What others broke before is not this change's fault.
         self.catch_up(&mut made, &kept)?;
         change_in(&mut kept, &change, now);
+        if let Some(new) = kept.iter().find(|config| config.kind == kind && config.name == name) {
+            self.tailored.by.check(new, &kept)?;
+        }
         let cut = self.cut(&made, &kept)?;
         let was_left_out: BTreeSet<String> = self.left_out().into_iter().map(|left| left.name).collect();
         for (agent, error) in &cut.failed {

@@ -1,12 +1,13 @@
 //! Agents that stand on what the database keeps, planned anew whenever that changes.
 use super::file::AgentFile;
+use super::layers::Place;
 use super::staff::{Member, Staff};
 use super::{Agent, here, is_file, other};
-use outlast::configs::StoredConfig;
+use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::runtime::tailor::{Plan, Tailor};
-use outlast::vocab::overlay::Overlay;
+use outlast::vocab::overlay::{Layer, Overlay};
 use outlast::vocab::{Hash, canon};
-use outlast::{Builder, Error};
+use outlast::{Builder, Error, Kind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -56,6 +57,29 @@ impl Tailor for Kept {
             plans.push(plan(name, is_kept, staff.named(name, None), move |file| other(file, &dir)));
         }
         Ok(plans)
+    }
+
+    fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error> {
+        if new.body.get("name").is_some() {
+            let detail = format!("the name is `{}`, which is said already; take `name` away", new.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        let layer = match new.kind {
+            // It is made, and what is wrong with it found.
+            ConfigKind::Agent => return Ok(()),
+            ConfigKind::Harness => Layer { parent: Some(new.name.clone()), ..Layer::default() },
+            ConfigKind::Capability => {
+                let overlay = Overlay { capabilities: vec![new.name.clone()], ..Overlay::default() };
+                Layer { overlay, ..Layer::default() }
+            }
+        };
+        let staff = self.written.clone().and_kept(kept.to_vec());
+        let place = Place::elsewhere(format!("{} {}", new.kind, new.name));
+        match staff.member(new.name.clone(), layer, None, &place) {
+            // What else it needs, an agent may bring, or somebody may keep later.
+            Err(error) if error.kind() == Kind::ConfigInvalid => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

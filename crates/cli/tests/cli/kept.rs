@@ -320,3 +320,20 @@ fn what_is_deleted_answers_no_more_unless_an_agent_stands_on_it() {
     }
     server.kill();
 }
+
+#[test]
+fn what_is_put_with_a_key_that_nobody_knows_is_refused_though_no_agent_is_made_of_it() {
+    let (_place, server) = stage();
+    let put = |what: &str, body: &str| {
+        let answer = server.put(&format!("/v1/configs/{what}"), body);
+        answer["detail"].as_str().unwrap_or_default().to_owned()
+    };
+    let unknown = put("harness/house", r#"{"gaurd": "strict"}"#);
+    assert!(unknown.starts_with("harness house: unknown field `gaurd`"), "{unknown}");
+    let unknown = put("capability/mail", r#"{"filez": "."}"#);
+    assert!(unknown.starts_with("capability mail: unknown field `filez`"), "{unknown}");
+    let named = put("agent/clerk", r#"{"name": "other"}"#);
+    assert_eq!(named, "the name is `clerk`, which is said already; take `name` away");
+    assert_eq!(put("harness/house", r#"{"guard": "strict", "parent": "later"}"#), "");
+    server.kill();
+}

@@ -19,6 +19,11 @@ pub(crate) struct Server {
     pub(crate) address: String,
 }
 
+/// What an answer says.
+fn json_of(answer: &str) -> Value {
+    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+}
+
 impl Server {
     /// Starts one and waits until it says where it listens.
     fn start(place: &Place) -> Self {
@@ -55,8 +60,13 @@ impl Server {
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> Value {
-        let answer = self.answer(path, body);
-        serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+        json_of(&self.answer(path, body))
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &str) -> Value {
+        let mut answer = String::new();
+        self.open(&format!("PUT {path} HTTP/1.1"), body).read_to_string(&mut answer).unwrap();
+        json_of(&answer)
     }
 
     /// Follows a session, from an event on, until an event is the last that is wanted or the server is gone.

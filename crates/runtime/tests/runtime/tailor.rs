@@ -47,6 +47,11 @@ impl Tailor for Sewn {
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
+
+    fn check(&self, new: &StoredConfig, _: &[StoredConfig]) -> Result<(), Error> {
+        let torn = new.body.get("torn").map(|_| Error::new(Kind::ConfigInvalid, "it is torn"));
+        torn.map_or(Ok(()), Err)
+    }
 }
 
 fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Error> {
@@ -462,6 +467,14 @@ async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_
     // It may come back.
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
     assert_eq!(life.told_by("clerk").await, "Sell.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_not_kept_though_no_agent_is_made_of_it() {
+    let (_, life) = life(vec![]).await;
+    let refused = life.put(ConfigKind::Harness, "base", json!({ "torn": true })).await.unwrap_err();
+    assert_eq!(refused.to_string(), "config.invalid: it is torn");
+    assert_eq!(life.versions(ConfigKind::Harness, "base").await, 0);
 }
 
 #[tokio::test(start_paused = true)]

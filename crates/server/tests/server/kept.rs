@@ -29,6 +29,10 @@ impl Tailor for Sewn {
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
+
+    fn check(&self, _: &StoredConfig, _: &[StoredConfig]) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 fn sewn(name: &str, said: &[Value]) -> Result<outlast::Builder, Error> {
