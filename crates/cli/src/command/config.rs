@@ -213,10 +213,15 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     mistakes.extend(engaged.err().map(|error| placed(document, &["cedar"], &error)));
     let mut warnings = Vec::new();
     let staff = Staff::of(Some(document.clone()))?.and_stored(data).await?;
-    mistakes.extend(foundations(document, &staff.registry)?);
+    let below = foundations(document, &staff.registry)?;
+    // What an agent stands on is told where that stands, and not of the agent again.
+    let is_below = |mistake: &Error| {
+        below.iter().any(|other| without_place(document, other) == without_place(document, mistake))
+    };
     for name in document.names(&["agents"])? {
         let at = ["agents", name.as_str()];
         match staff.named(&name, None).map_err(|error| placed(document, &at, &error)) {
+            Err(mistake) if is_below(&mistake) => {}
             Err(mistake) => mistakes.push(mistake),
             // Without any provider, every model would be one that nobody serves.
             Ok(_) if !are_served => {}
@@ -226,9 +231,10 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
             },
         }
     }
-    // What an agent stands on is told once, where it stands.
+    mistakes.extend(below);
+    // Several parts read one table, and each finds what is wrong with it.
     let mut told = BTreeSet::new();
-    mistakes.retain(|mistake| told.insert(without_place(document, mistake).to_owned()));
+    mistakes.retain(|mistake| told.insert(mistake.detail().to_owned()));
     Ok(Found { mistakes, warnings })
 }
 

@@ -157,6 +157,9 @@ url = "ftp://agents.example.com"
 [agents.asks]
 model = "nobody/nothing"
 
+[agents.begs]
+model = "nobody/nothing"
+
 [agents.spends]
 budget = { turn = { money = "1" } }
 
@@ -179,12 +182,14 @@ builtin = ["clock"]
         $ config check
         outlast.toml:2: expected the address of the server as people reach it, like `https://agents.example.com`, got `ftp://agents.example.com`
         outlast.toml:4: model.unknown: no provider serves the model `nobody/nothing`
-        outlast.toml:16: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
-        outlast.toml:10: rule `cards`: expected a regular expression, got `(`: error: unclosed group
-        outlast.toml:7: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        outlast.toml:7: model.unknown: no provider serves the model `nobody/nothing`
+        outlast.toml:19: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
+        outlast.toml:13: rule `cards`: expected a regular expression, got `(`: error: unclosed group
+        outlast.toml:10: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
         exit 1
         $ agents validate
         asks cannot be made: model.unknown: no provider serves the model `nobody/nothing`
+        begs cannot be made: model.unknown: no provider serves the model `nobody/nothing`
         guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
         hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: error: unclosed group
         spends cannot be made: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
@@ -254,11 +259,11 @@ file = "b.jsonl"
             $ config check
             outlast.toml:2: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `ftp://nowhere`
             outlast.toml:42: two sinks are called `a`; names must be unique
+            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have asked for, and harness firm guards against that; only harness firm or what it stands on may say so
+            outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
             outlast.toml:7: harness.not_found: harness house stands on the harness `nope`, which is not there; there are: firm, house, round
             outlast.toml:4: harness.cycle: the harness `round` stands on itself: round → round
             outlast.toml:10: capability.unknown: capability mail switches on the capability `post`, which is not there; there are: mail
-            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have asked for, and harness firm guards against that; only harness firm or what it stands on may say so
-            outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
             exit 1
             $ config check table.toml
             table.toml:2: invalid type: string "x", expected a table
