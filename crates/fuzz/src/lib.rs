@@ -11,6 +11,7 @@ mod providers;
 mod records;
 mod rehearsal;
 mod spelling;
+mod validation;
 
 /// A fuzz target.
 pub struct Target {
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "gemini", run: providers::gemini },
     Target { name: "url_policy", run: egress::url_policy },
     Target { name: "mcp", run: mcp::mcp },
+    Target { name: "validation", run: validation::validation },
     Target { name: "planted", run: planted::planted },
 ];
 

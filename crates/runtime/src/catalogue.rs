@@ -2,16 +2,18 @@
 use crate::cancel::Cancel;
 use crate::client_side::ClientSide;
 use crate::outfit::Outfit;
+use crate::output::fits;
 use crate::projection::Held;
-use jsonschema::Validator;
 use outlast_kernel::policy::changed;
+use outlast_kernel::provenance::TrustedText;
 use outlast_ports::tool::ToolProvider;
+use outlast_validation::Schema;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::limits::{self, Limits};
 use outlast_vocab::message::{Arguments, ToolName, ToolUse};
 use outlast_vocab::policy::{Circumstances, Decision, Facts, Point, Ruling};
-use outlast_vocab::tool::{ClientTool, Contract, EffectClass, PreparedCall};
+use outlast_vocab::tool::{ClientTool, Contract, EffectClass, PreparedCall, Sinks};
 use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,9 +21,6 @@ use std::sync::Arc;
 
 /// Words of a schema with which a value may have properties that are not listed beside them.
 const LEFT_OPEN: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
-
-/// How many errors of one value a model is told.
-const ERRORS_TOLD: usize = 8;
 
 /// All tools, each with the check of its arguments.
 pub struct Catalogue {
@@ -31,7 +30,7 @@ pub struct Catalogue {
 #[derive(Clone)]
 struct Entry {
     provider: Arc<dyn ToolProvider>,
-    validator: Arc<Validator>,
+    schema: Arc<Schema>,
 }
 
 impl std::fmt::Debug for Catalogue {
@@ -68,6 +67,8 @@ pub(crate) struct AskedFor<'a> {
     pub(crate) ask: &'a ToolUse,
     /// The untrusted sources that may have asked for it.
     pub(crate) labels: &'a Labels,
+    /// The text that clears sink values.
+    pub(crate) trusted: &'a TrustedText<'a>,
     /// What is true of the turn.
     pub(crate) around: &'a Circumstances,
     /// The wish that the turn stops.
@@ -96,13 +97,13 @@ impl Catalogue {
                 let name = manifest.name;
                 let contract = provider.contract(&name).ok_or_else(|| unknown(&name, &[]))?;
                 let whose = format!("the input schema of tool `{name}` is");
-                let validator = validator(&contract.input, &whose, Kind::ConfigInvalid)?;
+                let schema = compiled(&contract.input, &whose, Kind::ConfigInvalid)?;
                 check_sinks(contract)?;
                 if tools.contains_key(&name) {
                     let detail = format!("two tools are called `{name}`; names must be unique");
                     return Err(Error::new(Kind::ToolDuplicate, detail));
                 }
-                tools.insert(name, Entry { provider: provider.clone(), validator });
+                tools.insert(name, Entry { provider: provider.clone(), schema });
             }
         }
         Ok(Self { tools })
@@ -114,11 +115,19 @@ impl Catalogue {
             return Ok(self.clone());
         }
         let provider: Arc<dyn ToolProvider> = Arc::new(ClientSide::new(client));
-        let mut tools = self.tools.clone();
+        let (mut tools, mut size) = (self.tools.clone(), 0);
         for ClientTool { name, input, .. } in client {
             let whose = format!("the parameters of tool `{name}` are");
-            let validator = validator(input, &whose, Kind::InputInvalid)?;
-            let entry = Entry { provider: provider.clone(), validator };
+            let schema = compiled(input, &whose, Kind::InputInvalid)?;
+            size += schema.size();
+            if size > limits::SCHEMA_SIZE {
+                let detail = format!(
+                    "schema_size is limited to {} for all tools of an input together, but those up to `{name}` need {size}",
+                    limits::SCHEMA_SIZE
+                );
+                return Err(Error::new(Kind::LimitExceeded, detail));
+            }
+            let entry = Entry { provider: provider.clone(), schema };
             if tools.insert(name.clone(), entry).is_some() {
                 let detail = format!("there is a tool `{name}` already; give yours another name");
                 return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -138,7 +147,7 @@ impl Catalogue {
         for Contract { name, input, .. } in differing {
             if let Some(entry) = tools.get_mut(name) {
                 let whose = format!("the input schema that tool `{name}` had is");
-                entry.validator = validator(input, &whose, Kind::PackageUnavailable)?;
+                entry.schema = compiled(input, &whose, Kind::PackageUnavailable)?;
             }
         }
         Ok(Arc::new(Self { tools }))
@@ -169,7 +178,8 @@ impl Catalogue {
         limits: &Limits,
     ) -> BatchCall {
         let AskedFor { caller, key, ask, labels, .. } = asked;
-        match self.check(held, asked, outfit, limits).await {
+        let mut provenance = Provenance::default();
+        match self.check(held, asked, outfit, limits, &mut provenance).await {
             Ok(Checked { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
@@ -179,10 +189,12 @@ impl Catalogue {
                 payload,
                 ruling,
                 labels: labels.clone(),
+                provenance,
             }),
             Err(Refusal { error, ruling }) => BatchCall::Refused(RefusedCall {
                 ruling,
                 labels: labels.clone(),
+                provenance,
                 ..RefusedCall::new(ask.id.clone(), ask.tool.clone(), Failure::from(&error))
             }),
         }
@@ -191,7 +203,7 @@ impl Catalogue {
     /// Says what a call would do, without doing it (R6.16). Its arguments are checked as those of a real call are.
     pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
-        fits(&entry.validator, arguments)?;
+        fits(&entry.schema, arguments).await?;
         entry.provider.preview(tool, arguments).await
     }
 
@@ -201,8 +213,9 @@ impl Catalogue {
         asked: AskedFor<'_>,
         outfit: &Outfit,
         limits: &Limits,
+        provenance: &mut Provenance,
     ) -> Result<Checked, Refusal> {
-        let AskedFor { ask, labels, around, cancel, .. } = asked;
+        let AskedFor { ask, labels, trusted, around, cancel, .. } = asked;
         let visible = outfit.shown.as_slice();
         let Some(contract) = outfit.contracts.iter().find(|contract| contract.name == ask.tool) else {
             return Err(unknown(&ask.tool, visible).into());
@@ -213,8 +226,13 @@ impl Catalogue {
         };
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
         let whole = held.project(arguments, &contract.input).await?;
-        fits(&entry.validator, &whole)?;
-        let facts = Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, around };
+        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
+        if !labels.is_empty() {
+            *provenance = outlast_kernel::provenance::provenance(Some(contract), &whole, trusted);
+        }
+        let provenance = &*provenance;
+        let facts =
+            Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, provenance, around };
         let mut ruling = outfit.rule(&facts).await;
         if let Some(error) = ruling.as_ref().and_then(Ruling::refusal) {
             return Err(Refusal { error, ruling: ruling.map(Box::new) });
@@ -224,7 +242,7 @@ impl Catalogue {
             None => arguments.clone(),
         };
         let whole = held.project(&arguments, &contract.input).await?;
-        fits(&entry.validator, &whole)?;
+        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
         let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
         if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
             // A tool that cannot tell what a call would do holds nothing up.
@@ -238,43 +256,35 @@ impl Catalogue {
     }
 
     /// Whether these arguments of a tool may be passed to it.
-    pub(crate) fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
+    pub(crate) async fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
-        fits(&entry.validator, arguments)
+        fits(&entry.schema, arguments).await
     }
 }
 
-/// The check of arguments that this schema makes. One that is none is an error of this kind.
-fn validator(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Validator>, Error> {
-    let none = |cause| Error::new(kind, format!("{whose} no JSON Schema: {cause}"));
-    jsonschema::validator_for(schema).map(Arc::new).map_err(none)
+/// The schema of a tool's arguments. An invalid one is an error of this kind.
+fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Error> {
+    Schema::new(schema).map(Arc::new).map_err(|error| error.of(whose, kind))
 }
 
-/// Errors with their path and reason, so that the model can do better.
-pub(crate) fn errors_of(validator: &Validator, value: &Value) -> Vec<String> {
-    if validator.is_valid(value) {
-        return Vec::new();
+/// Refuses arguments that do not fit, and stops waiting for a long validation when the turn is cancelled.
+async fn fits_unless_cancelled(
+    schema: &Arc<Schema>,
+    arguments: &Value,
+    cancel: &Cancel,
+) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        fit = fits(schema, arguments) => fit,
+        reason = cancel.requested() => Err(Error::new(Kind::ToolCancelled, reason)),
     }
-    let told = validator.iter_errors(value).take(ERRORS_TOLD).map(|error| {
-        let path = error.instance_path().to_string();
-        format!("at {}: {error}", if path.is_empty() { "the root" } else { &path })
-    });
-    told.collect()
-}
-
-fn fits(validator: &Validator, arguments: &Value) -> Result<(), Error> {
-    let errors = errors_of(validator, arguments);
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
-    Err(Error::new(Kind::ToolArgsInvalid, detail))
 }
 
 /// Refuses a sink that no argument can be: it would never be found, and what it is to guard would run.
 fn check_sinks(contract: &Contract) -> Result<(), Error> {
     let Contract { name, input, sinks, .. } = contract;
-    let Some(sink) = sinks.iter().flatten().find(|sink| !may_have(input, sink)) else { return Ok(()) };
+    let Some(Sinks::Arguments(sinks)) = sinks else { return Ok(()) };
+    let Some(sink) = sinks.iter().find(|sink| !may_have(input, sink)) else { return Ok(()) };
     let detail = format!(
         "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`, or \
          `/items/*/to` for every element of a list"

@@ -1,42 +1,55 @@
 //! Holds the answer of a turn against the contract that its input carries (R4.9).
-use crate::catalogue::errors_of;
-use jsonschema::Validator;
+use crate::validation;
+use outlast_validation::{Checked, Schema};
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind, Limits, limits};
 use serde_json::Value;
+use std::sync::Arc;
 
-/// Refuses what is no JSON Schema, before an input that carries it is taken in.
+/// Refuses an invalid or oversized schema, before an input that carries it is taken in.
 pub(crate) fn check_schema(schema: &Value, limits: &Limits) -> Result<(), Error> {
     limits::check("schema_bytes", outlast_vocab::message::json_size(schema), limits.schema_bytes)?;
     limits::check_depth("json_depth", schema, limits.json_depth)?;
-    validator(schema).map(drop)
+    compiled(schema).map(drop)
 }
 
-fn validator(schema: &Value) -> Result<Validator, Error> {
-    jsonschema::validator_for(schema).map_err(|cause| {
-        Error::new(Kind::InputInvalid, format!("the schema of the answer is no JSON Schema: {cause}"))
-    })
+/// Refuses an oversized schema that an earlier version took in, before a turn does anything for it.
+pub(crate) fn check_size(schema: &Value) -> Result<(), Error> {
+    Schema::measure(schema).map_err(|error| error.of(OWNER, Kind::InputInvalid))
+}
+
+/// How messages name the schema of an answer.
+const OWNER: &str = "the schema of the answer is";
+
+fn compiled(schema: &Value) -> Result<Arc<Schema>, Error> {
+    Schema::new(schema).map(Arc::new).map_err(|error| error.of(OWNER, Kind::InputInvalid))
 }
 
 /// Refuses a value that does not fit a schema.
-pub(crate) fn fits_schema(schema: &Value, value: &Value) -> Result<(), Error> {
-    let errors = errors_of(&validator(schema)?, value);
-    if errors.is_empty() {
-        return Ok(());
+pub(crate) async fn fits_schema(schema: &Value, value: &Value) -> Result<(), Error> {
+    let schema = Schema::new(schema)
+        .map_err(|error| error.of("the schema of the arguments is", Kind::InputInvalid))?;
+    fits(&Arc::new(schema), value).await
+}
+
+/// Refuses arguments that do not fit the schema of their tool.
+pub(crate) async fn fits(schema: &Arc<Schema>, arguments: &Value) -> Result<(), Error> {
+    match validation::check(schema, arguments).await? {
+        Checked::Fits => Ok(()),
+        Checked::Errors(errors) => {
+            let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
+            Err(Error::new(Kind::ToolArgsInvalid, detail))
+        }
     }
-    let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
-    Err(Error::new(Kind::ToolArgsInvalid, detail))
 }
 
 /// What the model is told of an answer that does not fit; nothing if it fits.
-pub(crate) fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
-    let errors = match value_of(answer) {
-        Ok(value) => errors_of(&validator(schema)?, &value),
-        Err(error) => vec![error.detail().to_owned()],
+pub(crate) async fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
+    let checked = match value_of(answer) {
+        Ok(value) => validation::check(&compiled(schema)?, &value).await?,
+        Err(error) => Checked::Errors(vec![error.detail().to_owned()]),
     };
-    if errors.is_empty() {
-        return Ok(None);
-    }
+    let Checked::Errors(errors) = checked else { return Ok(None) };
     Ok(Some(format!(
         "The answer does not fit its schema:\n- {}\nAnswer again with JSON that fits this schema, and nothing else:\n{schema}",
         errors.join("\n- ")
@@ -66,7 +79,9 @@ mod tests {
             "properties": { "age": { "type": "integer", "minimum": 0 }, "name": { "type": "string" } },
             "required": ["name"]
         });
-        want.assert_eq(&correction(answer, &schema).unwrap().unwrap_or_else(|| "fits".to_owned()));
+        let corrected = futures_util::FutureExt::now_or_never(correction(answer, &schema));
+        let corrected = corrected.expect("a small value is validated at once").unwrap();
+        want.assert_eq(&corrected.unwrap_or_else(|| "fits".to_owned()));
     }
 
     #[test]

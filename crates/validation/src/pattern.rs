@@ -1,0 +1,225 @@
+//! Measures regular expressions before they are compiled.
+use outlast_vocab::limits::PATTERN_SIZE;
+use outlast_vocab::message::shown;
+use regex::{Regex, RegexBuilder};
+
+/// Bytes that one compiled regular expression may take.
+pub(crate) const COMPILED_BYTES: usize = 1 << 20;
+
+/// Bytes of states that one regular expression may cache while it matches.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// States of a class of Unicode characters such as `\p{L}`, roughly.
+const UNICODE_CLASS: u64 = 64;
+
+/// The size of a regular expression with its counted repetitions written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PatternSize {
+    /// How many characters, classes and groups it has when every `x{n}` is written out `n` times.
+    pub(crate) states: u64,
+    /// Whether it looks around or refers back, so that only a backtracking engine can match it.
+    pub(crate) backtracks: bool,
+}
+
+/// Returns the size of a regular expression with its counted repetitions written out.
+///
+/// # Errors
+/// Returns what is wrong if the expression uses constructs whose size this cannot tell, or is larger than
+/// [`PATTERN_SIZE`](outlast_vocab::limits::PATTERN_SIZE).
+pub fn expanded_size(pattern: &str) -> Result<u64, String> {
+    measure(pattern).map(|size| size.states)
+}
+
+pub(crate) fn measure(pattern: &str) -> Result<PatternSize, String> {
+    let size = Scanner::new(pattern).scan()?;
+    if size.states > PATTERN_SIZE {
+        return Err(format!(
+            "the regular expression `{}` is limited to a size of {PATTERN_SIZE} with its repetitions written out, but has {}",
+            shown(pattern),
+            size.states
+        ));
+    }
+    Ok(size)
+}
+
+/// Compiles a regular expression from outside. Matching takes time linear in the text.
+///
+/// # Errors
+/// Returns what is wrong with the expression, on one line.
+pub fn compile_regex(pattern: &str, ignore_case: bool) -> Result<Regex, String> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.case_insensitive(ignore_case).size_limit(COMPILED_BYTES).dfa_size_limit(CACHE_BYTES);
+    builder.build().map_err(|cause| {
+        // The parser draws where the mistake is over several lines; the last line says what it is.
+        let cause = cause.to_string();
+        cause.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    })
+}
+
+/// Reads a regular expression from left to right, with the sizes of the groups that are open.
+struct Scanner<'p> {
+    rest: &'p str,
+    /// The size of each open group up to here, the whole expression first.
+    open: Vec<u64>,
+    /// The size of what a repetition would repeat.
+    last: u64,
+    backtracks: bool,
+}
+
+impl<'p> Scanner<'p> {
+    fn new(pattern: &'p str) -> Self {
+        Self { rest: pattern, open: vec![1], last: 0, backtracks: false }
+    }
+
+    fn scan(mut self) -> Result<PatternSize, String> {
+        while let Some(first) = self.rest.chars().next() {
+            self.rest = &self.rest[first.len_utf8()..];
+            match first {
+                '\\' => self.escape()?,
+                '[' => self.class()?,
+                '(' => self.group()?,
+                ')' if self.open.len() > 1 => {
+                    let group = self.open.pop().unwrap_or_default();
+                    self.add(group);
+                }
+                '{' => self.repetition(),
+                '*' | '+' | '?' => self.grow(1),
+                _ => self.add(1),
+            }
+        }
+        let states = self.open.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+        Ok(PatternSize { states, backtracks: self.backtracks })
+    }
+
+    /// Appends something of this size, which a repetition may repeat.
+    fn add(&mut self, size: u64) {
+        self.grow(size);
+        self.last = size;
+    }
+
+    fn grow(&mut self, size: u64) {
+        if let Some(open) = self.open.last_mut() {
+            *open = open.saturating_add(size);
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        let Some(escaped) = self.rest.chars().next() else { return Ok(()) };
+        self.rest = &self.rest[escaped.len_utf8()..];
+        match escaped {
+            // Calls of groups are written out when they are compiled, those within them too.
+            'g' => return Err("the regular expression uses `\\g`, which is not supported".to_owned()),
+            'p' | 'P' => self.add(UNICODE_CLASS),
+            '1'..='9' | 'k' | 'K' | 'G' | 'Z' => {
+                self.backtracks = true;
+                self.add(1);
+            }
+            _ => self.add(4),
+        }
+        Ok(())
+    }
+
+    /// Reads a class of characters, after its `[`. A class within it, as some dialects know it, ends before its own bracket; the
+    /// rest then counts as characters.
+    fn class(&mut self) -> Result<(), String> {
+        if self.rest.trim_start_matches('^').starts_with(']') {
+            // Dialects differ in where this class ends.
+            return Err("the regular expression begins a class with `]`; write `\\]`".to_owned());
+        }
+        let (mut size, mut end) = (1, self.rest.len());
+        let mut chars = self.rest.char_indices();
+        while let Some((at, one)) = chars.next() {
+            match one {
+                '\\' => {
+                    let escaped = chars.next().map(|(_, escaped)| escaped);
+                    size += if matches!(escaped, Some('p' | 'P')) { UNICODE_CLASS } else { 1 };
+                }
+                ']' => {
+                    end = at + 1;
+                    break;
+                }
+                _ => size += 1,
+            }
+        }
+        self.rest = &self.rest[end..];
+        self.add(size);
+        Ok(())
+    }
+
+    /// Reads the beginning of a group, after its `(`.
+    fn group(&mut self) -> Result<(), String> {
+        self.open.push(1);
+        let Some(kind) = self.rest.strip_prefix('?') else { return Ok(()) };
+        let looks_around = ["=", "!", "<=", "<!", ">"].iter().any(|start| kind.starts_with(start));
+        let is_named = kind.starts_with('<') || kind.starts_with("P<");
+        // Not `x`: comments within the expression would hide brackets.
+        let flags = kind.trim_start_matches(['i', 'm', 's', 'u', 'U', 'R', '-']);
+        let has_flags = flags.starts_with(':') || flags.starts_with(')');
+        if !(looks_around || is_named || has_flags) {
+            return Err(format!("the regular expression uses `(?{}`, which is not supported", shown(kind)));
+        }
+        self.backtracks |= looks_around;
+        let name = if is_named && !looks_around { kind.find('>').unwrap_or(0) } else { 0 };
+        let skipped = if has_flags { kind.len() - flags.len() } else { name };
+        self.rest = &kind[skipped..];
+        Ok(())
+    }
+
+    /// Reads a counted repetition, after its `{`. Anything else in braces stands for itself.
+    fn repetition(&mut self) {
+        let inside = self.rest.split_once('}').map(|(inside, _)| inside);
+        let counts = inside.and_then(|inside| {
+            let (least, most) = inside.split_once(',').unwrap_or((inside, inside));
+            let least: u64 = least.trim().parse().ok()?;
+            Some(if most.trim().is_empty() { least } else { most.trim().parse::<u64>().ok()?.max(least) })
+        });
+        let Some(most) = counts else {
+            self.add(1);
+            return;
+        };
+        self.rest = &self.rest[inside.map_or(0, |inside| inside.len() + 1)..];
+        let repeated = self.last.saturating_mul(most.max(1));
+        self.grow(repeated - self.last);
+        self.last = repeated;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, most: u64, backtracks: bool) {
+        let size = measure(pattern).unwrap();
+        assert!(size.states <= most, "{pattern}: {size:?}");
+        assert_eq!(size.backtracks, backtracks, "{pattern}");
+    }
+
+    #[test]
+    fn usual_patterns_are_small() {
+        check("^[a-z0-9-]+$", 16, false);
+        check(r"^\d{4}-\d{2}-\d{2}$", 64, false);
+        check(r"^(?=.{1,253}$)([a-z0-9](-?[a-z0-9]){0,62}\.)+[a-z]{2,}$", 1_500, true);
+        check(r"^(?:[^{}]|\{\}){3}$", 64, false);
+        check(r"(?P<year>\d{4})(?i:x)(?i)y", 64, false);
+        check(r"(a)\1", 8, true);
+    }
+
+    #[test]
+    fn nested_repetitions_multiply() {
+        assert!(measure("(?:(?:a{1,100}){1,100}){1,100}").is_err());
+        assert!(measure("(?:(?:(?=a)x{100}){100}){100}").is_err());
+        assert!(measure("a{100}{100}{100}").is_err());
+        assert!(measure("(a{100}){,100}").is_ok(), "braces without a least count stand for themselves");
+        assert!(measure("a{18446744073709551615}").is_err());
+    }
+
+    #[test]
+    fn constructs_of_unknown_size_are_refused() {
+        assert!(measure(r"(a\g<1>\g<1>)").is_err());
+        assert!(measure("(?(1)a|b)").is_err());
+        assert!(measure("(?~a)").is_err());
+        assert!(measure("((a{9}[])]){9}){9}").is_err());
+        assert!(measure("(?x)( # )\n a{9}){9}").is_err());
+    }
+}

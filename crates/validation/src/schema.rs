@@ -1,0 +1,167 @@
+//! A schema that was measured and compiled.
+use crate::graph::{Graph, Refused};
+use crate::pattern::COMPILED_BYTES;
+use crate::work::{Allowed, BACKTRACKS, DEPTH_INLINE, TooMuch, estimate};
+use jsonschema::{PatternOptions, Validator};
+use outlast_vocab::limits::{VALIDATION_STEPS, VALIDATION_STEPS_INLINE};
+use outlast_vocab::{Error, Kind};
+use serde_json::Value;
+use std::fmt;
+
+/// How many errors of one value are listed.
+const ERRORS_LISTED: usize = 8;
+
+/// Bytes of one listed error.
+const ERROR_BYTES: usize = 1_000;
+
+/// A JSON Schema from outside that is small enough to be used.
+pub struct Schema {
+    graph: Graph,
+    validator: Validator,
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema").field("parts", &self.graph.parts.len()).finish_non_exhaustive()
+    }
+}
+
+/// Why a schema is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaError {
+    /// It is not a JSON Schema, for this reason.
+    Invalid(String),
+    /// It exceeds the limit of this name.
+    TooLarge {
+        /// The limit.
+        name: &'static str,
+        /// Its value.
+        most: u64,
+        /// What the schema needs, or [`u64::MAX`] for more than can be counted.
+        needs: u64,
+    },
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) => f.write_str(what),
+            Self::TooLarge { name, most, needs: u64::MAX } => {
+                write!(
+                    f,
+                    "{name} is limited to {most}, but with its references written out this needs more than can be counted"
+                )
+            }
+            Self::TooLarge { name, most, needs } => {
+                write!(
+                    f,
+                    "{name} is limited to {most}, but with its references written out this needs {needs}"
+                )
+            }
+        }
+    }
+}
+
+impl SchemaError {
+    /// The error with which `owner` (like "the schema of the answer") is refused: `invalid` if it is not a JSON Schema,
+    /// [`Kind::LimitExceeded`] if it is too large.
+    pub fn of(&self, owner: &str, invalid: Kind) -> Error {
+        match self {
+            Self::Invalid(what) => Error::new(invalid, format!("{owner} no JSON Schema: {what}")),
+            Self::TooLarge { .. } => Error::new(Kind::LimitExceeded, format!("{owner} too large: {self}")),
+        }
+    }
+}
+
+/// What a validation found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Checked {
+    /// The value fits the schema.
+    Fits,
+    /// The value does not fit the schema, for these reasons. There is always one.
+    Errors(Vec<String>),
+}
+
+impl Schema {
+    /// Measures a schema and compiles it.
+    ///
+    /// # Errors
+    /// Returns why the schema is refused. Nothing was compiled if it is too large.
+    pub fn new(schema: &Value) -> Result<Self, SchemaError> {
+        let graph = measured(schema)?;
+        // A format is an annotation here where checking it would compile a regular expression out of the value.
+        let options = jsonschema::options().with_format("regex", |_: &str| true);
+        let options = if graph.backtracks {
+            let limit = usize::try_from(BACKTRACKS).unwrap_or(usize::MAX);
+            options.with_pattern_options(
+                PatternOptions::fancy_regex().backtrack_limit(limit).size_limit(COMPILED_BYTES),
+            )
+        } else {
+            options.with_pattern_options(PatternOptions::regex().size_limit(COMPILED_BYTES))
+        };
+        let validator =
+            options.build(schema).map_err(|cause| SchemaError::Invalid(cut(cause.to_string())))?;
+        Ok(Self { graph, validator })
+    }
+
+    /// Measures a schema without compiling it.
+    ///
+    /// # Errors
+    /// Returns why [`Self::new`] would refuse the schema before it compiles it.
+    pub fn measure(schema: &Value) -> Result<(), SchemaError> {
+        measured(schema).map(drop)
+    }
+
+    /// Returns the size of the schema with its references written out.
+    pub fn size(&self) -> u64 {
+        self.graph.size
+    }
+
+    /// Whether [`Self::check`] takes a moment for this value, and little of the stack. Otherwise it belongs on a thread of its own.
+    pub fn is_quick_for(&self, value: &Value) -> bool {
+        let allowed = Allowed { steps: VALIDATION_STEPS_INLINE, depth: DEPTH_INLINE };
+        estimate(&self.graph, value, allowed).is_ok_and(|cost| cost.errors <= VALIDATION_STEPS_INLINE)
+    }
+
+    /// Validates a value.
+    ///
+    /// # Errors
+    /// Returns [`Kind::LimitExceeded`], without validating, if that could take more than
+    /// [`VALIDATION_STEPS`](outlast_vocab::limits::VALIDATION_STEPS) steps.
+    pub fn check(&self, value: &Value) -> Result<Checked, Error> {
+        let cost = estimate(&self.graph, value, Allowed::MOST).map_err(|TooMuch| {
+            let detail = format!(
+                "validation_steps is limited to {VALIDATION_STEPS}, but validating this value against its schema may need more; \
+                 simplify the schema or shorten the value"
+            );
+            Error::new(Kind::LimitExceeded, detail)
+        })?;
+        if self.validator.is_valid(value) {
+            return Ok(Checked::Fits);
+        }
+        if cost.errors > VALIDATION_STEPS {
+            return Ok(Checked::Errors(vec!["somewhere; finding out where would take too long".to_owned()]));
+        }
+        let errors = self.validator.iter_errors(value).take(ERRORS_LISTED).map(|error| {
+            let path = error.instance_path().to_string();
+            cut(format!("at {}: {error}", if path.is_empty() { "the root" } else { &path }))
+        });
+        Ok(Checked::Errors(errors.collect()))
+    }
+}
+
+fn measured(schema: &Value) -> Result<Graph, SchemaError> {
+    Graph::new(schema).map_err(|refused| match refused {
+        Refused::Invalid(what) => SchemaError::Invalid(what),
+        Refused::Exceeds { name, most, needs } => SchemaError::TooLarge { name, most, needs },
+    })
+}
+
+/// A message that is not longer than a reader needs.
+fn cut(mut message: String) -> String {
+    if message.len() > ERROR_BYTES {
+        message.truncate(message.floor_char_boundary(ERROR_BYTES));
+        message.push('…');
+    }
+    message
+}

@@ -1,0 +1,260 @@
+//! An upper bound of the work that a validation takes, computed before it runs.
+//!
+//! Validation visits a part of a schema once for every way that leads to it: with two references at each of forty levels, 2^40 times.
+//! This visits each pair of a part and a value once and adds up what a visit costs with everything below it. The sum counts every
+//! way, but the addition does not walk them.
+use crate::graph::{BYTES_PER_STEP, Graph, Part, Pattern};
+use outlast_vocab::limits::VALIDATION_STEPS;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Steps of a visit, whatever it finds.
+const VISIT: u64 = 10;
+
+/// Levels of the walk that fit on the stack of any thread.
+pub(crate) const DEPTH_INLINE: usize = 96;
+
+/// Levels of a walk, each a reference, a combination, or a step into the value.
+const DEPTH: usize = 2_000;
+
+/// Backtracking steps after which a match of one text is given up.
+pub(crate) const BACKTRACKS: u64 = 5_000;
+
+/// How often a validation may be repeated when matches were given up: with each outcome that they could have had.
+const REPEATED: u64 = 65;
+
+/// States of a pattern that are followed in one step.
+const STATES_PER_STEP: u64 = 8;
+
+/// What a validation costs at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// To find out whether the value is valid.
+    pub(crate) valid: u64,
+    /// To find out which members and elements were looked at.
+    mark: u64,
+    /// To list the errors.
+    pub(crate) errors: u64,
+}
+
+impl Cost {
+    const fn of(steps: u64) -> Self {
+        Self { valid: steps, mark: steps, errors: steps }
+    }
+}
+
+/// The work is more than was allowed.
+#[derive(Debug)]
+pub(crate) struct TooMuch;
+
+/// How far an estimate may go.
+#[derive(Clone, Copy)]
+pub(crate) struct Allowed {
+    pub(crate) steps: u64,
+    pub(crate) depth: usize,
+}
+
+impl Allowed {
+    /// What any validation may take.
+    pub(crate) const MOST: Self = Self { steps: VALIDATION_STEPS, depth: DEPTH };
+}
+
+/// Returns what validating a value costs at most, or that finding out would itself take more than is allowed.
+pub(crate) fn estimate(graph: &Graph, value: &Value, allowed: Allowed) -> Result<Cost, TooMuch> {
+    let mut estimate = Estimate { graph, allowed, spent: 0, known: HashMap::new(), sizes: HashMap::new() };
+    let cost = estimate.visit(0, Subject::Value(value), 0)?;
+    let times = if graph.backtracks { REPEATED } else { 1 };
+    let cost =
+        Cost { valid: cost.valid.saturating_mul(times), errors: cost.errors.saturating_mul(times), ..cost };
+    if cost.valid > allowed.steps { Err(TooMuch) } else { Ok(cost) }
+}
+
+/// What is validated.
+#[derive(Clone, Copy)]
+enum Subject<'v> {
+    Value(&'v Value),
+    /// The name of a member.
+    Name(&'v str),
+}
+
+impl<'v> Subject<'v> {
+    fn address(self) -> (usize, bool) {
+        match self {
+            Self::Value(value) => (std::ptr::from_ref(value) as usize, false),
+            Self::Name(name) => (name.as_ptr() as usize, true),
+        }
+    }
+
+    fn text(self) -> Option<&'v str> {
+        match self {
+            Self::Value(value) => value.as_str(),
+            Self::Name(name) => Some(name),
+        }
+    }
+}
+
+struct Estimate<'g> {
+    graph: &'g Graph,
+    allowed: Allowed,
+    spent: u64,
+    known: HashMap<(usize, (usize, bool)), Cost>,
+    sizes: HashMap<usize, u64>,
+}
+
+impl Estimate<'_> {
+    fn spend(&mut self, steps: u64) -> Result<(), TooMuch> {
+        self.spent = self.spent.saturating_add(steps);
+        if self.spent > self.allowed.steps { Err(TooMuch) } else { Ok(()) }
+    }
+
+    fn visit(&mut self, part: usize, subject: Subject<'_>, depth: usize) -> Result<Cost, TooMuch> {
+        let key = (part, subject.address());
+        if let Some(cost) = self.known.get(&key) {
+            return Ok(*cost);
+        }
+        if depth > self.allowed.depth {
+            return Err(TooMuch);
+        }
+        let graph = self.graph;
+        let read = &graph.parts[part];
+        let own = self.own(read, subject)?;
+        self.spend(VISIT)?;
+        let mut cost = Cost { mark: VISIT, ..Cost::of(own) };
+        for below in &read.in_place {
+            self.spend(1)?;
+            let below = self.visit(*below, subject, depth + 1)?;
+            cost.valid = cost.valid.saturating_add(below.valid);
+            cost.mark = cost.mark.saturating_add(below.valid).saturating_add(below.mark);
+            cost.errors = cost.errors.saturating_add(below.errors);
+        }
+        match subject {
+            Subject::Value(Value::Object(members)) => {
+                for (name, value) in members {
+                    self.member(read, (name, value), depth, &mut cost)?;
+                }
+            }
+            Subject::Value(Value::Array(values)) => {
+                for (at, value) in values.iter().enumerate() {
+                    self.element(read, (at, value), depth, &mut cost)?;
+                }
+            }
+            _ => {}
+        }
+        if read.marks() {
+            cost.valid = cost.valid.saturating_add(cost.mark);
+        }
+        cost.errors = cost.errors.saturating_add(cost.valid);
+        self.known.insert(key, cost);
+        Ok(cost)
+    }
+
+    /// What a part costs itself.
+    fn own(&mut self, part: &Part, subject: Subject<'_>) -> Result<u64, TooMuch> {
+        let mut own = VISIT + part.steps;
+        if let Some(text) = subject.text() {
+            own += (text.len() / BYTES_PER_STEP) as u64;
+            own = own.saturating_add(part.pattern.map_or(0, |pattern| steps_to_match(pattern, text)));
+        }
+        if part.steps_for_each > 0 {
+            own = own.saturating_add(part.steps_for_each.saturating_mul(self.size(subject)?));
+        }
+        if let Subject::Value(Value::Array(values)) = subject
+            && part.unique
+        {
+            // Lists and objects with the same hash can be made at will; each is then compared with every other.
+            let compared = values.iter().filter(|value| value.is_array() || value.is_object()).count() as u64;
+            own =
+                own.saturating_add(self.size(subject)?).saturating_add(compared.saturating_mul(compared) / 4);
+        }
+        Ok(own)
+    }
+
+    fn member(
+        &mut self,
+        part: &Part,
+        (name, value): (&str, &Value),
+        depth: usize,
+        cost: &mut Cost,
+    ) -> Result<(), TooMuch> {
+        self.spend(1)?;
+        let mut own = 1;
+        for (pattern, _) in &part.pattern_properties {
+            own = steps_to_match(*pattern, name).saturating_add(own);
+        }
+        add(cost, Cost::of(own));
+        cost.mark = cost.mark.saturating_add(own);
+        let value = Subject::Value(value);
+        let listed = part.properties.get(name);
+        let others = part.other_members.iter().filter(|_| listed.is_none());
+        let patterns = part.pattern_properties.iter().map(|(_, below)| below);
+        for below in listed.into_iter().chain(others).chain(patterns) {
+            add(cost, self.visit(*below, value, depth + 1)?);
+        }
+        if let Some(names) = part.property_names {
+            add(cost, self.visit(names, Subject::Name(name), depth + 1)?);
+        }
+        if let Some(below) = part.unevaluated_members {
+            let below = self.visit(below, value, depth + 1)?;
+            add(cost, below);
+            cost.mark = cost.mark.saturating_add(below.valid);
+        }
+        Ok(())
+    }
+
+    fn element(
+        &mut self,
+        part: &Part,
+        (at, value): (usize, &Value),
+        depth: usize,
+        cost: &mut Cost,
+    ) -> Result<(), TooMuch> {
+        self.spend(1)?;
+        add(cost, Cost::of(1));
+        let value = Subject::Value(value);
+        let listed = part.prefix_items.get(at);
+        let others = part.other_items.iter().filter(|_| listed.is_none());
+        for below in listed.into_iter().chain(others) {
+            add(cost, self.visit(*below, value, depth + 1)?);
+        }
+        for below in part.all_items.iter().chain(&part.unevaluated_items) {
+            let below = self.visit(*below, value, depth + 1)?;
+            add(cost, below);
+            cost.mark = cost.mark.saturating_add(below.valid);
+        }
+        Ok(())
+    }
+
+    /// How many parts a value has, and how much text, in steps.
+    fn size(&mut self, subject: Subject<'_>) -> Result<u64, TooMuch> {
+        let Subject::Value(value) = subject else { return Ok(1) };
+        let address = std::ptr::from_ref(value) as usize;
+        if let Some(size) = self.sizes.get(&address) {
+            return Ok(*size);
+        }
+        let (mut size, mut rest) = (0, vec![value]);
+        while let Some(value) = rest.pop() {
+            let text = value.as_str().map_or(0, |text| (text.len() / BYTES_PER_STEP) as u64);
+            size += 1 + text;
+            self.spend(1)?;
+            match value {
+                Value::Array(values) => rest.extend(values),
+                Value::Object(members) => rest.extend(members.values()),
+                _ => {}
+            }
+        }
+        self.sizes.insert(address, size);
+        Ok(size)
+    }
+}
+
+/// Adds what is below to what is above. What is found within a value marks nothing of the value.
+fn add(cost: &mut Cost, below: Cost) {
+    cost.valid = cost.valid.saturating_add(below.valid);
+    cost.errors = cost.errors.saturating_add(below.errors);
+}
+
+fn steps_to_match(pattern: Pattern, text: &str) -> u64 {
+    let bytes = text.len() as u64 + 16;
+    let once = pattern.states.saturating_mul(bytes) / STATES_PER_STEP;
+    if pattern.backtracks { once.saturating_add(BACKTRACKS * bytes / 64) } else { once }
+}

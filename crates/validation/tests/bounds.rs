@@ -1,0 +1,206 @@
+//! Schemas and values that would take for ever are refused at once; usual ones are not.
+use outlast_validation::{Checked, Schema, SchemaError};
+use outlast_vocab::Kind;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Longer than any of this takes on a loaded machine without optimization.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A chain of definitions, each made of the next one, and the last of a type.
+fn chain(levels: usize, link: impl Fn(Value) -> Value) -> Value {
+    let mut defs = serde_json::Map::new();
+    for level in 0..levels {
+        defs.insert(format!("d{level}"), link(json!({ "$ref": format!("#/$defs/d{}", level + 1) })));
+    }
+    defs.insert(format!("d{levels}"), json!({ "type": ["object", "array", "string"] }));
+    json!({ "$ref": "#/$defs/d0", "$defs": defs })
+}
+
+#[track_caller]
+fn refused(schema: &Value) -> String {
+    let began = Instant::now();
+    let error = Schema::new(schema).expect_err("the schema is refused");
+    assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
+    error.to_string()
+}
+
+#[test]
+fn doubling_schemas_are_refused() {
+    let all = |next: Value| json!({ "allOf": [next.clone(), next] });
+    let schema = chain(39, all);
+    assert!(schema.to_string().len() < 2_900);
+    assert_eq!(
+        refused(&schema),
+        "schema_size is limited to 20000, but with its references written out this needs 2199023255550"
+    );
+    for combination in ["anyOf", "oneOf"] {
+        refused(&chain(39, |next| json!({ combination: [next.clone(), next] })));
+    }
+    refused(&chain(30, |next| json!({ "if": next, "then": next, "else": next, "not": next })));
+    refused(&chain(39, |next| json!({ "dependentSchemas": { "a": next, "b": next } })));
+    refused(&chain(39, |next| json!({ "properties": { "a": next, "b": next } })));
+    refused(&chain(39, |next| json!({ "prefixItems": [next, next] })));
+    refused(&chain(20, |next| json!({ "unevaluatedProperties": false, "allOf": [next, next] })));
+    let saturated = refused(&chain(60, |next| json!({ "allOf": [next, next, next, next] })));
+    assert!(saturated.ends_with("needs more than can be counted"), "{saturated}");
+}
+
+#[test]
+fn references_that_do_not_descend_are_refused() {
+    refused(&json!({ "$ref": "#" }));
+    refused(&json!({ "anyOf": [{ "$ref": "#" }, { "$ref": "#" }] }));
+    let schema = json!({ "$ref": "#/$defs/a", "$defs": {
+        "a": { "allOf": [{ "$ref": "#/$defs/b" }] }, "b": { "not": { "$ref": "#/$defs/a" } } } });
+    assert_eq!(refused(&schema), "a `$ref` leads back to its own schema for the same value");
+    assert_eq!(
+        refused(&chain(150, |next| next)),
+        "schema_nesting is limited to 128, but with its references written out this needs 152"
+    );
+    assert_eq!(
+        refused(&json!({ "$ref": "#/$defs/gone" })),
+        "the reference `#/$defs/gone` leads to nothing within the schema"
+    );
+    refused(&json!({ "$ref": "https://example.com/schema" }));
+}
+
+#[test]
+fn patterns_that_grow_are_refused() {
+    refused(&json!({ "pattern": "(?:(?:a{1,100}){1,100}){1,100}" }));
+    refused(&json!({ "patternProperties": { "(?:(?:(?=a)x{100}){100}){100}": true } }));
+    let many: Vec<Value> = (0..500).map(|at| json!({ "pattern": format!("^[a-z]{{1,900}}{at}$") })).collect();
+    refused(&json!({ "anyOf": many }));
+}
+
+#[test]
+fn embedded_resources_are_bounded() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let defs: serde_json::Map<String, Value> = names
+        .iter()
+        .map(|name| {
+            let all: serde_json::Map<String, Value> =
+                names.iter().map(|to| ((*to).to_owned(), json!({ "$ref": to }))).collect();
+            ((*name).to_owned(), json!({ "$id": name, "$dynamicAnchor": "T", "properties": all }))
+        })
+        .collect();
+    refused(&json!({ "$id": "https://example.com/root", "$ref": "a", "$defs": defs }));
+}
+
+/// Refused for this value, though the schema is small: it recurses twice at each level of the value.
+#[test]
+fn doubling_recursion_is_refused_by_value() {
+    let schema = json!({
+        "properties": { "a": { "$ref": "#" } },
+        "allOf": [{ "properties": { "a": { "$ref": "#" } } }]
+    });
+    let schema = Schema::new(&schema).unwrap();
+    let deep = (0..60).fold(json!(1), |value, _| json!({ "a": value }));
+    let began = Instant::now();
+    let error = schema.check(&deep).unwrap_err();
+    assert!(began.elapsed() < SOON);
+    assert_eq!(error.kind(), Kind::LimitExceeded);
+    assert_eq!(
+        error.detail(),
+        "validation_steps is limited to 10000000, but validating this value against its schema may need more; \
+         simplify the schema or shorten the value"
+    );
+    assert_eq!(schema.check(&json!({ "a": { "a": {} } })).unwrap(), Checked::Fits);
+}
+
+#[test]
+fn colliding_elements_are_refused() {
+    // The hash of nested lists does not tell where a list ends, so each of these is compared with every other.
+    let list = |bits: u32| {
+        (0..16)
+            .fold(json!([]), |list, bit| if bits >> bit & 1 == 1 { json!([list]) } else { json!([list, []]) })
+    };
+    let values: Vec<Value> = (0..8_000).map(list).collect();
+    let schema = Schema::new(&json!({ "uniqueItems": true })).unwrap();
+    assert_eq!(schema.check(&json!(values)).unwrap_err().kind(), Kind::LimitExceeded);
+    let numbers: Vec<u32> = (0..100_000).collect();
+    assert_eq!(schema.check(&json!(numbers)).unwrap(), Checked::Fits);
+}
+
+#[test]
+fn backtracking_is_bounded() {
+    let schema = Schema::new(&json!({ "items": { "pattern": "^(?=(a+)+$)(a|aa)+\\1b$" } })).unwrap();
+    let began = Instant::now();
+    let found = schema.check(&json!(["a".repeat(40)]));
+    assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
+    assert!(!matches!(found, Ok(Checked::Fits)));
+    let many: Vec<String> = (0..1_000).map(|_| "a".repeat(100)).collect();
+    assert_eq!(schema.check(&json!(many)).unwrap_err().kind(), Kind::LimitExceeded);
+}
+
+#[test]
+fn patterns_of_values_are_not_compiled() {
+    let schema =
+        json!({ "$schema": "http://json-schema.org/draft-07/schema#", "items": { "format": "regex" } });
+    let values: Vec<&str> = (0..5_000).map(|_| "((a{1,100}){1,100}){1,50}").collect();
+    let began = Instant::now();
+    assert_eq!(Schema::new(&schema).unwrap().check(&json!(values)).unwrap(), Checked::Fits);
+    assert!(began.elapsed() < SOON);
+}
+
+#[test]
+fn recursive_schemas_are_taken() {
+    let kinds: Vec<String> = (0..30).map(|kind| format!("k{kind}")).collect();
+    let any: Vec<Value> = kinds.iter().map(|kind| json!({ "$ref": format!("#/$defs/{kind}") })).collect();
+    let mut defs: serde_json::Map<String, Value> = kinds
+        .iter()
+        .map(|kind| {
+            let node = json!({ "type": "object", "required": ["kind"], "properties": {
+                "kind": { "const": kind }, "left": { "$ref": "#/$defs/any" }, "right": { "$ref": "#/$defs/any" },
+                "more": { "type": "array", "items": { "$ref": "#/$defs/any" } } } });
+            (kind.clone(), node)
+        })
+        .collect();
+    defs.insert("any".to_owned(), json!({ "anyOf": any }));
+    let schema = Schema::new(&json!({ "$ref": "#/$defs/any", "$defs": defs })).unwrap();
+    let leaf = json!({ "kind": "k7" });
+    let tree = json!({ "kind": "k29", "left": leaf, "more": [leaf, { "kind": "k3", "right": leaf }] });
+    assert_eq!(schema.check(&tree).unwrap(), Checked::Fits);
+    let wrong = json!({ "kind": "k29", "left": { "kind": "none" } });
+    assert!(matches!(schema.check(&wrong).unwrap(), Checked::Errors(errors) if errors.len() == 1));
+}
+
+#[test]
+fn usual_schemas_are_taken() {
+    for schema in [
+        json!(true),
+        json!({ "type": "object", "properties": { "id": { "type": "string", "pattern": "^(?!.*\\.\\.)[a-z.]+$" } } }),
+        json!({ "$schema": "http://json-schema.org/draft-04/schema#", "id": "https://example.com/x#",
+                "definitions": { "n": { "type": "number", "exclusiveMinimum": true, "minimum": 0 } },
+                "items": [{ "$ref": "#/definitions/n" }], "additionalItems": false }),
+        json!({ "type": "object", "properties": { "node": { "$id": "T0", "type": "object", "properties": {
+                "nodes": { "type": "array", "items": { "$ref": "T0" } } } } } }),
+        json!({ "$defs": { "a/b": { "$anchor": "here", "type": "string" } },
+                "properties": { "x": { "$ref": "#/$defs/a~1b" }, "y": { "$ref": "#/%24defs/a~1b" }, "z": { "$ref": "#here" } } }),
+        json!({ "properties": { "schema": { "$ref": "https://json-schema.org/draft/2020-12/schema" } } }),
+    ] {
+        let taken = Schema::new(&schema);
+        assert!(taken.is_ok(), "{schema}: {:?}", taken.err());
+    }
+    assert_eq!(
+        Schema::new(&json!({ "type": "any" })).unwrap_err(),
+        SchemaError::Invalid(
+            "\"any\" is not valid under any of the schemas listed in the 'anyOf' keyword".to_owned()
+        )
+    );
+}
+
+#[test]
+fn large_values_of_usual_schemas_are_validated() {
+    let schema = Schema::new(&json!({ "type": "array", "items": { "type": "object", "required": ["name", "age"],
+        "additionalProperties": false, "properties": {
+            "name": { "type": "string", "pattern": "^[A-Z][a-z]+$", "maxLength": 100 },
+            "age": { "type": "integer", "minimum": 0 }, "tags": { "items": { "enum": ["a", "b"] }, "uniqueItems": true } } } }))
+    .unwrap();
+    let values: Vec<Value> =
+        (0..20_000).map(|age| json!({ "name": "Ann", "age": age, "tags": ["a", "b"] })).collect();
+    let values = json!(values);
+    assert!(!schema.is_quick_for(&values));
+    assert!(schema.is_quick_for(&values[0]));
+    assert!(schema.is_quick_for(&json!([values[0]])));
+    assert_eq!(schema.check(&values).unwrap(), Checked::Fits);
+}
