@@ -1,4 +1,5 @@
 //! A file that is sent with an input: its name, and what kind it is.
+use outlast::tools::{is_link_refusal, open_without_links};
 use outlast::{Error, Kind};
 use std::fs::File;
 use std::io::Read;
@@ -24,12 +25,23 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Opens a file, and reads its beginning.
+    /// Opens a file, and reads its beginning. A symbolic link is refused: whoever can write to the file's directory could have
+    /// placed it there to have another file sent.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let unread = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
         };
-        let mut rest = File::open(path).map_err(unread)?;
+        let mut rest = open_without_links(path).map_err(|cause| {
+            if !is_link_refusal(&cause) {
+                return unread(cause);
+            }
+            let place = path.display();
+            let detail = format!(
+                "{place} is a symbolic link or goes through one, and links are not followed; name the file itself, as \
+                 `realpath {place}` prints it"
+            );
+            Error::new(Kind::IoFailed, detail).because(cause)
+        })?;
         let bytes = rest.metadata().map_err(unread)?.len();
         let mut beginning = Vec::new();
         rest.by_ref().take(BEGINNING).read_to_end(&mut beginning).map_err(unread)?;

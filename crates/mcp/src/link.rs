@@ -11,6 +11,7 @@ use crate::pins::{Change, Definition, Pins};
 use crate::process::{Http, Running};
 use crate::provider::{Server, Way};
 use offers::all_tools;
+use outlast_ports::environment::without_variables;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use rmcp::handler::client::ClientHandler;
@@ -39,6 +40,8 @@ pub struct Link {
     service: RunningService<RoleClient, Handler>,
     shared: Arc<Shared>,
     process: Option<Running>,
+    /// The variable of our environment whose value proves to the server who we are.
+    bearer: Option<String>,
 }
 
 /// What the handler of messages and whoever calls have in common.
@@ -75,7 +78,7 @@ impl Link {
                 .map_err(|cause| unavailable(name, &cause.to_string()))
         };
         let service = in_time(name, served).await?;
-        Ok(Self { service, shared, process: None })
+        Ok(Self { service, shared, process: None, bearer: None })
     }
 
     async fn connect(server: &Server, shared: &Arc<Shared>) -> Result<Self, Error> {
@@ -89,7 +92,7 @@ impl Link {
                     let why = if complained.is_empty() { silent } else { &complained };
                     return Err(unavailable(&server.name, why));
                 };
-                Ok(Self { service, shared: shared.clone(), process: Some(running) })
+                Ok(Self { service, shared: shared.clone(), process: Some(running), bearer: None })
             }
             Way::Http(Http { url, client, bearer, .. }) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
@@ -103,13 +106,15 @@ impl Link {
                 }
                 let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
                 let service = handler.serve(transport).await;
-                let service = service.map_err(|cause| unavailable(&server.name, &innermost(&cause)))?;
-                Ok(Self { service, shared: shared.clone(), process: None })
+                let service = service.map_err(|cause| {
+                    unavailable(&server.name, &without_variables(&innermost(&cause), bearer.as_slice()))
+                })?;
+                Ok(Self { service, shared: shared.clone(), process: None, bearer: bearer.clone() })
             }
             Way::Streams(streams) => {
                 let service = handler.serve(tokio::io::split(streams.connect())).await;
                 let service = service.map_err(|cause| unavailable(&server.name, &cause.to_string()))?;
-                Ok(Self { service, shared: shared.clone(), process: None })
+                Ok(Self { service, shared: shared.clone(), process: None, bearer: None })
             }
         }
     }
@@ -125,7 +130,7 @@ impl Link {
     fn failed(&self, cause: &ServiceError) -> Error {
         let complained = self.process.as_ref().map(Running::complained).filter(|text| !text.is_empty());
         let why = complained.map_or_else(|| cause.to_string(), |text| format!("{cause}; it says: {text}"));
-        unavailable(&self.shared.server, &why)
+        unavailable(&self.shared.server, &without_variables(&why, self.bearer.as_slice()))
     }
 
     async fn hold_to_pins(&self) -> Result<(), Error> {

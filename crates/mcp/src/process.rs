@@ -1,5 +1,6 @@
 //! How a server is reached: as a process with its words, its environment and its end, over HTTP, or over streams.
 use crate::lock;
+use outlast_ports::environment::without_variables;
 use outlast_vocab::overlay::Reach;
 use outlast_vocab::{Error, Kind};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -40,7 +41,8 @@ pub struct Process {
     pub dir: PathBuf,
     /// Variables of our environment that it finds in its own, beside a few that every program needs.
     pub passed_on: Vec<String>,
-    /// What is started instead and becomes it, with what that is passed: it may put up walls first.
+    /// A guardian that is started in its place and runs it, with what that is passed; it may put up walls first. It ends the server
+    /// and everything the server started when the reader of its standard error goes away.
     pub launcher: Option<(OsString, Vec<OsString>)>,
 }
 
@@ -102,11 +104,15 @@ impl fmt::Debug for Streams {
     }
 }
 
-/// A server's process while it runs; with it ends everything it started that stayed in its group.
+/// A server's process while it runs; with it ends everything it started. Without a guardian, that is what stayed in its group.
 pub(crate) struct Running {
     child: Child,
     complained: Arc<Mutex<VecDeque<u8>>>,
     listening: JoinHandle<()>,
+    /// Whether a guardian runs it, which must not be killed itself.
+    guarded: bool,
+    /// Variables of our environment that it finds in its own.
+    passed_on: Vec<String>,
 }
 
 /// The two ends of a server's process.
@@ -131,7 +137,9 @@ impl Process {
         };
         let complained = Arc::default();
         let listening = tokio::spawn(listen(stderr, Arc::clone(&complained)));
-        Ok((Running { child, complained, listening }, (Bounded { stdout, line: 0 }, stdin)))
+        let (guarded, passed_on) = (self.launcher.is_some(), self.passed_on.clone());
+        let running = Running { child, complained, listening, guarded, passed_on };
+        Ok((running, (Bounded { stdout, line: 0 }, stdin)))
     }
 }
 
@@ -142,15 +150,20 @@ impl Running {
         self.complained()
     }
 
-    /// What it complained about last.
+    /// What it complained about last, without secrets that it was given.
     pub(crate) fn complained(&self) -> String {
         let kept: Vec<u8> = lock(&self.complained).iter().copied().collect();
-        String::from_utf8_lossy(&kept).trim().to_owned()
+        without_variables(String::from_utf8_lossy(&kept).trim(), &self.passed_on)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.guarded {
+            // Nobody reads what the server complains about any more, which is how its guardian learns that it is to end.
+            self.listening.abort();
+            return;
+        }
         // Without a number it has been waited for, and the number may be somebody else's by now.
         let number = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(number) = number {

@@ -1,6 +1,7 @@
 //! `file_read`, `file_write`, `file_list`, `file_grep`, `file_edit`: text files below one directory.
 //!
 //! Calls of one reply run in the order asked, so what one writes, the next one reads. [`root`] keeps every path inside.
+pub(crate) mod beneath;
 pub(crate) mod edit;
 pub(crate) mod grep;
 pub(crate) mod root;

@@ -44,6 +44,7 @@ pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
 pub use documents::{DocumentArgs, OpenDocument};
 pub use fetch::Fetch;
+pub use files::beneath::{is_link_refusal, open_without_links};
 pub use files::edit::FileEdit;
 pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES};
 pub use files::root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};

@@ -1,8 +1,17 @@
-//! Walls around a program: what the tool `shell` runs, and servers that are started as processes ([`Walls`]).
+//! Programs that are started for tools: the guardian of each, and walls around those that want them ([`Walls`]).
 //!
-//! The program's process is started by this very program, which first goes behind the walls itself and then becomes it. That
-//! side runs in a process of its own, before it has threads.
+//! This program starts itself again in one of these roles, before it has threads:
+//!
+//! | role | what it does |
+//! |---|---|
+//! | guardian | starts the program, ends everything the program started when it ends or the reader of its standard error goes away ([`guardian`]) |
+//! | init | is the first process of the PID namespace; when it ends, the kernel ends all others ([`guardian`]) |
+//! | program | goes behind the walls, then becomes the program |
+//! | probe | tries the namespaces, and says whether they work here ([`namespaces`]) |
 mod calls;
+mod guardian;
+mod namespaces;
+mod tree;
 
 use calls::Signals;
 use landlock::{
@@ -10,25 +19,34 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use outlast_vocab::{Error, Kind};
-use rustix::process::{Resource, Rlimit, getuid, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, getuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first argument of a process that is to go behind the walls.
+/// The first argument of a process that this program starts in one of its roles. The role and what it needs follow.
 const MARK: &str = "__outlast_sandbox";
 
-/// The exit code of a process that could not.
+/// This very program, even if its file was replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
+
+/// The exit code of a process that could not become the program.
 pub(crate) const REFUSED: i32 = 121;
 
-/// How what it then says begins.
+/// How what it then says begins, if the walls are the reason.
 pub(crate) const COMPLAINT: &str = "the sandbox cannot be set up";
+
+/// How what it then says begins, if the program is the reason.
+const NOT_STARTED: &str = "the program cannot be started";
 
 /// What is asked of the kernel where it has it. What it lacks of this beyond files is done without.
 const NEWEST: ABI = ABI::V6;
@@ -60,26 +78,60 @@ const FILES: u64 = 256;
 /// Processes beside those that the user has already. Root is not held to it.
 const PROCESSES: u64 = 128;
 
-/// What a process behind the walls is to do.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Spec<'a> {
-    #[serde(borrow)]
-    pub(crate) becomes: Become<'a>,
+/// What this program starts itself again for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Guardian,
+    Init,
+    Program,
+    Probe,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Guardian, Self::Init, Self::Program, Self::Probe];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Guardian => "guardian",
+            Self::Init => "init",
+            Self::Program => "program",
+            Self::Probe => "probe",
+        }
+    }
+
+    /// A command that starts this program in the role.
+    fn command(self) -> Command {
+        let mut command = Command::new(SELF);
+        command.args([MARK, self.name()]);
+        command
+    }
+}
+
+/// What a guardian is told beside the program and its arguments.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    /// Absent for a program without walls.
+    pub(crate) walls: Option<WallSpec>,
+}
+
+/// The walls around one program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WallSpec {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
     /// Time of the processor; as much as it takes when absent.
     pub(crate) seconds: Option<u64>,
     pub(crate) needs_landlock: bool,
+    pub(crate) isolation: Isolation,
 }
 
-/// What it becomes.
-#[derive(Serialize, Deserialize)]
-pub(crate) enum Become<'a> {
-    /// A command, as `sh` reads it.
-    #[serde(borrow)]
-    Command(Cow<'a, str>),
-    /// A program and what it is passed.
-    Program(Vec<String>),
+/// What keeps a program from files, processes and shared memory outside, beside Landlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Isolation {
+    /// Namespaces of its own: a read-only view of all files but its own, its own processes, its own shared memory.
+    Namespaces,
+    /// A filter that refuses the system calls by which it could reach them.
+    Filter,
 }
 
 /// What a program behind walls may reach beside the programs and libraries of the system. It has no network.
@@ -95,22 +147,26 @@ impl Walls {
     /// What is started to become this program behind the walls. Refused where there can be no walls.
     pub fn around(&self, program: &OsStr, args: &[OsString]) -> Result<(OsString, Vec<OsString>), Error> {
         available(true)?;
-        let words = std::iter::once(program).chain(args.iter().map(OsString::as_os_str));
-        let words: Option<Vec<String>> = words.map(|word| word.to_str().map(str::to_owned)).collect();
-        let words = words.ok_or_else(|| {
-            Error::new(Kind::ConfigInvalid, format!("the words of `{}` are not text", program.display()))
-        })?;
         let mut read = self.read.clone();
         read.push(program.into());
-        let spec = Spec {
-            becomes: Become::Program(words),
+        let walls = WallSpec {
             read,
             write: self.write.clone(),
             seconds: None,
             needs_landlock: true,
+            isolation: isolation(),
         };
-        Ok((us()?, spec.words().into()))
+        Spec { walls: Some(walls) }.launch(program, args)
     }
+}
+
+/// What is started to run this program under a guardian, which ends everything that the program started when it ends, or when the
+/// reader of its standard error goes away. Nothing, if this program cannot start itself again ([`start`]).
+pub fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
+    if !STARTED.load(Ordering::Relaxed) {
+        return None;
+    }
+    Spec::default().launch(program, args).ok()
 }
 
 /// Refuses where nothing can be put behind walls.
@@ -127,39 +183,124 @@ pub(crate) fn available(needs_landlock: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// This program.
-pub(crate) fn us() -> Result<OsString, Error> {
-    let us = std::env::current_exe().map_err(|cause| {
-        Error::new(Kind::SandboxUnavailable, format!("this program cannot be found: {cause}")).because(cause)
-    })?;
-    Ok(us.into())
+impl Spec {
+    /// The program that is started in place of this one, and its arguments.
+    pub(crate) fn launch(
+        &self,
+        program: &OsStr,
+        args: &[OsString],
+    ) -> Result<(OsString, Vec<OsString>), Error> {
+        let words = [MARK.into(), Role::Guardian.name().into(), self.text()?.into(), program.to_owned()];
+        Ok((SELF.into(), words.into_iter().chain(args.iter().cloned()).collect()))
+    }
+
+    fn text(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|cause| {
+            let detail = format!("a path that a program may reach is not UTF-8 text: {cause}");
+            Error::new(Kind::ConfigInvalid, detail).because(cause)
+        })
+    }
 }
 
-impl Spec<'_> {
-    /// The arguments with which this program is started again.
-    pub(crate) fn words(&self) -> [OsString; 2] {
-        let spec = serde_json::to_string(self).expect("paths of a directory for files are text");
-        [MARK.into(), spec.into()]
-    }
+/// The reason why a program was not started, if what a guardian left behind says so.
+pub(crate) fn not_started(code: Option<i32>, complaint: &str) -> Option<&str> {
+    complaint.strip_prefix(NOT_STARTED).filter(|_| code == Some(REFUSED))?.strip_prefix(": ")
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Becomes the command, if this process was started to. Otherwise it notes that this program can be started so, and
-/// returns.
+/// Plays the role that this process was started for, if there is one, and does not return. Otherwise it notes that this program
+/// can start itself again, and keeps other processes of the same user from reading its memory and environment.
 pub fn start() {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_none_or(|word| word != MARK) {
         STARTED.store(true, Ordering::Relaxed);
+        // Where it fails, everything else still works; `protections` reports it.
+        let _set = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         return;
     }
-    let spec = words.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
-    let why = match serde_json::from_str::<Spec<'_>>(&spec) {
-        Ok(spec) => become_command(&spec),
-        Err(cause) => cause.to_string(),
+    let role = words.next().and_then(|word| Role::ALL.into_iter().find(|role| word == role.name()));
+    let why = match role {
+        Some(Role::Guardian) => {
+            told(&mut words).and_then(|(spec, program, args)| guardian::run(&spec, &program, &args))
+        }
+        Some(Role::Init) => guardian::init(),
+        Some(Role::Program) => {
+            told(&mut words).and_then(|(spec, program, args)| become_program(&spec, &program, &args))
+        }
+        Some(Role::Probe) => namespaces::probe(),
+        None => Err("this program has no such role".to_owned()),
     };
-    eprintln!("{COMPLAINT}: {why}");
+    let Err(why) = why;
+    eprintln!("{why}");
     std::process::exit(REFUSED);
+}
+
+/// What a guardian or a program is told by its arguments.
+fn told(words: &mut impl Iterator<Item = OsString>) -> Result<(Spec, OsString, Vec<OsString>), String> {
+    let spec = words.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
+    let spec = serde_json::from_str(&spec).map_err(|cause| format!("{COMPLAINT}: {cause}"))?;
+    let program = words.next().ok_or_else(|| format!("{NOT_STARTED}: there is none"))?;
+    Ok((spec, program, words.collect()))
+}
+
+/// Whether namespaces work here; tried once, in a process of its own.
+pub(crate) fn isolation() -> Isolation {
+    match namespaces_work() {
+        Ok(()) => Isolation::Namespaces,
+        Err(_) => Isolation::Filter,
+    }
+}
+
+fn namespaces_work() -> &'static Result<(), String> {
+    static WORK: OnceLock<Result<(), String>> = OnceLock::new();
+    WORK.get_or_init(|| {
+        let tried = Role::Probe.command().env_clear().output().map_err(|cause| cause.to_string())?;
+        if tried.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&tried.stderr).trim().to_owned())
+    })
+}
+
+/// What the kernel's Landlock keeps programs behind walls from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LandlockReach {
+    /// There is none: such programs are not started.
+    Missing,
+    /// Files outside their directories.
+    Files,
+    /// Files outside their directories, and signals to processes outside.
+    FilesAndSignals,
+}
+
+/// What protects this machine from programs that tools start.
+#[derive(Clone, Debug)]
+pub struct Protections {
+    /// What Landlock keeps programs behind walls from.
+    pub landlock: LandlockReach,
+    /// Whether they get namespaces of their own; otherwise the reason.
+    pub namespaces: Result<(), String>,
+    /// Whether this process keeps its memory and environment from others of the same user.
+    pub not_dumpable: bool,
+    /// Whether a program without walls gets a control group, by which all it started is ended at once.
+    pub cgroup: bool,
+}
+
+/// Finds out which protections are active here.
+pub fn protections() -> Protections {
+    let not_dumpable =
+        rustix::process::dumpable_behavior().is_ok_and(|now| now == DumpableBehavior::NotDumpable);
+    Protections {
+        landlock: match (has_landlock(), has_signal_scope()) {
+            (false, _) => LandlockReach::Missing,
+            (true, false) => LandlockReach::Files,
+            (true, true) => LandlockReach::FilesAndSignals,
+        },
+        namespaces: namespaces_work().clone(),
+        not_dumpable,
+        cgroup: tree::Cgroup::create().is_ok_and(|made| made.is_some()),
+    }
 }
 
 /// Whether the kernel can keep a process in a directory. Making a set of rules that nobody is put under is harmless.
@@ -168,43 +309,42 @@ fn has_landlock() -> bool {
     rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
 }
 
-/// Whether the kernel can keep signals among the processes behind the walls; otherwise there are none.
-fn signals() -> Signals {
+/// Whether the kernel can keep signals among the processes behind the walls.
+fn has_signal_scope() -> bool {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    let kept = rules.scope(Scope::Signal).and_then(Ruleset::create).is_ok();
-    if kept { Signals::Kept } else { Signals::None }
+    rules.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
 }
 
 /// Returns only if it fails, with the reason.
-fn become_command(spec: &Spec<'_>) -> String {
-    let walled = bound(spec)
-        .and_then(|()| {
-            close_fds::set_fds_cloexec(3, &[]);
-            keep_to_files(spec)
-        })
-        .and_then(|()| drop_powers())
-        .and_then(|()| calls::refuse(signals()));
-    match walled {
-        Ok(()) => spec.becomes.exec(),
-        Err(why) => why,
+fn become_program(
+    spec: &Spec,
+    program: &OsStr,
+    args: &[OsString],
+) -> Result<std::convert::Infallible, String> {
+    if let Some(walls) = &spec.walls {
+        go_behind(walls).map_err(|why| format!("{COMPLAINT}: {why}"))?;
     }
+    Err(format!("{NOT_STARTED}: {}", Command::new(program).args(args).exec()))
 }
 
-impl Become<'_> {
-    /// Returns only if it fails, with the reason.
-    fn exec(&self) -> String {
-        match self {
-            Self::Command(command) => Command::new("/bin/sh").arg("-c").arg(&**command).exec().to_string(),
-            Self::Program(words) => match words.split_first() {
-                Some((program, args)) => format!("`{program}`: {}", Command::new(program).args(args).exec()),
-                None => "there is no program".to_owned(),
-            },
-        }
-    }
+/// Puts this process behind walls.
+fn go_behind(walls: &WallSpec) -> Result<(), String> {
+    // A guardian that is killed takes the program with it.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|cause| cause.to_string())?;
+    let signals = match walls.isolation {
+        Isolation::Namespaces => Signals::Kept,
+        Isolation::Filter if has_signal_scope() => Signals::Kept,
+        Isolation::Filter => Signals::None,
+    };
+    bound(walls)?;
+    close_fds::set_fds_cloexec(3, &[]);
+    keep_to_files(walls)?;
+    drop_powers()?;
+    calls::refuse(signals, walls.isolation)
 }
 
 /// Bounds what one process may take.
-fn bound(spec: &Spec<'_>) -> Result<(), String> {
+fn bound(walls: &WallSpec) -> Result<(), String> {
     let bounds = [
         (Resource::Core, 0),
         (Resource::As, MEMORY),
@@ -212,7 +352,7 @@ fn bound(spec: &Spec<'_>) -> Result<(), String> {
         (Resource::Nofile, FILES),
         (Resource::Nproc, processes() + PROCESSES),
     ];
-    let time = spec.seconds.map(|seconds| (Resource::Cpu, seconds + 1));
+    let time = walls.seconds.map(|seconds| (Resource::Cpu, seconds + 1));
     for (resource, most) in bounds.into_iter().chain(time) {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|cause| format!("{resource:?} cannot be bounded: {cause}"))?;
@@ -232,7 +372,7 @@ fn processes() -> u64 {
 }
 
 /// Lets the process see its directories and the programs of the system, and signal nobody outside.
-fn keep_to_files(spec: &Spec<'_>) -> Result<(), String> {
+fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
     let everything = AccessFs::from_all(NEWEST);
     let read = AccessFs::from_read(NEWEST);
     // Devices are not made, and not told what to do.
@@ -241,9 +381,9 @@ fn keep_to_files(spec: &Spec<'_>) -> Result<(), String> {
     let restricted = || {
         let mut rules =
             Ruleset::default().handle_access(everything)?.scope(Scope::from_all(NEWEST))?.create()?;
-        let own = spec.write.iter().map(|path| (path.as_path(), write));
+        let own = walls.write.iter().map(|path| (path.as_path(), write));
         let system = SYSTEM.iter().chain(SETTINGS).map(|path| (Path::new(path), read));
-        let more = spec.read.iter().map(|path| (path.as_path(), read));
+        let more = walls.read.iter().map(|path| (path.as_path(), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         for (path, access) in own.chain(system).chain(more).chain(devices) {
             // What is not there needs no permission.
@@ -254,7 +394,7 @@ fn keep_to_files(spec: &Spec<'_>) -> Result<(), String> {
     };
     let status = restricted().map_err(|cause: landlock::RulesetError| cause.to_string())?;
     match status.ruleset {
-        RulesetStatus::NotEnforced if spec.needs_landlock => Err("this kernel has no Landlock".to_owned()),
+        RulesetStatus::NotEnforced if walls.needs_landlock => Err("this kernel has no Landlock".to_owned()),
         _ => Ok(()),
     }
 }
@@ -273,7 +413,7 @@ fn drop_powers() -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Walls;
+    use super::*;
 
     #[test]
     fn a_program_is_not_started_without_walls_that_were_asked_for() {
@@ -282,5 +422,14 @@ mod tests {
             refused.to_string(),
             "sandbox.unavailable: the sandbox needs `outlast::tools::shell::start()` as the first thing in `main`"
         );
+        assert_eq!(guarded("true".as_ref(), &[]), None);
+    }
+
+    #[test]
+    fn only_the_guardians_own_words_mean_not_started() {
+        let said = format!("{NOT_STARTED}: No such file");
+        assert_eq!(not_started(Some(REFUSED), &said), Some("No such file"));
+        assert_eq!(not_started(Some(1), &said), None);
+        assert_eq!(not_started(Some(REFUSED), "something else"), None);
     }
 }

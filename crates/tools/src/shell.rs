@@ -2,16 +2,18 @@
 //!
 //! The command's process is started by this very program, which first goes behind the walls itself and then becomes the
 //! command ([`crate::sandbox`]): it sees the directory for files, the programs and libraries of the system and nothing else
-//! (Landlock), it has no network, cannot trace, mount or load anything (seccomp), is bounded in time, memory,
-//! files and processes, has an environment of its own and no descriptor of ours. At its deadline, or when the turn is
-//! cancelled, it is killed with everything it started; it cannot leave its process group.
+//! (Landlock), it can change nothing else and names no process outside (namespaces, or a filter where there are none), it has no
+//! network, cannot trace, mount or load anything (seccomp), is bounded in time, memory, files and processes, has an environment
+//! of its own and no descriptor of ours. A guardian ends everything that the command started: when the command ends, at its
+//! deadline, when the turn is cancelled, and when this process is killed.
 //!
 //! A program that offers the tool calls [`start`] as the first thing in its `main`.
 pub use crate::sandbox::start;
 
 use crate::command::{Group, end};
 use crate::files::root::FileRoot;
-use crate::sandbox::{self, Become, REFUSED, Spec};
+use crate::sandbox::{self, REFUSED, Spec, WallSpec};
+use outlast_ports::environment::without_variables;
 use outlast_ports::service::{Agent, Service};
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
 use outlast_vocab::policy::Deed;
@@ -106,9 +108,18 @@ impl Shell {
         std::iter::once(starts).chain(self.passed_on.iter().map(|name| Deed::Secret { name: name.clone() }))
     }
 
-    fn command(&self, spec: &Spec<'_>, temporary: &Path) -> Result<Command, Error> {
-        let mut command = Command::new(sandbox::us()?);
-        command.args(spec.words()).current_dir(&self.root).env_clear().process_group(0);
+    fn command(&self, command: &str, temporary: &Path) -> Result<Command, Error> {
+        let walls = WallSpec {
+            read: self.read.clone(),
+            write: vec![self.root.clone(), temporary.to_owned()],
+            seconds: Some(self.deadline.as_secs().max(1)),
+            needs_landlock: self.needs_landlock,
+            isolation: sandbox::isolation(),
+        };
+        let (program, args) =
+            Spec { walls: Some(walls) }.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.root).env_clear().process_group(0);
         command.env("PATH", PATH).env("HOME", &self.root).env("TMPDIR", temporary).env("LANG", "C.UTF-8");
         command.envs(self.passed_on.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -163,17 +174,10 @@ impl Tool for ShellRun {
             agent.permit(deed).await?;
         }
         let temporary = Temporary::make(call.id)?;
-        let spec = Spec {
-            becomes: Become::Command(args.command.as_str().into()),
-            read: shell.read.clone(),
-            write: vec![shell.root.clone(), temporary.0.clone()],
-            seconds: Some(shell.deadline.as_secs().max(1)),
-            needs_landlock: shell.needs_landlock,
-        };
-        let child = shell.command(&spec, &temporary.0)?.spawn().map_err(|cause| {
+        let child = shell.command(&args.command, &temporary.0)?.spawn().map_err(|cause| {
             Error::new(Kind::ToolUnavailable, format!("the shell cannot be started: {cause}")).because(cause)
         })?;
-        let mut group = Group::of(child);
+        let mut group = Group::guarded(child);
         let (_, stdout, stderr) = group.pipes();
         let (printed, complained) = tokio::try_join!(end(stdout, PRINTED_BYTES), end(stderr, PRINTED_BYTES))?;
         let status =
@@ -184,8 +188,8 @@ impl Tool for ShellRun {
         done(json!({
             "exit_code": status.code(),
             "signal": status.signal(),
-            "stdout": printed.text,
-            "stderr": complained.text,
+            "stdout": without_variables(&printed.text, &shell.passed_on),
+            "stderr": without_variables(&complained.text, &shell.passed_on),
             "cut": printed.cut || complained.cut,
         }))
     }

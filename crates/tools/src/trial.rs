@@ -75,6 +75,7 @@ impl Trial {
             payload: None,
             ruling: None,
             labels: Labels::default(),
+            provenance: outlast_vocab::label::Provenance::default(),
         };
         let call = Call { id, session, turn, attempt: 1, attempts: 1, payload: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

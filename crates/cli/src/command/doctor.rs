@@ -1,5 +1,7 @@
 //! `outlast doctor`: looks at the database, the disk and the workers, and says what is wrong and how to mend it.
 mod disk;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod workers;
 
 use crate::agent::fitted;
@@ -45,6 +47,8 @@ impl Doctor {
         fact("outlast", env!("CARGO_PKG_VERSION"));
         let folder = folder(&data.path);
         disk(&mut report, &folder);
+        #[cfg(target_os = "linux")]
+        sandbox::report();
         match data.open_as(None) {
             Ok(store) => {
                 database(&mut report, data, &store).await?;
@@ -247,7 +251,7 @@ fn permissions(_: &mut Report, _: &Path) {}
 
 /// Counts sessions by state. `living` workers will drive what is ready.
 async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<(), Error> {
-    let mut counts = [0_usize; 4];
+    let mut counts = [0_usize; SessionState::ALL.len()];
     let mut before = None;
     let mut counted = 0;
     while counted < COUNTED {
@@ -260,8 +264,8 @@ async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<
         }
     }
     let more = if counted < COUNTED { "" } else { "at least " };
-    let states = [SessionState::Idle, SessionState::Ready, SessionState::Leased, SessionState::Parked];
-    let told = states.map(|state| format!("{} {}", counts[state as usize], state.name())).join(", ");
+    let told =
+        SessionState::ALL.map(|state| format!("{} {}", counts[state as usize], state.name())).join(", ");
     fact("sessions", &format!("{more}{told}"));
     let waiting = counts[SessionState::Ready as usize] + counts[SessionState::Leased as usize];
     if waiting > 0 && living == 0 {

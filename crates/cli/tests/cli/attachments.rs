@@ -195,3 +195,27 @@ fn a_bucket_keeps_contents_and_is_missed_when_it_does_not_answer() {
     assert!(place.show(&refused).contains("error[attachment.unavailable]: s3://files/agents at ENDPOINT "));
     assert!(!place.output(&["sessions", "show", "bob"]).status.success());
 }
+
+#[test]
+fn attachment_behind_a_symbolic_link_is_refused() {
+    let place = Place::with_script("any\nsay I see.");
+    place.write("secret.txt", "secret");
+    fs::create_dir(place.path().join("work")).unwrap();
+    std::os::unix::fs::symlink("../secret.txt", place.path().join("work/report.txt")).unwrap();
+    std::os::unix::fs::symlink("work", place.path().join("shortcut")).unwrap();
+    place.write("work/plain.txt", "plain");
+    let absolute = place.path().canonicalize().unwrap().join("work/report.txt");
+    for path in
+        ["work/report.txt", "shortcut/plain.txt", "./work/../shortcut/plain.txt", absolute.to_str().unwrap()]
+    {
+        let output = place.output(&["run", "see", "--attach", path, "--script", "script.txt"]);
+        assert!(!output.status.success());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            told.contains("is a symbolic link or goes through one") && told.contains("io.failed"),
+            "{told}"
+        );
+    }
+    let plain = place.output(&["run", "see", "--attach", "work/../work/plain.txt", "--script", "script.txt"]);
+    assert!(plain.status.success(), "{}", place.show(&plain));
+}

@@ -131,3 +131,51 @@ fn arguments_are_held_against_the_schema_that_the_model_was_told_though_its_agen
         assert_eq!(shown.contains("tool.args_invalid"), !paid, "{shown}");
     }
 }
+
+#[test]
+fn tools_of_no_agent_do_not_see_dot_files() {
+    let place = Place::new();
+    fs::create_dir(place.path().join(".secrets")).unwrap();
+    for name in [".env", ".secrets/key", "notes.txt"] {
+        place.write(name, "API_KEY=canary-dot");
+    }
+    for call in [
+        "call file_read {\"path\": \".env\"}",
+        "call file_read {\"path\": \".secrets/key\"}",
+        "call file_write {\"path\": \".env\", \"content\": \"x\"}",
+        "call file_edit {\"path\": \".env\", \"old\": \"API\", \"new\": \"x\"}",
+        "call file_list {\"path\": \".secrets\"}",
+        "call file_grep {\"pattern\": \"API\", \"path\": \".secrets\"}",
+    ] {
+        let told = place.show(&place.output(&["run", call]));
+        assert!(told.contains("is hidden") && !told.contains("canary-dot"), "{call}: {told}");
+    }
+    let told = place.show(&place.output(&["run", "call file_list {}"]));
+    assert!(told.contains("notes.txt") && !told.contains(".env") && !told.contains(".secrets"), "{told}");
+    let told = place.show(&place.output(&["run", "call file_grep {\"pattern\": \"API\"}"]));
+    assert!(told.contains("notes.txt") && !told.contains(".env") && !told.contains("key\""), "{told}");
+    assert_eq!(fs::read_to_string(place.path().join(".env")).unwrap(), "API_KEY=canary-dot");
+}
+
+#[test]
+fn documents_are_read_only_to_tools() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("work")).unwrap();
+    place.write("work/terms.md", "no refunds");
+    let documents = "[documents]\n\"terms.md\" = { file = \"./work/terms.md\" }\n";
+    place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n{documents}"));
+    let run = |call: &str| place.show(&place.output(&["run", call, "--agent", "agent.toml"]));
+    assert!(run("call file_read {\"path\": \"terms.md\"}").contains("no refunds"));
+    for call in [
+        "call file_write {\"path\": \"terms.md\", \"content\": \"all refunds\"}",
+        "call file_edit {\"path\": \"terms.md\", \"old\": \"no\", \"new\": \"all\"}",
+    ] {
+        let told = run(call);
+        assert!(told.contains("is a document of the agent, which tools may read but not write"), "{told}");
+    }
+    assert_eq!(fs::read_to_string(place.path().join("work/terms.md")).unwrap(), "no refunds");
+    // A shell may change everything in its directory.
+    place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n[shell]\n{documents}"));
+    let told = run("hi");
+    assert!(told.contains("which its shell could change; keep it out of the directory for files"), "{told}");
+}

@@ -1,8 +1,13 @@
 //! The tool `shell`: what commands can do, and what they cannot get at from behind the walls.
 use crate::place::Place;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 /// Ways out that do not work.
@@ -11,8 +16,90 @@ const ESCAPES: &str = include_str!("escapes.txt");
 /// What must never be seen by a command.
 const CANARY: &str = "canary-7d1f";
 
+/// A user who is nobody else's, with no rights.
+const NOBODY: u32 = 65_534;
+
+/// Who runs the binary, and what the kernel gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runner {
+    /// Whoever runs the tests.
+    Tester,
+    /// The tester, where no namespaces can be made.
+    TesterWithoutNamespaces,
+    Nobody,
+    NobodyWithoutNamespaces,
+}
+
+impl Runner {
+    fn is_nobody(self) -> bool {
+        matches!(self, Self::Nobody | Self::NobodyWithoutNamespaces)
+    }
+
+    fn has_namespaces(self) -> bool {
+        matches!(self, Self::Tester | Self::Nobody)
+    }
+
+    /// The binary in this place with these words, started by the runner.
+    pub(crate) fn command(self, place: &Place, args: &[&str]) -> Command {
+        let inner = place.command(args);
+        let mut words: Vec<&OsStr> = Vec::new();
+        if self.is_nobody() {
+            words.extend(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(OsStr::new),
+            );
+        }
+        if !self.has_namespaces() {
+            let without = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin -- \"$@\"";
+            words.extend(["unshare", "--user", "--map-root-user", "sh", "-c", without, "sh"].map(OsStr::new));
+        }
+        let binary = place.path().join("outlast-binary");
+        words.push(if self.is_nobody() { binary.as_os_str() } else { inner.get_program() });
+        words.extend(inner.get_args());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(place.path());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
+    /// Gives everything in the place to the runner.
+    pub(crate) fn own(self, place: &Place) {
+        if !self.is_nobody() {
+            return;
+        }
+        let binary = place.path().join("outlast-binary");
+        if !binary.exists() {
+            let built = env!("CARGO_BIN_EXE_outlast");
+            fs::hard_link(built, &binary).or_else(|_| fs::copy(built, &binary).map(drop)).unwrap();
+        }
+        let mut open = vec![place.path().to_owned()];
+        while let Some(path) = open.pop() {
+            if path == binary {
+                continue;
+            }
+            std::os::unix::fs::lchown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            if path.symlink_metadata().unwrap().is_dir() {
+                open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+    }
+}
+
+/// Whether the tests can become somebody else.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Runs commands as calls of one reply, in the directory `work`; gives the result of each.
 fn run(place: &Place, settings: &str, commands: &[String]) -> Vec<Value> {
+    run_as(Runner::Tester, place, settings, commands)
+}
+
+fn run_as(runner: Runner, place: &Place, settings: &str, commands: &[String]) -> Vec<Value> {
     let mut script = String::new();
     for command in commands {
         writeln!(script, "call shell {}", serde_json::json!({ "command": command })).unwrap();
@@ -25,9 +112,11 @@ fn run(place: &Place, settings: &str, commands: &[String]) -> Vec<Value> {
     let allowed = "[[rules]]\nname = \"walls\"\ntool = \"shell\"\nthen = \"allow\"\n";
     let agent = format!("name = \"walled\"\nfiles = \"work\"\n[shell]\n{settings}\n{allowed}");
     place.write("agent.toml", &agent);
-    let mut outlast = place.command(&["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
+    runner.own(place);
+    let mut outlast =
+        runner.command(place, &["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
     let output = outlast.env("OUTLAST_TEST_SECRET", CANARY).output().unwrap();
-    assert!(output.status.success(), "{}", place.show(&output));
+    assert!(output.status.success(), "{runner:?}\n{}", place.show(&output));
     let said = String::from_utf8(output.stdout).unwrap();
     said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
 }
@@ -97,6 +186,80 @@ fn a_command_runs_only_when_somebody_says_so_unless_a_rule_does() {
 
 #[test]
 fn no_command_gets_out_s51() {
+    no_escape_works(Runner::Tester);
+}
+
+#[test]
+fn no_command_gets_out_without_namespaces() {
+    no_escape_works(Runner::TesterWithoutNamespaces);
+}
+
+#[test]
+fn no_command_of_an_unprivileged_user_gets_out() {
+    // An unprivileged tester is the case of the tests above.
+    if is_root() {
+        no_escape_works(Runner::Nobody);
+    }
+}
+
+#[test]
+fn no_command_of_an_unprivileged_user_gets_out_without_namespaces() {
+    if is_root() {
+        no_escape_works(Runner::NobodyWithoutNamespaces);
+    }
+}
+
+/// Shared memory outside; it is removed with the test.
+struct SharedMemory(String);
+
+impl SharedMemory {
+    fn make(user: Option<u32>) -> Self {
+        let make = "my $id = shmget(0, 64, 01666); shmwrite($id, q(canary-7d1f), 0, 11); print $id";
+        let mut perl = Command::new("/usr/bin/perl");
+        perl.args(["-e", make]);
+        if let Some(user) = user {
+            perl.uid(user).gid(user);
+        }
+        Self(String::from_utf8(perl.output().unwrap().stdout).unwrap())
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        let remove = format!("shmctl({}, 0, 0)", self.0);
+        let _removed = Command::new("perl").args(["-e", &remove]).status();
+    }
+}
+
+/// What a file or a process is, apart from its contents.
+fn metadata(path: &Path) -> String {
+    let found = fs::metadata(path).unwrap();
+    let attributes = Command::new("perl")
+        .args(["-e", "print syscall(191, $ARGV[0], q(user.x), 0, 0)"])
+        .arg(path)
+        .output()
+        .unwrap();
+    let attributes = if cfg!(target_arch = "x86_64") { attributes.stdout } else { Vec::new() };
+    format!(
+        "{:o} {}:{} {}.{} {attributes:?}",
+        found.mode(),
+        found.uid(),
+        found.gid(),
+        found.mtime(),
+        found.mtime_nsec()
+    )
+}
+
+fn process_state(id: u32) -> String {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap();
+    let affinity = read("status").lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<String>();
+    // Its state, its priority, its nice value and its policy.
+    let stat = read("stat");
+    let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    format!("{} {} {} {} {}\n{affinity}", read("limits"), words[0], words[15], words[16], words[38])
+}
+
+fn no_escape_works(runner: Runner) {
     let place = Place::new();
     let dir = place.path().canonicalize().unwrap();
     let outside = dir.join("outside");
@@ -105,7 +268,14 @@ fn no_command_gets_out_s51() {
     fs::write(outside.join("secret"), CANARY).unwrap();
     std::os::unix::fs::symlink(&outside, dir.join("work/link")).unwrap();
     fs::hard_link(outside.join("secret"), outside.join("other")).unwrap();
-    let mut victim = Victim(Command::new("sleep").arg("1000").spawn().unwrap());
+    runner.own(&place);
+    let user = runner.is_nobody().then_some(NOBODY);
+    let mut sleeps = Command::new("/bin/sleep");
+    if let Some(user) = user {
+        sleeps.uid(user).gid(user);
+    }
+    let mut victim = Victim(sleeps.arg("1000").env("OUTLAST_TEST_SECRET", CANARY).spawn().unwrap());
+    let memory = SharedMemory::make(user);
     let (out, victim_id) = (outside.display().to_string(), victim.0.id());
 
     let escapes: Vec<String> = ESCAPES
@@ -116,21 +286,88 @@ fn no_command_gets_out_s51() {
             special => Some(special.unwrap_or(line)),
         })
         .map(|line| line.replace("OUT/", &format!("{out}/")).replace("OUT ", &format!("{out} ")))
-        .map(|line| line.replace("VICTIM", &victim_id.to_string()))
+        .map(|line| line.replace("VICTIM", &victim_id.to_string()).replace("SHM", &memory.0))
         .collect();
-    assert!(escapes.len() > 60, "{}", escapes.len());
+    assert!(escapes.len() > 120, "{}", escapes.len());
+    // The database is there from the first run on.
+    run_as(runner, &place, "", &all(&["true"]));
+    let watched =
+        [outside.join("secret"), outside.clone(), dir.join("outlast.db"), "/bin/sh".into(), "/usr".into()];
+    let state = |path: &PathBuf| metadata(path).split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let before = (watched.each_ref().map(state), metadata(&watched[0]), process_state(victim_id));
     // A reply has room for so many calls.
     for some in escapes.chunks(50) {
-        for (command, result) in some.iter().zip(run(&place, "", some)) {
+        for (command, result) in some.iter().zip(run_as(runner, &place, "", some)) {
             let said = result.to_string();
-            assert!(!said.contains("ESCAPED") && !said.contains(CANARY), "{command}\n{said}");
+            assert!(!said.contains("ESCAPED") && !said.contains(CANARY), "{runner:?}: {command}\n{said}");
         }
     }
+    let after = (watched.each_ref().map(state), metadata(&watched[0]), process_state(victim_id));
+    assert_eq!(after, before, "{runner:?}");
     assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), CANARY);
     let mut left: Vec<_> = fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["other", "secret"]);
+    for entry in fs::read_dir(dir.join("work")).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().mode();
+        assert_eq!(mode & 0o6000, 0, "{runner:?}: {} runs as its owner", entry.file_name().display());
+    }
     assert!(victim.0.try_wait().unwrap().is_none(), "a process outside was ended");
+}
+
+#[test]
+fn doctor_reports_active_protections() {
+    let place = Place::new();
+    place.output(&["run", "hi"]);
+    for (runner, namespaces) in [
+        (Runner::Tester, "commands see other files read-only, and no processes or shared memory outside"),
+        (Runner::TesterWithoutNamespaces, "missing (the kernel gives no namespaces: "),
+    ] {
+        let output = runner.command(&place, &["doctor", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", place.show(&output));
+        let facts: BTreeMap<String, String> = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter_map(|fact| Some((fact["name"].as_str()?.to_owned(), fact["value"].as_str()?.to_owned())))
+            .collect();
+        assert!(facts["landlock"].starts_with("commands are kept in their directories"), "{facts:?}");
+        assert_eq!(facts["environment"], "hidden from other processes of this user");
+        assert!(facts["namespaces"].starts_with(namespaces), "{runner:?}: {facts:?}");
+        assert!(facts.contains_key("cgroup"), "{facts:?}");
+    }
+}
+
+#[test]
+fn honest_commands_work_with_and_without_namespaces() {
+    let mut runners = vec![Runner::Tester, Runner::TesterWithoutNamespaces];
+    if is_root() {
+        runners.extend([Runner::Nobody, Runner::NobodyWithoutNamespaces]);
+    }
+    for runner in runners {
+        let place = Place::new();
+        let commands = all(&[
+            "printf '#!/bin/sh\necho ran\n' > run.sh && sh run.sh",
+            "mkdir -p a/b && echo x > a/b/c && cp -r a d && mv d e && cat e/b/c && rm -r e",
+            "touch new && echo y >> new && cat new",
+            "tar cf a.tar a && tar tf a.tar | tail -1",
+            "perl -e 'print `echo child`'",
+            "sleep 0.05 & wait; echo waited",
+            "nice -n 3 echo nice; ulimit -n 100 && ulimit -n",
+            "(exit 7)",
+            "chmod +x run.sh && ./run.sh",
+            "touch -d 2001-01-01 new && date -u -r new +%Y",
+        ]);
+        let results = run_as(runner, &place, "", &commands);
+        let said: Vec<&str> = results.iter().map(|result| result["stdout"].as_str().unwrap_or("?")).collect();
+        let everywhere = ["ran", "x", "y", "a/b/c", "child", "waited", "nice\n100", ""];
+        assert_eq!(said[..8], everywhere, "{runner:?}: {results:?}");
+        assert_eq!(results[7]["exit_code"], 7);
+        // Without namespaces nothing tells its own files from others when metadata is changed.
+        let own_metadata = if runner.has_namespaces() { ["ran", "2001"] } else { ["", ""] };
+        assert_eq!(said[8..], own_metadata, "{runner:?}: {results:?}");
+    }
 }
 
 #[test]
@@ -142,11 +379,7 @@ fn a_command_over_its_deadline_ends_with_everything_it_started() {
     )]);
     let results = run(&place, "deadline_s = 1", &commands);
     assert_eq!(results, ["error tool.timed_out: the tool did not finish within 1000 ms"]);
-    let alive = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&command).contains(&mark) && command.starts_with(b"sleep")
-    });
-    assert_eq!(alive.count(), 0);
+    crate::guardian::all_end(&mark);
 }
 
 #[test]
@@ -173,8 +406,13 @@ fn a_shell_reads_more_and_sees_more_when_it_is_told_to() {
     fs::create_dir(dir.join("shared")).unwrap();
     place.write("shared/a", "shared");
     let settings = format!("read = [\"{}\"]\nenv = [\"OUTLAST_TEST_SECRET\"]", dir.join("shared").display());
-    let commands = ["cat ../shared/a", "echo x > ../shared/a; cat ../shared/a", "echo $OUTLAST_TEST_SECRET"];
+    let commands = [
+        "cat ../shared/a",
+        "echo x > ../shared/a; cat ../shared/a",
+        "echo ${#OUTLAST_TEST_SECRET} $OUTLAST_TEST_SECRET",
+    ];
     let said: Vec<Value> =
         run(&place, &settings, &all(&commands)).into_iter().map(|result| result["stdout"].clone()).collect();
-    assert_eq!(said, ["shared", "shared", CANARY]);
+    // It sees the variable; the model is not shown its value.
+    assert_eq!(said, ["shared", "shared", &format!("{} [redacted]", CANARY.len())]);
 }

@@ -1,4 +1,5 @@
 //! Runs a program to its end: text in, text out, bounded, and gone with everything it started when nobody waits for it.
+use outlast_ports::environment::without_variables;
 use outlast_vocab::policy::Deed;
 use outlast_vocab::{Error, Kind};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -43,9 +44,10 @@ pub struct Finished {
 
 impl Program {
     /// Runs it with this on standard input and these variables in its environment. It has ended when its process has
-    /// and nothing it started holds its output open. Dropping the future kills all of them.
+    /// and nothing it started holds its output open; under a guardian, what it started ends with it. Dropping the future kills
+    /// all of them.
     pub async fn run(&self, input: Vec<u8>, variables: &[(&str, String)]) -> Result<Finished, Error> {
-        let mut group = Group::of(self.start(variables)?);
+        let mut group = self.start(variables)?;
         let (stdin, stdout, stderr) = group.pipes();
         let fed = async {
             // A program need not read what it is given.
@@ -57,7 +59,15 @@ impl Program {
         let ((), printed, complained) = tokio::try_join!(fed, all(stdout), end(stderr, COMPLAINT_BYTES))
             .map_err(|error| self.named(&error))?;
         let status = group.wait().await.map_err(|cause| self.lost(cause))?;
-        Ok(Finished { status, printed, complained: complained.text })
+        #[cfg(target_os = "linux")]
+        if group.is_guarded()
+            && let Some(why) = crate::sandbox::not_started(status.code(), &complained.text)
+        {
+            let detail = format!("`{}` cannot be started: {why}", self.program.display());
+            return Err(Error::new(Kind::ToolUnavailable, detail));
+        }
+        let complained = without_variables(&complained.text, &self.passed_on);
+        Ok(Finished { status, printed, complained })
     }
 
     /// What running it means to a policy: the program, and the variables of ours that it finds.
@@ -68,17 +78,24 @@ impl Program {
         std::iter::once(starts).chain(self.passed_on.iter().map(|name| Deed::Secret { name: name.clone() }))
     }
 
-    fn start(&self, variables: &[(&str, String)]) -> Result<Child, Error> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).current_dir(&self.dir).env_clear().process_group(0);
+    fn start(&self, variables: &[(&str, String)]) -> Result<Group, Error> {
+        #[cfg(target_os = "linux")]
+        let launch = crate::sandbox::guarded(&self.program, &self.args);
+        #[cfg(not(target_os = "linux"))]
+        let launch: Option<(OsString, Vec<OsString>)> = None;
+        let (program, args) =
+            launch.as_ref().map_or((&self.program, &self.args), |(program, args)| (program, args));
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.dir).env_clear().process_group(0);
         let inherited = INHERITED.iter().copied().chain(self.passed_on.iter().map(String::as_str));
         command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|cause| {
+        let child = command.spawn().map_err(|cause| {
             let detail = format!("`{}` cannot be started: {cause}", self.program.display());
             Error::new(Kind::ToolUnavailable, detail).because(cause)
-        })
+        })?;
+        Ok(if launch.is_some() { Group::guarded(child) } else { Group::of(child) })
     }
 
     fn named(&self, error: &Error) -> Error {
@@ -91,8 +108,20 @@ impl Program {
     }
 }
 
-/// A process and everything it started that stayed in its group. Dropping it kills all of them.
-pub(crate) struct Group(Child);
+/// A process and everything it started. Dropping it ends all of them.
+pub(crate) struct Group {
+    leader: Child,
+    held_by: HeldBy,
+}
+
+/// What holds the processes of a group together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldBy {
+    /// A guardian, which ends them when the reader of its standard error goes away. It must not be killed itself.
+    Guardian,
+    /// The process group; whoever leaves it stays.
+    ProcessGroup,
+}
 
 type Pipes = (
     Option<tokio::process::ChildStdin>,
@@ -102,24 +131,38 @@ type Pipes = (
 
 impl Group {
     /// The group of a process that leads one.
-    pub(crate) fn of(leader: Child) -> Self {
-        Self(leader)
+    fn of(leader: Child) -> Self {
+        Self { leader, held_by: HeldBy::ProcessGroup }
+    }
+
+    /// What a guardian watches over.
+    pub(crate) fn guarded(guardian: Child) -> Self {
+        Self { leader: guardian, held_by: HeldBy::Guardian }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_guarded(&self) -> bool {
+        self.held_by == HeldBy::Guardian
     }
 
     pub(crate) fn pipes(&mut self) -> Pipes {
-        (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take())
+        (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
     /// How its process ended. Waited for last: until then its number stands for its group.
     pub(crate) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
-        self.0.wait().await
+        self.leader.wait().await
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
+        // A guardian sees that its standard error, which goes with this call, has no reader any more.
+        if self.held_by == HeldBy::Guardian {
+            return;
+        }
         // Without a number it has been waited for, and the number may be somebody else's by now.
-        let number = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let number = self.leader.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(number) = number {
             // Only a group that is gone already cannot be killed.
             let _killed = kill_process_group(number, Signal::KILL);

@@ -40,6 +40,7 @@ async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
         payload: None,
         ruling: None,
         labels: Labels::default(),
+        provenance: outlast_vocab::label::Provenance::default(),
     };
     let call = Call { id, session, turn, attempt: 2, attempts: 3, payload: None };
     let ran = commands.execute(&prepared, call, Arc::new(Scope::default())).await?;
@@ -87,6 +88,18 @@ async fn a_program_that_fails_is_told_with_the_end_of_its_complaints() {
     let chatty = tool("chatty", "seq -f 'line %g' 2000 >&2; exit 1", dir.path());
     let error = call(&commands(chatty), json!({})).await.unwrap_err();
     assert!(error.detail().ends_with("\nline 1999\nline 2000") && error.detail().len() < 5_000, "{error}");
+}
+
+#[tokio::test]
+async fn secrets_in_complaints_are_redacted() {
+    let dir = TempDir::new().unwrap();
+    // Cargo sets this variable for every test; it stands for a secret.
+    let script = "echo \"wrong key $CARGO_PKG_NAME in $PWD\" >&2; exit 1";
+    let (contract, program) = tool("echoes", script, dir.path());
+    let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
+    let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
+    let place = dir.path().canonicalize().unwrap();
+    assert_eq!(error.detail(), format!("exit code 1: wrong key [redacted] in {}", place.display()));
 }
 
 #[tokio::test]

@@ -1,16 +1,19 @@
 //! `file_grep`: finds lines in files by a pattern.
 //!
 //! Patterns take time that is linear in the text, whatever they are; what is found, read and looked through is bounded.
-use super::root::{FILE_BYTES, FileRoot};
+use super::root::FileRoot;
 use super::{in_order, not_blank};
 use outlast_ports::service::Service;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_validation::compile_regex;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most lines that are given.
 pub const GREP_LINES: usize = 200;
@@ -20,9 +23,6 @@ pub const GREP_FILES: usize = 10_000;
 
 /// How much of a line is given, in characters.
 const LINE_CHARS: usize = 300;
-
-/// How large a pattern may become when it is compiled, in bytes.
-const PATTERN_BYTES: usize = 1 << 20;
 
 /// Finds lines.
 pub struct FileGrep;
@@ -63,35 +63,64 @@ impl Tool for FileGrep {
         not_blank("a pattern", &args.pattern)?;
         let pattern = compiled(&args.pattern, args.ignore_case)?;
         let glob = args.glob.as_deref().map(Glob::new).transpose()?;
-        let files = root.files_below(&args.path.unwrap_or_default(), GREP_FILES)?;
+        let search = Search { root, pattern, glob, stopped: Arc::default() };
+        let _stop = StopOnDrop(search.stopped.clone());
+        // Reading and matching thousands of files would hold up other turns.
+        let searched = tokio::task::spawn_blocking(move || search.run(&args.path.unwrap_or_default()));
+        let (found, more) =
+            searched.await.map_err(|cause| failed(format!("the search ended early: {cause}")))??;
+        done(json!({"found": found, "more": more}))
+    }
+}
+
+/// A search through files, on a thread for such work.
+struct Search {
+    root: Service<FileRoot>,
+    pattern: Regex,
+    glob: Option<Glob>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// Stops a search that nobody waits for any more.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Search {
+    /// Returns the lines that fit, and whether there are more.
+    fn run(&self, below: &str) -> Result<(Vec<Found>, bool), Error> {
+        let files = self.root.files_below(below, GREP_FILES)?;
         let mut found = Vec::new();
-        let mut more = files.left_out;
-        'files: for path in files.paths {
-            if glob.as_ref().is_some_and(|glob| !glob.fits(&path)) {
+        for path in files.paths {
+            if self.glob.as_ref().is_some_and(|glob| !glob.fits(&path)) {
                 continue;
             }
             // What is no text, or too large, or gone meanwhile, has no lines.
-            let Ok(text) = root.read(&path) else { continue };
-            for (number, line) in text.lines().enumerate().filter(|(_, line)| pattern.is_match(line)) {
+            let Ok(text) = self.root.read(&path) else { continue };
+            for (number, line) in text.lines().enumerate() {
+                if self.stopped.load(Ordering::Relaxed) {
+                    return Ok((found, true));
+                }
+                if !self.pattern.is_match(line) {
+                    continue;
+                }
                 if found.len() == GREP_LINES {
-                    more = true;
-                    break 'files;
+                    return Ok((found, true));
                 }
                 let text = line.chars().take(LINE_CHARS).collect();
                 found.push(Found { path: path.clone(), line: number + 1, text });
             }
         }
-        done(json!({"found": found, "more": more}))
+        Ok((found, files.left_out))
     }
 }
 
 fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex, Error> {
-    let mut builder = RegexBuilder::new(pattern);
-    builder.case_insensitive(ignore_case).size_limit(PATTERN_BYTES).dfa_size_limit(FILE_BYTES);
-    builder.build().map_err(|cause| {
-        // The parser draws where it is wrong over several lines; the last says why.
-        let why = cause.to_string();
-        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    compile_regex(pattern, ignore_case).map_err(|why| {
         let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
         Error::new(Kind::ToolArgsInvalid, detail)
     })
@@ -176,7 +205,7 @@ mod tests {
             {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
             {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
             {"found":[{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}
-            tool.failed: `link` leads out of the directory for files
+            tool.failed: `link` is a symbolic link or goes through one; file tools follow none
             tool.args_invalid: expected a path like `notes/today.txt`, without `..`, got "../"
             tool.args_invalid: expected a regular expression, got `fn(`: unclosed group
             {"found":[{"line":1,"path":"a.rs","text":"fn one() {}"},{"line":2,"path":"a.rs","text":"let x;"},{"line":1,"path":"src/b.rs","text":"fn two() {}"},{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}

@@ -1,17 +1,20 @@
 //! A directory that file tools cannot leave.
 //!
-//! A path is relative, has no `..`, and after following links still lies below the directory. The check and the use
-//! are two steps: whoever can put links into the directory while a tool runs can get between them, and the tools
-//! themselves cannot make links.
+//! A path is relative and has no `..`. It is opened below the directory in one step that follows no symbolic link ([`beneath`]), and what
+//! was opened is what is checked and used. Whoever swaps links in and out of the directory meanwhile redirects nothing.
 //!
 //! Databases lie in such directories too, our own among them: they and what lies beside them for them are left alone, and so is
 //! whatever the agent itself is made of.
+//!
+//! [`beneath`]: super::beneath
+use super::beneath::{Directory, FileStat, Resolver, is_link_refusal};
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
 use outlast_vocab::{CallId, Error, Kind, limits};
+use rustix::fs::{FileType, Mode, fchmod};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
@@ -35,6 +38,16 @@ const DATABASE: &[u8] = b"SQLite format 3\0";
 pub struct FileRoot {
     dir: PathBuf,
     kept_out: Vec<PathBuf>,
+    read_only: Vec<PathBuf>,
+    dot_files: DotFiles,
+    resolver: Resolver,
+}
+
+/// Whether tools see names that begin with a dot, like `.env`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DotFiles {
+    Shown,
+    Hidden,
 }
 
 /// The names in a directory, in order, as far as they are listed.
@@ -52,27 +65,44 @@ pub(super) struct Files {
     pub(super) left_out: bool,
 }
 
+/// A place below the root whose directory is open.
+struct Located<'a> {
+    dir: Directory,
+    /// The name in that directory; none for the root itself.
+    name: Option<&'a OsStr>,
+}
+
 impl FileRoot {
     /// A root at this directory, which must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let root = path.canonicalize().and_then(|root| fs::read_dir(&root).map(|_| root));
-        root.map(|dir| Self { dir, kept_out: Vec::new() }).map_err(|cause| {
+        let dir = root.map_err(|cause| {
             let detail = format!("the directory {} for files cannot be used: {cause}", path.display());
             Error::new(Kind::IoFailed, detail).because(cause)
-        })
+        })?;
+        let resolver = Resolver::of_this_machine();
+        Ok(Self { dir, kept_out: Vec::new(), read_only: Vec::new(), dot_files: DotFiles::Shown, resolver })
     }
 
     /// Keeps tools away from these files and from what is below them, should they lie in the directory.
     #[must_use]
     pub fn keeping_out(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        // As it is found by its links; what is not there yet is found by its directory.
-        let real = |path: PathBuf| match (path.canonicalize(), path.parent(), path.file_name()) {
-            (Ok(real), ..) => real,
-            (Err(_), Some(dir), Some(name)) => dir.canonicalize().map_or(path.clone(), |dir| dir.join(name)),
-            (Err(_), ..) => path,
-        };
         self.kept_out.extend(paths.into_iter().map(real));
+        self
+    }
+
+    /// Lets tools read these files and what is below them, but not write them.
+    #[must_use]
+    pub fn read_only(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.read_only.extend(paths.into_iter().map(real));
+        self
+    }
+
+    /// Hides files and directories whose names begin with a dot, like `.env` and `.git`.
+    #[must_use]
+    pub fn hiding_dot_files(mut self) -> Self {
+        self.dot_files = DotFiles::Hidden;
         self
     }
 
@@ -82,13 +112,17 @@ impl FileRoot {
     }
 
     pub(super) fn read(&self, path: &str) -> Result<String, Error> {
-        let place = self.existing(path)?;
-        let found = fs::metadata(&place).map_err(|cause| trouble(path, cause))?;
-        regular(path, &found)?;
+        let Located { dir, name } = self.locate(path)?;
+        let file = dir.file(name.unwrap_or_default()).map_err(|cause| trouble(path, cause))?;
+        let found = file.metadata().map_err(|cause| trouble(path, cause))?;
+        regular(path, FileType::from_raw_mode(mode_of(&found)))?;
         let mut bytes = Vec::new();
         let most = FILE_BYTES as u64 + 1;
-        let read = File::open(&place).and_then(|file| file.take(most).read_to_end(&mut bytes));
+        let read = (&file).take(most).read_to_end(&mut bytes);
         read.map_err(|cause| trouble(path, cause))?;
+        if bytes.starts_with(DATABASE) {
+            return Err(not_for_tools(path));
+        }
         let size = usize::try_from(found.len()).unwrap_or(usize::MAX).max(bytes.len());
         limits::check("file_bytes", size, FILE_BYTES)?;
         String::from_utf8(bytes).map_err(|_| failed(format!("`{}` is not UTF-8 text", shown(path))))
@@ -99,46 +133,49 @@ impl FileRoot {
     pub(super) fn write(&self, path: &str, content: &str, call: CallId) -> Result<(), Error> {
         limits::check("file_bytes", content.len(), FILE_BYTES)?;
         let (dir, name) = self.place_for(path)?;
-        let place = dir.join(name);
-        let old = match fs::symlink_metadata(&place) {
+        let old = match dir.stat(name) {
             Ok(found) => Some(found),
             Err(cause) if cause.kind() == ErrorKind::NotFound => None,
             Err(cause) => return Err(trouble(path, cause)),
         };
-        if let Some(old) = &old {
-            regular(path, old)?;
-            if old.permissions().readonly() {
+        if let Some(FileStat { kind, mode }) = old {
+            regular(path, kind)?;
+            if !mode.intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) {
                 return Err(failed(format!("`{}` is read-only", shown(path))));
             }
         }
-        let unfinished = dir.join(format!("{UNFINISHED}{call}"));
+        let unfinished = format!("{UNFINISHED}{call}");
         let write = || {
-            let mut file = File::create(&unfinished)?;
+            // What an interrupted attempt left, or what somebody placed there to be written through.
+            match dir.remove(&unfinished) {
+                Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
+                _ => {}
+            }
+            let mut file = dir.create(&unfinished)?;
             file.write_all(content.as_bytes())?;
-            if let Some(old) = &old {
-                file.set_permissions(old.permissions())?;
+            if let Some(FileStat { mode, .. }) = old {
+                fchmod(&file, mode)?;
             }
             file.sync_all()?;
-            fs::rename(&unfinished, &place)?;
-            sync_directory(&dir)
+            dir.rename(&unfinished, name)?;
+            dir.sync()
         };
         write().map_err(|cause| {
             // Best effort: the write's own error is the one to report.
-            drop(fs::remove_file(&unfinished));
+            drop(dir.remove(&unfinished));
             trouble(path, cause)
         })
     }
 
     pub(super) fn list(&self, path: &str) -> Result<Listing, Error> {
-        let place = self.existing(path)?;
+        let dir = self.directory(path)?;
         let mut listing = Listing { names: BTreeSet::new(), left_out: 0 };
-        for entry in fs::read_dir(place).map_err(|cause| trouble(path, cause))? {
-            let entry = entry.map_err(|cause| trouble(path, cause))?;
-            let mut name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(UNFINISHED) {
+        for entry in dir.entries().map_err(|cause| trouble(path, cause))? {
+            let mut name = String::from_utf8_lossy(&entry.name).into_owned();
+            if name.starts_with(UNFINISHED) || self.hides(&entry.name) {
                 continue;
             }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if entry.kind == FileType::Directory {
                 name.push('/');
             }
             listing.names.insert(name);
@@ -152,24 +189,32 @@ impl FileRoot {
 
     /// The files below a directory, by path, in order, as far as they are wanted. Links are not followed.
     pub(super) fn files_below(&self, path: &str, most: usize) -> Result<Files, Error> {
-        let top = self.existing(path)?;
         let mut files = Files { paths: Vec::new(), left_out: false };
-        let mut open = vec![top.clone()];
-        if !top.is_dir() {
-            files.paths.extend(self.relative(&top));
-            return Ok(files);
+        let top: PathBuf = parts(path)?.into_iter().collect();
+        let Located { dir, name } = self.locate(path)?;
+        if let Some(name) = name {
+            let kind = dir.stat(name).map_err(|cause| trouble(path, cause))?.kind;
+            if kind != FileType::Directory && kind != FileType::Symlink {
+                files.paths.extend(top.to_str().map(str::to_owned));
+                return Ok(files);
+            }
         }
-        while let Some(place) = open.pop() {
-            // A directory that cannot be read has no files for us; the top one was read to be found.
-            let Ok(entries) = fs::read_dir(&place) else { continue };
-            let mut entries: Vec<_> = entries.flatten().collect();
+        let first = self.directory(path)?;
+        let root = self.top().map_err(|cause| trouble(path, cause))?;
+        let mut open = vec![(top, Some(first))];
+        while let Some((place, dir)) = open.pop() {
+            // A directory that cannot be read, or has become a link, has no files for us.
+            let dir = dir.map_or_else(|| root.directory(&place), Ok);
+            let Ok(mut entries) = dir.and_then(|dir| dir.entries()) else { continue };
             // The last is taken first.
-            entries.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
+            entries.sort_by(|one, other| other.name.cmp(&one.name));
             for entry in entries {
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => open.push(entry.path()),
-                    Ok(kind) if kind.is_file() && !is_unfinished(&entry.file_name()) => {
-                        files.paths.extend(self.relative(&entry.path()));
+                let Ok(name) = std::str::from_utf8(&entry.name) else { continue };
+                match entry.kind {
+                    _ if self.hides(&entry.name) => {}
+                    FileType::Directory => open.push((place.join(name), None)),
+                    FileType::RegularFile if !name.starts_with(UNFINISHED) => {
+                        files.paths.extend(place.join(name).to_str().map(str::to_owned));
                     }
                     _ => {}
                 }
@@ -184,71 +229,111 @@ impl FileRoot {
         Ok(files)
     }
 
-    fn relative(&self, place: &Path) -> Option<String> {
-        place.strip_prefix(&self.dir).ok()?.to_str().map(str::to_owned)
+    /// The root itself, as it is now.
+    fn top(&self) -> io::Result<Directory> {
+        Directory::at(&self.dir, self.resolver)
     }
 
-    /// Where something is that must be there.
-    fn existing(&self, path: &str) -> Result<PathBuf, Error> {
-        let place: PathBuf = std::iter::once(self.dir.as_os_str()).chain(parts(path)?).collect();
-        let place = self.inside(path, &place)?;
-        self.let_in(path, &place)?;
-        Ok(place)
+    /// Opens a directory that tools may see.
+    fn directory(&self, path: &str) -> Result<Directory, Error> {
+        let Located { dir, name } = self.locate(path)?;
+        match name {
+            Some(name) => dir.directory(name).map_err(|cause| trouble(path, cause)),
+            None => Ok(dir),
+        }
     }
 
-    /// Refuses what tools are kept away from.
-    fn let_in(&self, path: &str, place: &Path) -> Result<(), Error> {
-        let own = self.kept_out.iter().any(|kept_out| place.starts_with(kept_out));
-        if own || place.ancestors().take_while(|above| **above != *self.dir).any(is_of_a_database) {
+    /// Opens the directory that something is in, and refuses what tools are kept away from.
+    fn locate<'a>(&self, path: &'a str) -> Result<Located<'a>, Error> {
+        let mut names = parts(path)?;
+        let name = names.pop();
+        let mut dir = self.top().map_err(|cause| trouble(path, cause))?;
+        let mut place = self.dir.clone();
+        for part in names {
+            place.push(part);
+            self.let_in(path, &dir, part, &place)?;
+            dir = dir.directory(part).map_err(|cause| trouble(path, cause))?;
+        }
+        if let Some(name) = name {
+            place.push(name);
+            self.let_in(path, &dir, name, &place)?;
+        }
+        Ok(Located { dir, name })
+    }
+
+    /// Refuses what tools are kept away from. No part of `place` is a link, so it says where the file really is.
+    fn let_in(&self, path: &str, dir: &Directory, name: &OsStr, place: &Path) -> Result<(), Error> {
+        if self.hides(name.as_encoded_bytes()) {
             let detail =
-                format!("`{}` is not for tools: Outlast itself lives on it, or another program", shown(path));
+                format!("`{}` is hidden: names that begin with a dot are not for tools", shown(path));
+            return Err(failed(detail));
+        }
+        let own = self.kept_out.iter().any(|kept_out| place.starts_with(kept_out));
+        if own || is_of_a_database(dir, name) { Err(not_for_tools(path)) } else { Ok(()) }
+    }
+
+    fn hides(&self, name: &[u8]) -> bool {
+        self.dot_files == DotFiles::Hidden && name.starts_with(b".")
+    }
+
+    /// The directory a file is to be in, made if it is not there, and the file's name.
+    fn place_for<'a>(&self, path: &'a str) -> Result<(Directory, &'a OsStr), Error> {
+        let mut names = parts(path)?;
+        let name = names.pop().ok_or_else(|| not_a_path(path))?;
+        let mut dir = self.top().map_err(|cause| trouble(path, cause))?;
+        let mut place = self.dir.clone();
+        for part in names {
+            place.push(part);
+            self.let_in(path, &dir, part, &place)?;
+            self.check_writable(path, &place)?;
+            match dir.make_directory(part) {
+                Ok(()) => dir.sync().map_err(|cause| trouble(path, cause))?,
+                Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
+                Err(cause) => return Err(trouble(path, cause)),
+            }
+            dir = dir.directory(part).map_err(|cause| trouble(path, cause))?;
+        }
+        place.push(name);
+        self.let_in(path, &dir, name, &place)?;
+        self.check_writable(path, &place)?;
+        Ok((dir, name))
+    }
+
+    fn check_writable(&self, path: &str, place: &Path) -> Result<(), Error> {
+        if self.read_only.iter().any(|read_only| place.starts_with(read_only)) {
+            let detail =
+                format!("`{}` is a document of the agent, which tools may read but not write", shown(path));
             return Err(failed(detail));
         }
         Ok(())
     }
+}
 
-    /// The directory a file is to be in, made if it is not there, and the file's name.
-    fn place_for<'a>(&self, path: &'a str) -> Result<(PathBuf, &'a OsStr), Error> {
-        let mut parts = parts(path)?;
-        let name = parts.pop().ok_or_else(|| not_a_path(path))?;
-        let mut dir = self.dir.clone();
-        for part in parts {
-            let next = dir.join(part);
-            self.let_in(path, &next)?;
-            match fs::create_dir(&next) {
-                Ok(()) => sync_directory(&dir).map_err(|cause| trouble(path, cause))?,
-                Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
-                Err(cause) => return Err(trouble(path, cause)),
-            }
-            dir = self.inside(path, &next)?;
-        }
-        self.let_in(path, &dir.join(name))?;
-        Ok((dir, name))
-    }
-
-    /// Follows links; what they lead to must be inside.
-    fn inside(&self, path: &str, place: &Path) -> Result<PathBuf, Error> {
-        let real = place.canonicalize().map_err(|cause| trouble(path, cause))?;
-        if real.starts_with(&self.dir) {
-            return Ok(real);
-        }
-        Err(failed(format!("`{}` leads out of the directory for files", shown(path))))
+/// The path without links. What is not there yet is found by its directory.
+fn real(path: PathBuf) -> PathBuf {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(real), ..) => real,
+        (Err(_), Some(dir), Some(name)) => dir.canonicalize().map_or(path.clone(), |dir| dir.join(name)),
+        (Err(_), ..) => path,
     }
 }
 
 /// Whether a file is a database, or lies beside one for it: its log, its locks.
-fn is_of_a_database(place: &Path) -> bool {
-    let Some(name) = place.file_name().and_then(OsStr::to_str) else { return false };
-    let beside = name.match_indices('-').map(|(end, _)| place.with_file_name(&name[..end]));
-    is_database(place) || beside.into_iter().any(|base| is_database(&base))
+fn is_of_a_database(dir: &Directory, name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let beside = name.match_indices('-').map(|(end, _)| &name[..end]);
+    std::iter::once(name).chain(beside).any(|name| is_database(dir, name))
 }
 
-fn is_database(place: &Path) -> bool {
+fn is_database(dir: &Directory, name: &str) -> bool {
+    // A pipe or a device is not even opened.
+    let is_file = !name.is_empty() && dir.stat(name).is_ok_and(|found| found.kind == FileType::RegularFile);
     let mut begins = [0; DATABASE.len()];
-    let is_file = fs::metadata(place).is_ok_and(|found| found.is_file());
-    is_file
-        && File::open(place).and_then(|mut file| file.read_exact(&mut begins)).is_ok()
-        && begins == DATABASE
+    is_file && dir.file(name).and_then(|mut file| file.read_exact(&mut begins)).is_ok() && begins == DATABASE
+}
+
+fn not_for_tools(path: &str) -> Error {
+    failed(format!("`{}` is not for tools: Outlast itself lives on it, or another program", shown(path)))
 }
 
 /// The names a path is made of; none for the root itself.
@@ -270,29 +355,29 @@ fn not_a_path(path: &str) -> Error {
     Error::new(Kind::ToolArgsInvalid, detail)
 }
 
-fn is_unfinished(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes())
-}
-
 /// Refuses directories, links, pipes and devices: reading a pipe would never end.
-fn regular(path: &str, found: &fs::Metadata) -> Result<(), Error> {
-    let what = match found.file_type() {
-        kind if kind.is_file() => return Ok(()),
-        kind if kind.is_dir() => "a directory",
-        kind if kind.is_symlink() => "a link",
+fn regular(path: &str, kind: FileType) -> Result<(), Error> {
+    let what = match kind {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a link",
         _ => "no ordinary file",
     };
     Err(failed(format!("expected a file, but `{}` is {what}", shown(path))))
 }
 
-fn sync_directory(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+fn mode_of(found: &fs::Metadata) -> rustix::fs::RawMode {
+    use std::os::unix::fs::MetadataExt;
+    found.mode()
 }
 
 fn trouble(path: &str, cause: io::Error) -> Error {
     let path = shown(path);
     let detail = match cause.kind() {
         ErrorKind::NotFound => format!("nothing is called `{path}`"),
+        _ if is_link_refusal(&cause) => {
+            format!("`{path}` is a symbolic link or goes through one; file tools follow none")
+        }
         ErrorKind::NotADirectory => format!("`{path}` is not a directory, or goes through a file"),
         _ => format!("`{path}` cannot be used: {cause}"),
     };
@@ -303,7 +388,9 @@ fn trouble(path: &str, cause: io::Error) -> Error {
 mod tests {
     use super::*;
     use expect_test::expect;
+    use rustix::fs::{CWD, RenameFlags};
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const CALL: CallId = CallId::from_u128(1);
 
@@ -376,10 +463,11 @@ mod tests {
             fs::write(inside.join(name), "old").unwrap();
         }
         symlink("outlast.db", inside.join("link")).unwrap();
-        let root = FileRoot { dir: root.dir.clone(), kept_out: Vec::new() };
+        let root = FileRoot::open(&root.dir).unwrap();
         let root = root.keeping_out([inside.join("agent.toml"), inside.join("later.toml")]);
         let before = fs::read(inside.join("outlast.db")).unwrap();
-        for path in ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml", "link"] {
+        assert!(root.read("link").is_err());
+        for path in ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml"] {
             let refused = root.read(path).unwrap_err();
             assert!(refused.detail().contains("is not for tools"), "{path}: {refused}");
         }
@@ -418,11 +506,11 @@ mod tests {
             root.write("dangling", "x", CALL).unwrap_err(),
         ];
         expect![[r"
-            tool.failed: `dir/secret` leads out of the directory for files
-            tool.failed: `file` leads out of the directory for files
-            tool.failed: `dir` leads out of the directory for files
-            tool.failed: `dir/secret` leads out of the directory for files
-            tool.failed: `dir/new/file` leads out of the directory for files
+            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `file` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `dir` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `dir/new/file` is a symbolic link or goes through one; file tools follow none
             tool.failed: expected a file, but `file` is a link
             tool.failed: expected a file, but `dangling` is a link
         "]]
@@ -432,14 +520,99 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_stays_inside_is_followed_for_reading() {
+    fn link_that_stays_inside_is_refused_too() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
         root.write("docs/a.txt", "a", CALL).unwrap();
         symlink("docs", inside.join("link")).unwrap();
-        assert_eq!(root.read("link/a.txt").unwrap(), "a");
-        root.write("link/a.txt", "b", CALL).unwrap();
-        assert_eq!(root.read("docs/a.txt").unwrap(), "b");
+        let refused =
+            "tool.failed: `link/a.txt` is a symbolic link or goes through one; file tools follow none";
+        assert_eq!(root.read("link/a.txt").unwrap_err().to_string(), refused);
+        assert_eq!(root.write("link/a.txt", "b", CALL).unwrap_err().to_string(), refused);
+        assert_eq!(root.read("docs/a.txt").unwrap(), "a");
+    }
+
+    #[test]
+    fn root_that_became_a_link_is_refused() {
+        let dirs = dirs();
+        let Dirs { root, inside, outside, .. } = &dirs;
+        fs::remove_dir(inside).unwrap();
+        symlink(outside, inside).unwrap();
+        assert!(
+            root.read("secret").is_err() && root.list("").is_err() && root.write("new", "x", CALL).is_err()
+        );
+        assert_eq!(names(outside), ["secret"]);
+    }
+
+    #[test]
+    fn write_replaces_a_link_planted_under_its_temporary_name() {
+        let dirs = dirs();
+        let Dirs { root, inside, outside, .. } = &dirs;
+        symlink(outside.join("secret"), inside.join(format!("{UNFINISHED}{CALL}"))).unwrap();
+        root.write("a.txt", "mine", CALL).unwrap();
+        assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+        assert_eq!(
+            (names(inside), root.read("a.txt").unwrap()),
+            (vec!["a.txt".to_owned()], "mine".to_owned())
+        );
+    }
+
+    #[test]
+    fn write_drops_the_set_user_id_bit() {
+        let dirs = dirs();
+        let Dirs { root, inside, .. } = &dirs;
+        root.write("run.sh", "1", CALL).unwrap();
+        fs::set_permissions(inside.join("run.sh"), fs::Permissions::from_mode(0o6755)).unwrap();
+        root.write("run.sh", "2", CALL).unwrap();
+        assert_eq!(fs::metadata(inside.join("run.sh")).unwrap().permissions().mode() & 0o7777, 0o755);
+    }
+
+    #[test]
+    fn reading_a_pipe_does_not_block() {
+        let dirs = dirs();
+        let Dirs { root, inside, .. } = &dirs;
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, inside.join("pipe"), FileType::Fifo, mode, 0).unwrap();
+        let refused = "tool.failed: expected a file, but `pipe` is no ordinary file";
+        assert_eq!(root.read("pipe").unwrap_err().to_string(), refused);
+    }
+
+    #[test]
+    fn documents_are_readable_but_not_writable() {
+        let Dirs { inside, root, .. } = &dirs();
+        fs::create_dir(inside.join("docs")).unwrap();
+        fs::write(inside.join("docs/terms.md"), "old").unwrap();
+        let root = FileRoot::open(&root.dir).unwrap().read_only([inside.join("docs/terms.md")]);
+        assert_eq!(root.read("docs/terms.md").unwrap(), "old");
+        let refused =
+            "tool.failed: `docs/terms.md` is a document of the agent, which tools may read but not write";
+        assert_eq!(root.write("docs/terms.md", "new", CALL).unwrap_err().to_string(), refused);
+        root.write("docs/other.md", "new", CALL).unwrap();
+        assert_eq!(root.read("docs/terms.md").unwrap(), "old");
+    }
+
+    #[test]
+    fn hidden_dot_files_are_neither_listed_nor_opened() {
+        let Dirs { inside, root, .. } = &dirs();
+        fs::create_dir(inside.join(".git")).unwrap();
+        for name in [".env", ".git/config", "notes.txt"] {
+            fs::write(inside.join(name), "KEY=secret").unwrap();
+        }
+        let open = FileRoot::open(&root.dir).unwrap();
+        assert_eq!(open.read(".env").unwrap(), "KEY=secret");
+        let root = open.hiding_dot_files();
+        assert_eq!(root.list("").unwrap().names, BTreeSet::from(["notes.txt".to_owned()]));
+        assert_eq!(root.files_below("", 10).unwrap().paths, ["notes.txt"]);
+        for path in [".env", ".git/config", "sub/.env"] {
+            let refused =
+                format!("tool.failed: `{path}` is hidden: names that begin with a dot are not for tools");
+            let written = root.write(path, "x", CALL).unwrap_err().to_string();
+            assert_eq!(written, refused);
+            if !path.starts_with("sub") {
+                assert_eq!(root.read(path).unwrap_err().to_string(), refused);
+            }
+        }
+        assert_eq!(fs::read_to_string(inside.join(".env")).unwrap(), "KEY=secret");
     }
 
     #[test]
@@ -509,5 +682,52 @@ mod tests {
         let Dirs { outside, .. } = &dirs;
         assert_eq!(FileRoot::open(outside.join("none")).unwrap_err().kind(), Kind::IoFailed);
         assert_eq!(FileRoot::open(outside.join("secret")).unwrap_err().kind(), Kind::IoFailed);
+    }
+
+    #[test]
+    fn swapped_symlink_never_redirects_reads_or_writes() {
+        for resolver in [Resolver::Kernel, Resolver::Walk] {
+            race_with_a_symlink(resolver);
+        }
+    }
+
+    fn race_with_a_symlink(resolver: Resolver) {
+        const ROUNDS: usize = 2_000;
+        let mut dirs = dirs();
+        dirs.root.resolver = resolver;
+        let Dirs { root, inside, outside, .. } = &dirs;
+        fs::create_dir(inside.join("dir")).unwrap();
+        fs::write(inside.join("dir/secret"), "harmless").unwrap();
+        fs::write(outside.join("only-outside"), "secret").unwrap();
+        symlink(outside, inside.join("parked")).unwrap();
+        let done = AtomicBool::new(false);
+        let leaks = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The directory and the link change places, as a command of the shell can make them.
+                while !done.load(Ordering::Relaxed) {
+                    let (one, other) = (inside.join("dir"), inside.join("parked"));
+                    rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let mut leaks = Vec::new();
+            for round in 0..ROUNDS {
+                if root.read("dir/secret").is_ok_and(|text| text == "secret") {
+                    leaks.push("read");
+                }
+                if root.list("dir").is_ok_and(|listing| listing.names.contains("only-outside")) {
+                    leaks.push("list");
+                }
+                let found = root.files_below("dir", 10);
+                if found.is_ok_and(|found| found.paths.iter().any(|path| path.ends_with("only-outside"))) {
+                    leaks.push("files_below");
+                }
+                let _written = root.write(&format!("dir/new-{}", round % 8), "mine", CALL);
+                let _made = root.write(&format!("dir/sub-{}/file", round % 8), "mine", CALL);
+            }
+            done.store(true, Ordering::Relaxed);
+            leaks
+        });
+        assert_eq!(leaks, [""; 0], "{resolver:?}");
+        assert_eq!(names(outside), ["only-outside", "secret"]);
     }
 }

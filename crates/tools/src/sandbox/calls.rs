@@ -2,9 +2,10 @@
 //!
 //! A list of what is refused, not of what is allowed: commands are whatever a system has, and a list of what they all need
 //! would be wrong tomorrow. What matters is out of reach on several ways.
+use super::Isolation;
 use seccompiler::{
-    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-    apply_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
 };
 use std::collections::BTreeMap;
 
@@ -52,6 +53,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_fanotify_init,
+    libc::SYS_process_mrelease,
     libc::SYS_acct,
     libc::SYS_syslog,
     libc::SYS_sethostname,
@@ -86,6 +90,71 @@ const SIGNALLING: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
+/// Calls of every architecture that have no name in `libc` yet.
+const SYS_FCHMODAT2: i64 = 452;
+const SYS_SETXATTRAT: i64 = 463;
+const SYS_REMOVEXATTRAT: i64 = 466;
+const SYS_FILE_SETATTR: i64 = 469;
+
+/// Calls that change the permissions, owners, attributes or times of a file, or its size without opening it.
+const METADATA: &[i64] = &[
+    libc::SYS_truncate,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SYS_SETXATTRAT,
+    SYS_REMOVEXATTRAT,
+    SYS_FILE_SETATTR,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+/// Calls that share memory, semaphores and messages with any process of the system.
+const SHARED_MEMORY: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semctl,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
+/// Calls whose first argument is the process that they change; zero is the calling one.
+const OF_A_PROCESS: &[i64] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
 /// Which processes a command may signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signals {
@@ -102,37 +171,140 @@ const NEW_NAMESPACES: u64 = 0x7e02_0000;
 #[cfg(target_arch = "x86_64")]
 const OTHER_NUMBERS: i64 = 0x4000_0000;
 
+/// The set-user-ID and set-group-ID bits of a file's mode.
+const SET_ID: [u64; 2] = [0o4000, 0o2000];
+
+/// The flags by which `open` creates a file, and so looks at the mode.
+const CREATES: [u64; 2] = [
+    0o100,        // O_CREAT
+    0o20_000_000, // O_TMPFILE, without O_DIRECTORY
+];
+
+/// Requests of `ioctl` that put text into somebody's terminal, or change the flags of a file.
+const REQUESTS: [u64; 5] = [
+    0x5412,      // TIOCSTI
+    0x541c,      // TIOCLINUX
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x4004_6602, // FS_IOC32_SETFLAGS
+    0x401c_5820, // FS_IOC_FSSETXATTR
+];
+
+/// Requests of `ioctl` and `fcntl` that have the kernel send signals to any process.
+const OWNER_REQUESTS: [u64; 2] = [0x8901, 0x8902];
+const OWNER_COMMANDS: [u64; 3] = [8, 10, 15]; // F_SETOWN, F_SETSIG, F_SETOWN_EX
+
 /// Refuses the calls to this process and all it becomes and starts.
-pub(super) fn refuse(signals: Signals) -> Result<(), String> {
-    let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
-        REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-    if signals == Signals::None {
-        refused.extend(SIGNALLING.iter().map(|call| (*call, Vec::new())));
-    }
-    refused.insert(libc::SYS_clone, namespaces().map_err(|cause| cause.to_string())?);
-    // Injecting what somebody would have typed.
-    refused.insert(libc::SYS_ioctl, typing().map_err(|cause| cause.to_string())?);
+pub(super) fn refuse(signals: Signals, isolation: Isolation) -> Result<(), String> {
+    let refused = refused(signals, isolation).map_err(|cause| cause.to_string())?;
     install(refused, libc::EPERM)?;
-    // Its flags are in memory and cannot be looked at. Who is told that there is no such call uses the older one.
-    install(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)
+    // What they ask for is in memory and cannot be looked at. Who is told that there is no such call uses the older one.
+    let hidden = [libc::SYS_clone3, libc::SYS_openat2];
+    install(hidden.into_iter().map(|call| (call, Vec::new())).collect(), libc::ENOSYS)
 }
 
-fn namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+type Refused = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The calls that are refused, with the arguments that they are refused for; without any, they are refused altogether.
+fn refused(signals: Signals, isolation: Isolation) -> Result<Refused, BackendError> {
+    let whole = |calls: &[i64]| calls.iter().map(|call| (*call, Vec::new())).collect::<Refused>();
+    let mut refused = whole(REFUSED);
+    refused.insert(libc::SYS_clone, namespaces()?);
+    refused.extend(set_id()?);
+    let mut requests = REQUESTS.to_vec();
+    if signals == Signals::None {
+        refused.append(&mut whole(SIGNALLING));
+        requests.extend(OWNER_REQUESTS);
+        refused.insert(libc::SYS_fcntl, one_of(1, &OWNER_COMMANDS)?);
+    }
+    refused.insert(libc::SYS_ioctl, one_of(1, &requests)?);
+    if isolation == Isolation::Filter {
+        refused.append(&mut whole(METADATA));
+        refused.append(&mut whole(SHARED_MEMORY));
+        // A file that is open may be given the time of now, as `touch` does.
+        let named_or_timed =
+            [1, 2].map(|argument| rule(vec![condition(argument, Width::Pointer, SeccompCmpOp::Ne, 0)?]));
+        refused.insert(libc::SYS_utimensat, named_or_timed.into_iter().collect::<Result<_, _>>()?);
+        for call in OF_A_PROCESS {
+            refused.insert(*call, vec![other_than(0, 0)?]);
+        }
+        refused.insert(libc::SYS_setpriority, vec![other_than(0, 0)?, other_than(1, 0)?]);
+        // IOPRIO_WHO_PROCESS
+        refused.insert(libc::SYS_ioprio_set, vec![other_than(0, 1)?, other_than(1, 0)?]);
+    }
+    Ok(refused)
+}
+
+/// Flags of a new process with which it would get a namespace of its own.
+fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
     let flags = (0..64).map(|bit| 1u64 << bit).filter(|flag| NEW_NAMESPACES & flag != 0);
-    flags.map(|flag| rule(0, SeccompCmpOp::MaskedEq(flag), flag)).collect()
+    flags.map(|flag| rule(vec![masked(0, flag)?])).collect()
 }
 
-fn typing() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    const TIOCSTI: u64 = 0x5412;
-    const TIOCLINUX: u64 = 0x541c;
-    [TIOCSTI, TIOCLINUX]
-        .into_iter()
-        .map(|request| rule(1, SeccompCmpOp::MaskedEq(0xffff_ffff), request))
-        .collect()
+/// Every way to give a file the set-user-ID or set-group-ID bit: whoever runs it later would be its owner.
+fn set_id() -> Result<Refused, BackendError> {
+    let mode = |argument| {
+        SET_ID.iter().map(move |bit| rule(vec![masked(argument, *bit)?])).collect::<Result<Vec<_>, _>>()
+    };
+    let created = |flags: u8, mode: u8| {
+        let both = CREATES.iter().flat_map(|creates| SET_ID.iter().map(move |bit| (*creates, *bit)));
+        both.map(|(creates, bit)| rule(vec![masked(flags, creates)?, masked(mode, bit)?]))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let mut refused = BTreeMap::from([
+        (libc::SYS_fchmod, mode(1)?),
+        (libc::SYS_fchmodat, mode(2)?),
+        (SYS_FCHMODAT2, mode(2)?),
+        (libc::SYS_mknodat, mode(2)?),
+        (libc::SYS_openat, created(2, 3)?),
+    ]);
+    #[cfg(target_arch = "x86_64")]
+    refused.extend([
+        (libc::SYS_chmod, mode(1)?),
+        (libc::SYS_creat, mode(1)?),
+        (libc::SYS_mknod, mode(1)?),
+        (libc::SYS_open, created(1, 2)?),
+    ]);
+    Ok(refused)
 }
 
-fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)?])
+/// An argument that is one of these numbers.
+fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    let is = |value: &u64| rule(vec![condition(argument, Width::Number, SeccompCmpOp::Eq, *value)?]);
+    values.iter().map(is).collect()
+}
+
+/// An argument that is another number than this.
+fn other_than(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
+    rule(vec![condition(argument, Width::Number, SeccompCmpOp::Ne, value)?])
+}
+
+/// An argument that has all these bits.
+fn masked(argument: u8, bits: u64) -> Result<SeccompCondition, BackendError> {
+    condition(argument, Width::Pointer, SeccompCmpOp::MaskedEq(bits), bits)
+}
+
+/// How much of an argument the kernel looks at.
+#[derive(Clone, Copy)]
+enum Width {
+    Number,
+    Pointer,
+}
+
+fn condition(
+    argument: u8,
+    width: Width,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, BackendError> {
+    let length = match width {
+        Width::Number => SeccompCmpArgLen::Dword,
+        Width::Pointer => SeccompCmpArgLen::Qword,
+    };
+    SeccompCondition::new(argument, length, operator, value)
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions)
 }
 
 fn install(mut calls: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<(), String> {
@@ -142,7 +314,6 @@ fn install(mut calls: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<(),
         std::env::consts::ARCH.try_into().map_err(|_| "this processor has no filter".to_owned())?;
     let error = SeccompAction::Errno(error.unsigned_abs());
     let filter = SeccompFilter::new(calls, SeccompAction::Allow, error, arch);
-    let program: seccompiler::BpfProgram =
-        filter.and_then(TryInto::try_into).map_err(|cause| cause.to_string())?;
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(|cause| cause.to_string())?;
     apply_filter(&program).map_err(|cause| cause.to_string())
 }

@@ -1,0 +1,35 @@
+//! Which protections from programs that tools start are active on this machine.
+use super::fact;
+use outlast::tools::sandbox::{LandlockReach, Protections, protections};
+
+/// Reports each protection, and what stands in where one is missing.
+pub(super) fn report() {
+    let Protections { landlock, namespaces, not_dumpable, cgroup } = protections();
+    let told = match landlock {
+        LandlockReach::Missing => "missing: `shell` and MCP servers with `sandbox` do not start",
+        LandlockReach::Files => "commands are kept in their directories",
+        LandlockReach::FilesAndSignals => "commands are kept in their directories and signal nobody outside",
+    };
+    fact("landlock", told);
+    match namespaces {
+        Ok(()) => fact(
+            "namespaces",
+            "commands see other files read-only, and no processes or shared memory outside",
+        ),
+        Err(why) => fact(
+            "namespaces",
+            &format!(
+                "missing ({why}): seccomp refuses `chmod`, `chown`, attributes, times and shared memory"
+            ),
+        ),
+    }
+    let told = if cgroup {
+        "programs without walls end at once"
+    } else {
+        "none: programs without walls are killed one by one"
+    };
+    fact("cgroup", told);
+    let told =
+        if not_dumpable { "hidden from other processes of this user" } else { "readable for this user" };
+    fact("environment", told);
+}

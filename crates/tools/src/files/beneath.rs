@@ -1,0 +1,235 @@
+//! Opens files below a directory without following symbolic links.
+//!
+//! A path is resolved and opened in one step: by the kernel (`openat2`), or, where the kernel lacks that call, name by name with
+//! `O_NOFOLLOW`. A link that somebody swaps in at any moment is refused; it never redirects the operation.
+#[cfg(target_os = "linux")]
+use rustix::fs::ResolveFlags;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// How a directory is opened that is only needed to reach what is below it.
+#[cfg(target_os = "linux")]
+const REACH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
+const REACH: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// How the kernel resolves a path.
+#[cfg(target_os = "linux")]
+const RESOLVE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Attempts of the kernel's resolution when directories are renamed at the same moment.
+#[cfg(target_os = "linux")]
+const RESOLVE_ATTEMPTS: usize = 16;
+
+/// Who resolves a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolver {
+    /// The kernel, as far as it can.
+    #[cfg(target_os = "linux")]
+    Kernel,
+    /// This program, name by name.
+    Walk,
+}
+
+impl Resolver {
+    /// The kernel, if it can.
+    pub(super) fn of_this_machine() -> Self {
+        #[cfg(target_os = "linux")]
+        if openat(CWD, "/", REACH, Mode::empty())
+            .and_then(|root| rustix::fs::openat2(&root, ".", REACH, Mode::empty(), RESOLVE))
+            .is_ok()
+        {
+            return Self::Kernel;
+        }
+        Self::Walk
+    }
+}
+
+/// A directory that is held open. Names are looked up in it, wherever it has been moved to.
+#[derive(Debug)]
+pub(super) struct Directory {
+    fd: OwnedFd,
+    resolver: Resolver,
+}
+
+/// A name in a directory.
+pub(super) struct DirectoryEntry {
+    pub(super) name: Vec<u8>,
+    pub(super) kind: FileType,
+}
+
+/// What is known of a file before it is opened.
+pub(super) struct FileStat {
+    pub(super) kind: FileType,
+    /// The permission bits, without set-user-ID and the like.
+    pub(super) mode: Mode,
+}
+
+impl Directory {
+    /// Opens the directory at an absolute path that contains no link.
+    pub(super) fn at(path: &Path, resolver: Resolver) -> io::Result<Self> {
+        let root = openat(CWD, "/", REACH, Mode::empty())?;
+        let fd = open(&root, path.strip_prefix("/").unwrap_or(path), REACH, Mode::empty(), resolver)?;
+        Ok(Self { fd, resolver })
+    }
+
+    /// Opens a directory below this one.
+    pub(super) fn directory(&self, path: impl AsRef<Path>) -> io::Result<Self> {
+        let fd = self.open(path.as_ref(), REACH, Mode::empty())?;
+        Ok(Self { fd, resolver: self.resolver })
+    }
+
+    /// Opens what is called so for reading, whatever it is. Pipes and devices do not block.
+    pub(super) fn file(&self, name: impl AsRef<Path>) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        self.open(name.as_ref(), flags, Mode::empty()).map(File::from)
+    }
+
+    /// Creates a file whose name is not taken.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        self.open(Path::new(name), flags, Mode::from_raw_mode(0o666)).map(File::from)
+    }
+
+    /// Creates a directory below this one.
+    pub(super) fn make_directory(&self, name: &OsStr) -> io::Result<()> {
+        Ok(mkdirat(&self.fd, name, Mode::from_raw_mode(0o777))?)
+    }
+
+    /// Renames what is called `from`. A link that is called `to` is replaced, not followed.
+    pub(super) fn rename(&self, from: &str, to: &OsStr) -> io::Result<()> {
+        Ok(renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Removes a file or a link.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// What is called so; a link is not followed.
+    pub(super) fn stat(&self, name: impl AsRef<Path>) -> io::Result<FileStat> {
+        let found = statat(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?;
+        let mode = Mode::from_raw_mode(found.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        Ok(FileStat { kind: FileType::from_raw_mode(found.st_mode), mode })
+    }
+
+    /// The names in this directory, in no order.
+    pub(super) fn entries(&self) -> io::Result<Vec<DirectoryEntry>> {
+        let readable =
+            self.open(Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in Dir::new(readable)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes().to_owned();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            // Some file systems do not say what an entry is.
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    self.stat(OsStr::from_bytes(&name)).map_or(FileType::Unknown, |found| found.kind)
+                }
+                kind => kind,
+            };
+            entries.push(DirectoryEntry { name, kind });
+        }
+        Ok(entries)
+    }
+
+    /// Makes changes of names durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file("")?.sync_all()
+    }
+
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        Ok(open(&self.fd, path, flags, mode, self.resolver)?)
+    }
+}
+
+/// Opens a file that a person names, without following a link on the way to it: somebody who can write to its directory could have
+/// placed one. Streams of this process, like `/dev/stdin`, are links by nature and are followed.
+///
+/// # Errors
+///
+/// The error of the kernel; `ELOOP` if a part of the path is a link.
+pub fn open_without_links(path: &Path) -> io::Result<File> {
+    if path.starts_with("/dev") || path.starts_with("/proc") {
+        return File::open(path);
+    }
+    let path = std::path::absolute(path)?;
+    let root = openat(CWD, "/", REACH, Mode::empty())?;
+    let below = path.strip_prefix("/").unwrap_or(&path);
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(open(&root, below, flags, Mode::empty(), Resolver::of_this_machine()).map(File::from)?)
+}
+
+/// Whether an operation failed because a part of its path is a link.
+pub fn is_link_refusal(cause: &io::Error) -> bool {
+    cause.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// Opens what is below a directory; an empty path is the directory itself.
+fn open(
+    dir: &OwnedFd,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    resolver: Resolver,
+) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    match resolver {
+        #[cfg(target_os = "linux")]
+        Resolver::Kernel => resolve(dir, path, flags, mode),
+        Resolver::Walk => walk(dir, path, flags, mode),
+    }
+}
+
+/// Lets the kernel resolve a path.
+#[cfg(target_os = "linux")]
+fn resolve(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    for _ in 0..RESOLVE_ATTEMPTS {
+        match rustix::fs::openat2(dir, path, flags, mode, RESOLVE) {
+            // The call is missing, or a filter refuses it. If the file itself is refused, the walk says so.
+            Err(Errno::NOSYS | Errno::PERM) => return walk(dir, path, flags, mode),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Opens a path name by name, none of which may be a link.
+fn walk(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let mut names: Vec<&OsStr> = path
+        .components()
+        .map(|part| match part {
+            Component::RootDir | Component::Prefix(_) => Err(Errno::XDEV),
+            part => Ok(part.as_os_str()),
+        })
+        .collect::<Result<_, _>>()?;
+    let last = names.pop().unwrap_or(OsStr::new("."));
+    let mut reached: Option<OwnedFd> = None;
+    for name in names {
+        let here = reached.as_ref().unwrap_or(dir);
+        reached = Some(open_name(here, name, REACH, Mode::empty())?);
+    }
+    open_name(reached.as_ref().unwrap_or(dir), last, flags, mode)
+}
+
+fn open_name(dir: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    openat(dir.as_fd(), name, flags | OFlags::NOFOLLOW, mode).map_err(|cause| {
+        // A link where a directory is wanted is reported as no directory.
+        let is_link = || {
+            statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+        };
+        if cause == Errno::NOTDIR && is_link() { Errno::LOOP } else { cause }
+    })
+}
