@@ -60,7 +60,7 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     request.extensions_mut().insert(pass.clone());
     let admitted = shared.door.admitted(request.headers()).cloned();
     let asks_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    let entered = shared.door.check(request.headers()).and_then(|()| {
+    let entered = shared.door.check(request.uri(), request.headers()).and_then(|()| {
         if route.starts_with(HEALTH) { Ok(shared.rooms.enter_always()) } else { shared.rooms.enter() }
     });
     let response = match entered {

@@ -1,5 +1,5 @@
 //! Who may come in: by which name, from which page, with which key (S28–S33).
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use outlast_vocab::access::Access;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
@@ -8,8 +8,55 @@ use std::net::SocketAddr;
 /// The names of a machine for itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Headers by which a proxy says for whom it asks.
-const PASSED_ON: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+/// Headers that proxies, load balancers and content delivery networks add to requests that they pass on.
+const PROXY_HEADERS: [&str; 14] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-proxyuser-ip",
+    "x-remote-ip",
+    "x-remote-addr",
+    "client-ip",
+    "x-arr-ssl",
+];
+
+/// How such headers begin: those of a family, and those of Cloudflare, Fly.io, Fastly, Azure, Google Cloud, AWS, Akamai, Vercel,
+/// Netlify, Render, Envoy and ngrok.
+const PROXY_PREFIXES: [&str; 20] = [
+    "x-forwarded-",
+    "x-original-forwarded-",
+    "cf-",
+    "cdn-",
+    "fly-",
+    "fastly-",
+    "x-azure-",
+    "x-fd-",
+    "x-appengine-",
+    "x-goog-",
+    "x-cloud-trace-",
+    "x-amz-",
+    "x-amzn-",
+    "cloudfront-",
+    "x-akamai-",
+    "x-vercel-",
+    "x-nf-",
+    "x-envoy-",
+    "ngrok-",
+    "tailscale-",
+];
+
+/// Whether a header says that a proxy passed the request on.
+fn is_of_proxy(name: &str) -> bool {
+    PROXY_HEADERS.contains(&name)
+        || name == "x-forwarded"
+        || PROXY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// The rules at the door.
 #[derive(Clone, Debug)]
@@ -33,8 +80,15 @@ impl Door {
     }
 
     /// Refuses requests by another name and from pages of other sites.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
+    pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Error> {
         let host = one(headers, &header::HOST)?.unwrap_or_default();
+        // A proxy may go by the authority of the target where this server goes by the header.
+        if let Some(authority) = target.authority().filter(|named| !named.as_str().eq_ignore_ascii_case(host))
+        {
+            let (authority, host) = (shown(authority.as_str()), shown(host));
+            let detail = format!("the request is for `{authority}`, but its header `host` names `{host}`");
+            return Err(Error::new(Kind::OriginDenied, detail));
+        }
         let name = without_port(host);
         if !self.hosts.is_empty() && !self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             let known = self.hosts.join(", ");
@@ -58,7 +112,7 @@ impl Door {
             Error::new(Kind::KeyInvalid, detail)
         };
         let access = self.without_key.as_ref().ok_or_else(|| takes("this server takes"))?;
-        if let Some(name) = PASSED_ON.iter().find(|name| headers.contains_key(**name)) {
+        if let Some(name) = headers.keys().find(|name| is_of_proxy(name.as_str())) {
             return Err(takes(&format!(
                 "a request that a proxy passes on, as its header `{name}` says, needs"
             )));
@@ -147,7 +201,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        door.check(&headers).is_ok()
+        door.check(&Uri::from_static("/"), &headers).is_ok()
     }
 
     #[test]
@@ -194,7 +248,7 @@ mod tests {
         let come = |host: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
-            door.check(&headers).unwrap();
+            door.check(&Uri::from_static("/"), &headers).unwrap();
             door.without_key(&headers).is_ok()
         };
         for host in ["127.0.0.1:7777", "LocalHost", "[::1]:7777"] {
@@ -209,6 +263,57 @@ mod tests {
         assert!(door.without_key(&passed_on).is_ok());
         passed_on.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
         assert_eq!(door.without_key(&passed_on).unwrap_err().kind(), Kind::KeyInvalid);
+    }
+
+    #[test]
+    fn authority_of_the_target_must_be_the_host() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, "localhost:7777".parse().unwrap());
+        let check = |target: &str| door().check(&target.parse().unwrap(), &headers).is_ok();
+        for target in ["/v1/turns", "http://localhost:7777/v1/turns", "http://LOCALHOST:7777/"] {
+            assert!(check(target), "{target}");
+        }
+        for target in [
+            "http://evil.example/v1/turns",
+            "http://127.0.0.1:7777/",
+            "http://a@localhost:7777/",
+            "evil.example:443",
+        ] {
+            assert!(!check(target), "{target}");
+        }
+    }
+
+    #[test]
+    fn any_header_of_a_proxy_needs_a_key() {
+        let with = |name: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "127.0.0.1:7777".parse().unwrap());
+            headers.insert(header::HeaderName::from_static(name), "1.1 proxy".parse().unwrap());
+            door().without_key(&headers).map(drop).map_err(|error| error.kind())
+        };
+        for name in [
+            "via",
+            "forwarded",
+            "x-forwarded-for",
+            "x-forwarded-proto",
+            "x-forwarded-anything",
+            "x-forwarded",
+            "cf-ray",
+            "cf-connecting-ip",
+            "x-real-ip",
+            "true-client-ip",
+            "fly-client-ip",
+            "fastly-client-ip",
+            "x-azure-clientip",
+            "x-amzn-trace-id",
+            "x-envoy-external-address",
+            "tailscale-user-login",
+        ] {
+            assert_eq!(with(name), Err(Kind::KeyInvalid), "{name}");
+        }
+        for name in ["accept", "user-agent", "x-request-id", "traceparent", "anthropic-version"] {
+            assert_eq!(with(name), Ok(()), "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Errors as the API answers them: RFC 9457, with the code, the class and the page of the error.
 //!
 //! Which status an error has is said in one place, the table of kinds in `vocab::error`.
+use crate::head::Refused;
 use crate::quota::come_again;
 use crate::wire::refusal::is_wire;
 use axum::Json;
@@ -123,6 +124,21 @@ impl IntoResponse for Failed {
         response.extensions_mut().insert(Cause(Arc::new(error)));
         response
     }
+}
+
+/// Answers a request whose head was refused before it came to any route.
+pub(crate) fn refused_head(why: Option<Refused>) -> Response {
+    let error =
+        why.map_or_else(|| Error::new(Kind::InputInvalid, "the request cannot be read"), Refused::error);
+    let status = match why {
+        Some(Refused::TooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        _ => status(&error),
+    };
+    tracing::info!(status = status.as_u16(), %error, "request refused");
+    let problem = Problem { status: status.as_u16(), ..Problem::of(&error) };
+    let mut response = (status, Json(problem)).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, PROBLEM);
+    response
 }
 
 /// Names the request in the problem that a response tells of, and what the request named, if it does so in our shape.

@@ -1,17 +1,20 @@
 //! Listens, answers, and shuts down without losing anything.
 use crate::accounts::Accounts;
 use crate::api::router;
+use crate::connections::{Active, IdleConnections};
 use crate::door::Door;
+use crate::head::{Inspected, Refusal};
 use crate::keys::Keys;
 use crate::mcp::{Endpoint, More};
 use crate::metrics::Metrics;
-use crate::problem::{COME_AGAIN, Problem};
+use crate::problem::{COME_AGAIN, Problem, refused_head};
 use crate::quota::{Quotas, Strangers};
 use crate::relay::Relays;
 use crate::rerun::{Rerunner, Reruns};
 use crate::room::Rooms;
 use crate::shared::{Inner, Shared};
 use crate::streams::{Asking, Streams};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use futures_util::stream::FuturesUnordered;
@@ -29,11 +32,14 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// How long it waits before it accepts again, after the machine refused to (no file handles left).
 const BREATH: Duration = Duration::from_millis(50);
@@ -41,8 +47,11 @@ const BREATH: Duration = Duration::from_millis(50);
 /// How long somebody who came too late may take to read that.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 
-/// How many are told so at the same time; any more are closed without a word.
+/// How many are told so at the same time; any more are closed without a word. As many may wait for a place.
 const TOLD_AT_ONCE: usize = 64;
+
+/// How long a connection must be idle before it makes room for another one.
+const IDLE_LEAST: Duration = Duration::from_millis(50);
 
 /// How long a connection may still send its first request when the server stops: who was let in is answered.
 const FIRST_REQUEST: Duration = Duration::from_secs(2);
@@ -174,25 +183,39 @@ impl Server {
             service: TowerToHyperService::new(router(shared.clone())),
             stopping: watch::Sender::new(false),
             room: Arc::new(Semaphore::new(limits.connections)),
+            idle: IdleConnections::default(),
             limits: limits.clone(),
         };
         let looked_at = shared.keys.look(&shared.runtime);
         tokio::pin!(stop, looked_at);
-        let mut turned_away = FuturesUnordered::new();
+        let (mut turned_away, mut waiting) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
                 never = &mut looked_at => match never {},
                 Some(()) = turned_away.next() => {}
+                Some((stream, peer, room)) = waiting.next() => match room {
+                    Some(room) => line.answer(Accepted { stream, peer, room }),
+                    None => turned_away.push(turn_away(stream, limits.connections)),
+                },
                 (stream, peer) = accept(&listener) => match line.room.clone().try_acquire_owned() {
                     Ok(room) => line.answer(Accepted { stream, peer, room }),
+                    Err(_) if waiting.len() < TOLD_AT_ONCE => {
+                        let room = line.wait_for_room();
+                        waiting.push(async move { (stream, peer, room.await) });
+                    }
                     Err(_) if turned_away.len() < TOLD_AT_ONCE => turned_away.push(turn_away(stream, limits.connections)),
                     Err(_) => drop(stream),
                 },
             }
         }
         drop(listener);
+        while let Some((stream, peer, room)) = waiting.next().await {
+            if let Some(room) = room {
+                line.answer(Accepted { stream, peer, room });
+            }
+        }
         stopping.send_replace(true);
         shared.mcp.close();
         let told = async { while turned_away.next().await.is_some() {} };
@@ -227,6 +250,7 @@ struct Line {
     /// Whether connections come to their end; each open one listens.
     stopping: watch::Sender<bool>,
     room: Arc<Semaphore>,
+    idle: IdleConnections,
     limits: ServerLimits,
 }
 
@@ -239,18 +263,29 @@ impl Line {
         }
         let (service, asked) = (self.service.clone(), Arc::new(Notify::new()));
         let (asks, is_stopping) = (asked.clone(), self.stopping.subscribe());
+        let (connection, refusal, requests) =
+            (self.idle.open(peer.ip()), Refusal::default(), AtomicU64::new(0));
+        let (activity, refused) = (connection.clone(), refusal.clone());
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             asks.notify_one();
+            let active = activity.begin();
+            let refused = refused.of(requests.fetch_add(1, Ordering::Relaxed));
             request.extensions_mut().insert(Peer(peer.ip()));
-            let (answer, is_stopping) = (service.call(request), is_stopping.clone());
+            let answer = refused.is_none().then(|| service.call(request));
+            let is_stopping = is_stopping.clone();
             async move {
-                let mut answer = answer.await?;
-                if *is_stopping.borrow() {
+                let mut answer = match (answer, refused) {
+                    (Some(answer), _) => answer.await?,
+                    (None, refused) => refused_head(refused),
+                };
+                if *is_stopping.borrow() || refused.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(answer.map(|body| ActiveBody { body, _active: active }))
             }
         });
+        let stream = Inspected::new(stream, self.limits.header_bytes, refusal);
+        let idle = connection;
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.header_wait)
@@ -273,11 +308,34 @@ impl Line {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                () = idle.evicted() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }
         });
+    }
+
+    /// Waits for a place, and asks idle connections to close meanwhile; none if there is no place in time.
+    fn wait_for_room(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
+        let (idle, room, wait) = (self.idle.clone(), self.room.clone(), self.limits.connection_wait);
+        let evicting = async move {
+            loop {
+                idle.evict(IDLE_LEAST);
+                tokio::time::sleep(IDLE_LEAST).await;
+            }
+        };
+        async move {
+            tokio::select! {
+                biased;
+                room = room.acquire_owned() => room.ok(),
+                () = evicting => None,
+                () = tokio::time::sleep(wait) => None,
+            }
+        }
     }
 
     /// Lets each connection end with the request it is at, and comes back when all have.
@@ -287,10 +345,36 @@ impl Line {
     }
 }
 
+/// The body of an answer; its connection is active until the body was sent.
+struct ActiveBody {
+    body: Body,
+    _active: Active,
+}
+
+impl HttpBody for ActiveBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
 struct Accepted {
     stream: TcpStream,
     peer: SocketAddr,
-    room: tokio::sync::OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
 }
 
 /// The next connection, be there room for it or not: who is not told anything waits, and holds others up that way.

@@ -119,6 +119,7 @@ fn body(operation: &Operation) -> Value {
         "rewind" => json!({ "to": 0 }),
         "turns" => json!({ "text": "hello" }),
         "cancel" => json!({ "reason": "no" }),
+        "retry" => json!({ "fork": false }),
         "keys" => json!({ "by": "service:x", "scopes": "read" }),
         "{key}" => json!({ "ok": 1 }),
         "messages" => {

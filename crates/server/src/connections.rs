@@ -1,0 +1,200 @@
+//! Open connections: which are idle, and which of those is closed when another client needs its place.
+//!
+//! A connection is idle from when it was accepted, or its last answer was sent, until its next request has arrived. When there is no
+//! room for another connection, the address with the most idle ones loses the one that has been idle for longest.
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Bits of an IPv6 address that tell networks apart. One client usually has all addresses of such a network.
+const NETWORK_BITS: u32 = 64;
+
+/// The idle connections of a server.
+#[derive(Clone, Default)]
+pub(crate) struct IdleConnections(Arc<Mutex<ByNetwork>>);
+
+#[derive(Default)]
+struct ByNetwork {
+    /// By when they became idle.
+    idle: HashMap<IpAddr, BTreeMap<u64, Idle>>,
+    next: u64,
+}
+
+/// An idle connection.
+struct Idle {
+    since: Instant,
+    evicted: Arc<Notify>,
+}
+
+/// One connection. Dropping it forgets the connection.
+pub(crate) struct Connection {
+    all: IdleConnections,
+    network: IpAddr,
+    evicted: Arc<Notify>,
+    state: Mutex<Activity>,
+}
+
+struct Activity {
+    /// Requests that are being answered.
+    requests: usize,
+    /// Under which number it is listed as idle.
+    idle: Option<u64>,
+}
+
+/// A request that is being answered; dropping it ends that.
+pub(crate) struct Active(Arc<Connection>);
+
+impl IdleConnections {
+    /// Lists a new connection, which is idle.
+    pub(crate) fn open(&self, address: IpAddr) -> Arc<Connection> {
+        let (network, evicted) = (network_of(address), Arc::new(Notify::new()));
+        let idle = Some(self.list(network, &evicted));
+        let state = Mutex::new(Activity { requests: 0, idle });
+        Arc::new(Connection { all: self.clone(), network, evicted, state })
+    }
+
+    /// Asks the longest idle connection of the address with the most idle ones to close; says whether there is one. Connections that
+    /// have not been idle for this long are left alone, so that each client has time to send its request.
+    pub(crate) fn evict(&self, idle_for: Duration) -> bool {
+        let mut all = self.all();
+        let is_old = |idle: &BTreeMap<u64, Idle>| {
+            idle.first_key_value().is_some_and(|(_, first)| first.since.elapsed() >= idle_for)
+        };
+        let old = all.idle.iter().filter(|(_, idle)| is_old(idle));
+        let most = old.max_by_key(|(_, idle)| idle.len()).map(|(network, _)| *network);
+        let Some(network) = most else { return false };
+        let idle = all.idle.entry(network).or_default();
+        let longest = idle.pop_first();
+        if idle.is_empty() {
+            all.idle.remove(&network);
+        }
+        longest.inspect(|(_, longest)| longest.evicted.notify_one()).is_some()
+    }
+
+    fn list(&self, network: IpAddr, evicted: &Arc<Notify>) -> u64 {
+        let mut all = self.all();
+        let number = all.next;
+        all.next += 1;
+        all.idle
+            .entry(network)
+            .or_default()
+            .insert(number, Idle { since: Instant::now(), evicted: evicted.clone() });
+        number
+    }
+
+    fn unlist(&self, network: IpAddr, number: u64) {
+        let mut all = self.all();
+        if let Some(idle) = all.idle.get_mut(&network) {
+            idle.remove(&number);
+            if idle.is_empty() {
+                all.idle.remove(&network);
+            }
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, ByNetwork> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Comes back when the connection should make room for another one.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Notes that a request has arrived.
+    pub(crate) fn begin(self: &Arc<Self>) -> Active {
+        let mut state = self.state();
+        state.requests += 1;
+        if let Some(number) = state.idle.take() {
+            self.all.unlist(self.network, number);
+        }
+        Active(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, Activity> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let connection = &self.0;
+        let mut state = connection.state();
+        state.requests -= 1;
+        if state.requests == 0 {
+            state.idle = Some(connection.all.list(connection.network, &connection.evicted));
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(number) = self.state().idle.take() {
+            self.all.unlist(self.network, number);
+        }
+    }
+}
+
+/// The network of an address: what one client is expected to have.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> NETWORK_BITS << NETWORK_BITS).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn is_evicted(connection: &Connection) -> bool {
+        connection.evicted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn longest_idle_connection_of_the_largest_network_is_evicted() {
+        let all = IdleConnections::default();
+        let open = |address: &str| all.open(address.parse().unwrap());
+        let (one, two, three) = (open("192.0.2.1"), open("192.0.2.2"), open("192.0.2.2"));
+        // It has had a request since, so the third has been idle for longer.
+        drop(two.begin());
+        assert!(all.evict(Duration::ZERO));
+        assert_eq!([&one, &two, &three].map(|one| is_evicted(one)), [false, false, true]);
+        let busy = one.begin();
+        assert!(all.evict(Duration::ZERO));
+        assert_eq!([&one, &two].map(|one| is_evicted(one)), [false, true]);
+        assert!(!all.evict(Duration::ZERO), "the only one left is busy");
+        drop(busy);
+        assert!(all.evict(Duration::ZERO));
+        assert!(is_evicted(&one));
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_count_together() {
+        let all = IdleConnections::default();
+        let open = |address: &str| all.open(address.parse().unwrap());
+        let mapped = open("::ffff:192.0.2.1");
+        let (one, _two) = (open("2001:db8::1"), open("2001:db8::2"));
+        assert!(all.evict(Duration::ZERO));
+        assert_eq!((is_evicted(&mapped), is_evicted(&one)), (false, true));
+    }
+
+    #[test]
+    fn closed_connections_are_forgotten() {
+        let all = IdleConnections::default();
+        let connection = all.open("192.0.2.1".parse().unwrap());
+        let (first, second) = (connection.begin(), connection.begin());
+        drop(first);
+        assert!(!all.evict(Duration::ZERO), "one request is left");
+        drop(second);
+        assert!(!all.evict(Duration::from_hours(1)), "it has not been idle for an hour");
+        drop(connection);
+        assert!(!all.evict(Duration::ZERO));
+        assert!(all.all().idle.is_empty());
+    }
+}

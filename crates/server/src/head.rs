@@ -1,0 +1,484 @@
+//! Checks the head of each request before the HTTP library reads it.
+//!
+//! The library takes heads that are longer than its limit, lines that end in a bare LF, and bodies with two lengths. A proxy in front
+//! of the server may read those otherwise, and so see other requests than the server does. [`Inspected`] passes on only heads that
+//! every reader understands alike. It follows the bodies between heads, so that requests sent one behind the other are all checked.
+use outlast_vocab::{Error, Kind};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// What the library is given in place of a head that is refused. The service answers it with the refusal.
+const REFUSED_HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\n\r\n";
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// Bytes of the line that begins a chunk.
+const CHUNK_LINE_BYTES: usize = 256;
+
+/// How long a caller may take to read why it was refused. To close earlier, with bytes unread, would discard the answer.
+const READ_REFUSAL: Duration = Duration::from_secs(1);
+
+/// The request of a connection that is refused, and why. Requests count from zero.
+#[derive(Clone, Default)]
+pub(crate) struct Refusal(Arc<OnceLock<(u64, Refused)>>);
+
+/// What is wrong with a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    TooLarge { most: usize },
+    BareLineEnd,
+    ControlCharacter,
+    FoldedHeader,
+    HeaderName,
+    TwoLengths,
+    Length,
+    TransferEncoding,
+}
+
+impl Refused {
+    /// The error that the caller is told.
+    pub(crate) fn error(self) -> Error {
+        let detail = match self {
+            Self::TooLarge { most } => {
+                let detail =
+                    format!("header_bytes is limited to {most}, but the head of this request is longer");
+                return Error::new(Kind::LimitExceeded, detail);
+            }
+            Self::BareLineEnd => "a line of the request's head ends in CR or LF alone; expected both",
+            Self::ControlCharacter => "the request's head has a control character",
+            Self::FoldedHeader => "a header of the request goes on in the next line; expected one line",
+            Self::HeaderName => "a header of the request has a blank in its name, or no name",
+            Self::TwoLengths => {
+                "the request has two lengths; expected `content-length` or `transfer-encoding`, once"
+            }
+            Self::Length => "the header `content-length` is no number",
+            Self::TransferEncoding => "the header `transfer-encoding` must be `chunked`, in HTTP/1.1",
+        };
+        Error::new(Kind::InputInvalid, detail)
+    }
+}
+
+impl Refusal {
+    /// Why this request of the connection is refused, if it is.
+    pub(crate) fn of(&self, request: u64) -> Option<Refused> {
+        self.0.get().filter(|(refused, _)| *refused == request).map(|(_, why)| *why)
+    }
+}
+
+/// A connection whose heads are checked.
+pub(crate) struct Inspected<T> {
+    inner: T,
+    heads: Heads,
+    /// Ends the wait for a caller that was refused and sends on.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> Inspected<T> {
+    /// Checks heads of up to this many bytes.
+    pub(crate) fn new(inner: T, header_bytes: usize, refusal: Refusal) -> Self {
+        Self { inner, heads: Heads::new(header_bytes, refusal), patience: None }
+    }
+}
+
+impl<T: AsyncRead + Unpin> Inspected<T> {
+    /// Reads what comes in and passes none of it on, until the end.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut space = [0; READ_BYTES];
+            let mut read = ReadBuf::new(&mut space);
+            ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Inspected<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if this.heads.pass_on(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            match this.heads.state {
+                State::Refused => return this.poll_discard(cx),
+                State::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                _ => {}
+            }
+            let mut space = [0; READ_BYTES];
+            let mut read = ReadBuf::new(&mut space);
+            ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.heads.take(read.filled());
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Inspected<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.patience.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        if this.heads.state != State::Refused {
+            return Poll::Ready(Ok(()));
+        }
+        let patience = this.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(READ_REFUSAL)));
+        if patience.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        this.poll_discard(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+/// Where in the stream of requests a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    /// So many bytes of a body are left.
+    Body(u64),
+    /// The line that says how long a chunk is.
+    ChunkLine,
+    /// So many bytes of a chunk are left.
+    Chunk(u64),
+    /// The line end behind a chunk.
+    ChunkEnd,
+    /// Lines behind the last chunk.
+    Trailer,
+    /// A head was refused; nothing behind it is looked at.
+    Refused,
+    /// A body was malformed.
+    Broken,
+}
+
+/// Checks bytes as they come, in pieces of any size.
+struct Heads {
+    state: State,
+    /// The head, the chunk line or the trailer line so far.
+    line: Vec<u8>,
+    /// Bytes of the trailer so far.
+    trailer_bytes: usize,
+    /// Bytes that were checked and not passed on yet.
+    checked: Vec<u8>,
+    /// How many of those were passed on.
+    passed: usize,
+    /// Heads that were passed on.
+    requests: u64,
+    header_bytes: usize,
+    refusal: Refusal,
+}
+
+impl Heads {
+    fn new(header_bytes: usize, refusal: Refusal) -> Self {
+        Self {
+            state: State::Head,
+            line: Vec::new(),
+            trailer_bytes: 0,
+            checked: Vec::new(),
+            passed: 0,
+            requests: 0,
+            header_bytes,
+            refusal,
+        }
+    }
+
+    /// Passes on bytes that were checked; says whether there were any.
+    fn pass_on(&mut self, to: &mut ReadBuf<'_>) -> bool {
+        let rest = &self.checked[self.passed..];
+        let count = rest.len().min(to.remaining());
+        to.put_slice(&rest[..count]);
+        self.passed += count;
+        if self.passed == self.checked.len() {
+            self.checked.clear();
+            self.passed = 0;
+        }
+        count > 0
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) {
+        while let Some((first, rest)) = bytes.split_first() {
+            match self.state {
+                State::Head => {
+                    bytes = rest;
+                    self.head(*first);
+                }
+                State::Body(left) | State::Chunk(left) => {
+                    let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    self.checked.extend_from_slice(&bytes[..count]);
+                    bytes = &bytes[count..];
+                    let left = left - count as u64;
+                    self.state = match self.state {
+                        State::Body(_) if left == 0 => State::Head,
+                        State::Body(_) => State::Body(left),
+                        _ if left == 0 => State::ChunkEnd,
+                        _ => State::Chunk(left),
+                    };
+                }
+                State::ChunkLine | State::ChunkEnd | State::Trailer => {
+                    bytes = rest;
+                    self.line_of_body(*first);
+                }
+                State::Refused | State::Broken => return,
+            }
+        }
+    }
+
+    /// Takes one byte of a head.
+    fn head(&mut self, byte: u8) {
+        let before = self.line.last().copied();
+        self.line.push(byte);
+        if (byte == b'\n') != (before == Some(b'\r')) {
+            return self.refuse(Refused::BareLineEnd);
+        }
+        if byte == 0x7f || byte < b' ' && !matches!(byte, b'\r' | b'\n' | b'\t') {
+            return self.refuse(Refused::ControlCharacter);
+        }
+        if self.line.len() > self.header_bytes {
+            return self.refuse(Refused::TooLarge { most: self.header_bytes });
+        }
+        // Empty lines before a request are for nothing, and allowed.
+        if self.line == b"\r\n" {
+            self.line.clear();
+        }
+        if self.line.ends_with(b"\r\n\r\n") {
+            match body_of(&self.line) {
+                Ok(body) => {
+                    self.checked.append(&mut self.line);
+                    self.requests += 1;
+                    self.state = body;
+                }
+                Err(why) => self.refuse(why),
+            }
+        }
+    }
+
+    /// Takes one byte of what is around the chunks of a body.
+    fn line_of_body(&mut self, byte: u8) {
+        self.checked.push(byte);
+        self.line.push(byte);
+        let most = if self.state == State::Trailer { self.header_bytes } else { CHUNK_LINE_BYTES };
+        let is_bare = byte == b'\n' && !self.line.ends_with(b"\r\n");
+        if is_bare || self.line.len() > most {
+            self.state = State::Broken;
+        }
+        if byte != b'\n' || self.state == State::Broken {
+            return;
+        }
+        let line = std::mem::take(&mut self.line);
+        let line = &line[..line.len() - 2];
+        self.state = match self.state {
+            State::ChunkEnd if line.is_empty() => State::ChunkLine,
+            State::ChunkLine => match chunk_length(line) {
+                Some(0) => {
+                    self.trailer_bytes = 0;
+                    State::Trailer
+                }
+                Some(length) => State::Chunk(length),
+                None => State::Broken,
+            },
+            State::Trailer if line.is_empty() => State::Head,
+            State::Trailer => {
+                self.trailer_bytes += line.len() + 2;
+                if self.trailer_bytes > self.header_bytes { State::Broken } else { State::Trailer }
+            }
+            _ => State::Broken,
+        };
+    }
+
+    fn refuse(&mut self, why: Refused) {
+        // Only the first refusal counts; nothing comes behind it.
+        let _ = self.refusal.0.set((self.requests, why));
+        self.line = Vec::new();
+        self.checked.extend_from_slice(REFUSED_HEAD);
+        self.state = State::Refused;
+    }
+}
+
+/// The length of a chunk, as its line says.
+fn chunk_length(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    let is_hex = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    str::from_utf8(digits).ok().filter(|_| is_hex).and_then(|digits| u64::from_str_radix(digits, 16).ok())
+}
+
+/// What follows a head, or why the head is refused.
+fn body_of(head: &[u8]) -> Result<State, Refused> {
+    let text = &head[..head.len() - 4];
+    let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let is_current = lines.next().is_some_and(|line| line.ends_with(b" HTTP/1.1"));
+    let (mut length, mut chunked) = (None, false);
+    for line in lines {
+        if line.starts_with(b" ") || line.starts_with(b"\t") {
+            return Err(Refused::FoldedHeader);
+        }
+        let end = line.iter().position(|byte| *byte == b':').ok_or(Refused::HeaderName)?;
+        let (name, value) = (&line[..end], line[end + 1..].trim_ascii());
+        if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
+            return Err(Refused::HeaderName);
+        }
+        let is_length = name.eq_ignore_ascii_case(b"content-length");
+        let is_encoding = name.eq_ignore_ascii_case(b"transfer-encoding");
+        if (is_length || is_encoding) && (length.is_some() || chunked) {
+            return Err(Refused::TwoLengths);
+        }
+        if is_length {
+            let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let number =
+                str::from_utf8(value).ok().filter(|_| is_number).and_then(|value| value.parse().ok());
+            length = Some(number.ok_or(Refused::Length)?);
+        }
+        if is_encoding {
+            chunked = is_current && value.eq_ignore_ascii_case(b"chunked");
+            if !chunked {
+                return Err(Refused::TransferEncoding);
+            }
+        }
+    }
+    Ok(match length {
+        _ if chunked => State::ChunkLine,
+        Some(length) if length > 0 => State::Body(length),
+        _ => State::Head,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is passed on of these bytes in pieces of this size, the refused request, and how it ends.
+    fn pass(bytes: &[u8], piece: usize, most: usize) -> (Vec<u8>, Option<(u64, Refused)>, State) {
+        let refusal = Refusal::default();
+        let mut heads = Heads::new(most, refusal.clone());
+        let mut passed = Vec::new();
+        for piece in bytes.chunks(piece) {
+            heads.take(piece);
+            let mut space = [0; 7];
+            loop {
+                let mut to = ReadBuf::new(&mut space);
+                if !heads.pass_on(&mut to) {
+                    break;
+                }
+                passed.extend_from_slice(to.filled());
+            }
+        }
+        (passed, refusal.0.get().copied(), heads.state)
+    }
+
+    /// The outcome, which is the same however the bytes are split.
+    #[track_caller]
+    fn check(bytes: &[u8], want: Option<(u64, Refused)>, state: State) -> Vec<u8> {
+        let whole = pass(bytes, bytes.len(), 200);
+        assert_eq!((whole.1, whole.2), (want, state));
+        for piece in 1..bytes.len() {
+            assert_eq!(pass(bytes, piece, 200), whole, "pieces of {piece}");
+        }
+        whole.0
+    }
+
+    #[track_caller]
+    fn takes(bytes: &[u8]) {
+        assert_eq!(check(bytes, None, State::Head), bytes);
+    }
+
+    #[track_caller]
+    fn refuses(before: &[u8], bytes: &[u8], request: u64, why: Refused) {
+        let all = [before, bytes].concat();
+        let passed = check(&all, Some((request, why)), State::Refused);
+        assert_eq!(passed, [before, REFUSED_HEAD].concat());
+    }
+
+    const GET: &[u8] = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+    const POST: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\na\nb\n\n";
+    const CHUNKED: &[u8] = b"POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n5;x=y\r\na\nb\n\n\r\n0A\r\n0123456789\r\n0\r\nt: v\r\n\r\n";
+
+    #[test]
+    fn requests_behind_each_other_are_passed_on() {
+        takes(GET);
+        takes(&[GET, POST, CHUNKED, GET].concat());
+        takes(&[CHUNKED, CHUNKED, POST, POST].concat());
+        takes(b"GET / HTTP/1.0\r\ncontent-length: 0\r\nx:\r\n\r\n");
+    }
+
+    #[test]
+    fn empty_lines_before_requests_are_left_out() {
+        let bytes = [b"\r\n\r\n", GET, b"\r\n", GET].concat();
+        assert_eq!(check(&bytes, None, State::Head), [GET, GET].concat());
+    }
+
+    #[test]
+    fn ambiguous_heads_are_refused() {
+        for (head, why) in [
+            (&b"GET / HTTP/1.1\nhost: a\r\n\r\n"[..], Refused::BareLineEnd),
+            (b"GET / HTTP/1.1\r\nhost: a\n\r\n", Refused::BareLineEnd),
+            (b"GET / HTTP/1.1\r\nhost: a\r\n\n", Refused::BareLineEnd),
+            (b"GET / HTTP/1.1\r\nhost: a\rx: b\r\n\r\n", Refused::BareLineEnd),
+            (b"\nGET / HTTP/1.1\r\n\r\n", Refused::BareLineEnd),
+            (b"\x16\x03\x01", Refused::ControlCharacter),
+            (b"GET / HTTP/1.1\r\nx: a\0b\r\n\r\n", Refused::ControlCharacter),
+            (b"GET / HTTP/1.1\r\nx: a\r\n b\r\n\r\n", Refused::FoldedHeader),
+            (b"GET / HTTP/1.1\r\nx : a\r\n\r\n", Refused::HeaderName),
+            (b"GET / HTTP/1.1\r\nx\r\n\r\n", Refused::HeaderName),
+            (b"P / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", Refused::TwoLengths),
+            (b"P / HTTP/1.1\r\nTRANSFER-ENCODING: chunked\r\nContent-Length: 1\r\n\r\n", Refused::TwoLengths),
+            (b"P / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n", Refused::TwoLengths),
+            (b"P / HTTP/1.1\r\ncontent-length: +1\r\n\r\n", Refused::Length),
+            (b"P / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n", Refused::Length),
+            (b"P / HTTP/1.1\r\ncontent-length: 99999999999999999999\r\n\r\n", Refused::Length),
+            (b"P / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n", Refused::TransferEncoding),
+            (b"P / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n", Refused::TransferEncoding),
+        ] {
+            refuses(b"", head, 0, why);
+            refuses(&[POST, GET, CHUNKED].concat(), head, 3, why);
+        }
+    }
+
+    #[test]
+    fn head_length_is_exact() {
+        let head = |bytes: usize| {
+            let fixed = b"GET / HTTP/1.1\r\nx: \r\n\r\n".len();
+            format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(bytes - fixed)).into_bytes()
+        };
+        takes(&head(200));
+        refuses(b"", &head(201), 0, Refused::TooLarge { most: 200 });
+        refuses(GET, &head(5_000), 1, Refused::TooLarge { most: 200 });
+    }
+
+    #[test]
+    fn malformed_chunks_end_the_connection() {
+        let head = &b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"[..];
+        for body in
+            [&b"5\nabcde\r\n"[..], b"x\r\n", b"\r\n", b"-1\r\n", b"1\r\nabc\r\n", b"ffffffffffffffffff\r\n"]
+        {
+            check(&[head, body].concat(), None, State::Broken);
+        }
+    }
+}
