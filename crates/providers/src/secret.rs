@@ -1,11 +1,9 @@
 //! A key that is shown to nobody: not in logs, not in errors, not in `Debug`.
+use outlast_vocab::secret::SECRET_BYTES_LEAST;
 use std::fmt;
 
 /// What stands where a key was.
 const HIDDEN: &str = "[key]";
-
-/// The shortest text that is taken for a key where it turns up in other text.
-const BYTES_LEAST: usize = 8;
 
 /// A provider's key.
 #[derive(Clone)]
@@ -24,7 +22,7 @@ impl Secret {
 
     /// Text from outside without the key, should it have been echoed.
     pub(crate) fn hide_in(&self, text: &str) -> String {
-        if self.0.len() < BYTES_LEAST { text.to_owned() } else { text.replace(&self.0, HIDDEN) }
+        if self.0.len() < SECRET_BYTES_LEAST { text.to_owned() } else { text.replace(&self.0, HIDDEN) }
     }
 }
 

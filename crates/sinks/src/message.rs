@@ -233,8 +233,12 @@ pub(crate) mod tests {
             told(End::Failed { failure }),
             format!("{head},\"end\":\"failed\",\"code\":\"model.rejected\"}}}}")
         );
-        assert_eq!(told(End::Sealed { claims: 3 }), format!("{head},\"end\":\"sealed\"}}}}"));
-        let theirs = Output { org: OrgId::from_u128(4), ..output(End::Sealed { claims: 3 }) };
+        assert_eq!(
+            told(End::Sealed { claims: 3, alone: 0, hung: false }),
+            format!("{head},\"end\":\"sealed\"}}}}")
+        );
+        let theirs =
+            Output { org: OrgId::from_u128(4), ..output(End::Sealed { claims: 3, alone: 0, hung: false }) };
         let theirs = String::from_utf8(of(&theirs).unwrap()).unwrap();
         assert!(theirs.contains("\"data\":{\"org\":\"org_00000000000000000000000000000004\",\"session\":"));
         assert!(head.starts_with(&beginning(DeliveryId::from_u128(1))));
@@ -257,6 +261,7 @@ pub(crate) mod tests {
             payload: None,
             ruling: Some(ruling),
             labels: Labels::default(),
+            provenance: outlast_vocab::label::Provenance::default(),
         };
         let (since, who) = (Millis(1_700_000_000_000), ask.who.clone());
         let (form, expires) = (canon::fingerprint(&json!("form")), Some(Millis(1_700_000_060_000)));

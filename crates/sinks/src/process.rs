@@ -89,6 +89,11 @@ mod tests {
             let error = shell(script, folder.path()).deliver(&output).await.unwrap_err();
             assert_eq!(error.to_string(), told);
         }
+        // Cargo sets this variable for every test; it stands for a secret.
+        let mut echoes = shell("echo key $CARGO_PKG_NAME >&2; exit 1", folder.path());
+        echoes.program.passed_on.push("CARGO_PKG_NAME".to_owned());
+        let error = echoes.deliver(&output).await.unwrap_err();
+        assert_eq!(error.to_string(), "delivery.failed: exit code 1: key [redacted]");
         let nowhere = Process::new(Program { program: "/no/such".into(), ..takes.program });
         assert_eq!(nowhere.deliver(&output).await.unwrap_err().kind(), Kind::DeliveryFailed);
     }

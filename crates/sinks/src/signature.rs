@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_vocab::Millis;
+use outlast_vocab::secret::redact;
 use outlast_vocab::{Error, Kind};
 use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 use std::fmt;
@@ -30,7 +31,11 @@ pub struct Signed<'a> {
 
 /// The secrets that sign a webhook: one, or two while it is being changed. Shown to nobody.
 #[derive(Clone)]
-pub struct Secrets(Vec<Key>);
+pub struct Secrets {
+    keys: Vec<Key>,
+    /// As they were written.
+    texts: Vec<String>,
+}
 
 impl Secrets {
     /// Reads secrets like `whsec_…`, with spaces between them. No error shows what was read.
@@ -41,7 +46,7 @@ impl Secrets {
             let detail = format!("expected a secret like `{PREFIX}` and base64 of {least} to {most} bytes");
             Error::new(Kind::ConfigInvalid, detail)
         })?;
-        Ok(Self(keys))
+        Ok(Self { keys, texts: text.split_whitespace().map(str::to_owned).collect() })
     }
 
     /// Checks that a webhook comes from somebody with one of these secrets, was not changed on its way, and is not an old one that
@@ -69,14 +74,20 @@ impl Secrets {
     fn have_signed(&self, message: &[u8], signatures: &str) -> bool {
         let signatures = signatures.split_ascii_whitespace().filter_map(|said| said.strip_prefix("v1,"));
         let signatures: Vec<Vec<u8>> = signatures.filter_map(|said| STANDARD.decode(said).ok()).collect();
-        self.0.iter().any(|key| signatures.iter().any(|said| verify(key, message, said).is_ok()))
+        self.keys.iter().any(|key| signatures.iter().any(|said| verify(key, message, said).is_ok()))
+    }
+
+    /// Returns a text without these secrets, with and without their prefix.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let bare = self.texts.iter().filter_map(|secret| secret.strip_prefix(PREFIX));
+        redact(text, self.texts.iter().map(String::as_str).chain(bare))
     }
 
     /// The signatures of a message, with spaces between them.
     pub(crate) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let signed = message(id, &timestamp.to_string(), body);
         let signature = |key| format!("v1,{}", STANDARD.encode(sign(key, &signed)));
-        self.0.iter().map(signature).collect::<Vec<_>>().join(" ")
+        self.keys.iter().map(signature).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -180,7 +191,7 @@ mod tests {
     fn a_webhook_is_taken_with_the_old_secret_or_the_new_one_and_without_one_never_s39() {
         let (old, new) = (Secrets::parse(SECRET).unwrap(), format!("whsec_{}", STANDARD.encode([7; 32])));
         let new = Secrets::parse(&new).unwrap();
-        let both = Secrets(vec![new.0[0].clone(), old.0[0].clone()]);
+        let both = Secrets { keys: vec![new.keys[0].clone(), old.keys[0].clone()], texts: Vec::new() };
         let signature = both.sign("a", 5, b"{}");
         let signed = Signed { id: "a", timestamp: "5", signature: &signature };
         assert!([&old, &new, &both].iter().all(|secrets| secrets.verify(signed, b"{}", Millis(0)).is_ok()));

@@ -13,6 +13,7 @@ use outlast_ports::sink::{Output, Sink};
 use outlast_tools::egress::{Egress, Network, Posted, Rules};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::message::shown;
+use outlast_vocab::secret::redact;
 use outlast_vocab::{Error, Kind, Millis};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -51,7 +52,14 @@ impl Webhook {
             let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
             Error::new(kind, without_path(&self.url, error.detail()))
         })?;
-        judged(&posted, sent)
+        judged(&Posted { body: self.redacted(&posted.body).into_bytes(), ..posted }, sent)
+    }
+
+    /// What was answered, without the secrets and without what is secret in the address, should they have been echoed.
+    fn redacted(&self, body: &[u8]) -> String {
+        let (path, query) = (self.url.path(), self.url.query().unwrap_or_default());
+        let whole = format!("{path}?{query}");
+        redact(&self.secrets.redact(&String::from_utf8_lossy(body)), [&whole, path, query])
     }
 
     fn headers(&self, id: DeliveryId, sent: Millis, body: &[u8]) -> Result<HeaderMap, Error> {
@@ -166,6 +174,16 @@ mod tests {
         ] {
             assert_eq!(judge(status, retry_after), expected, "{status} {retry_after:?}");
         }
+    }
+
+    #[test]
+    fn echoed_secrets_are_redacted() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let url = "https://hooks.example.com/canary/path?key=canary-query";
+        let webhook = Webhook::new(url, Secrets::parse(secret).unwrap(), Network::Public).unwrap();
+        let echoed = format!("POST /canary/path?key=canary-query with {secret}, {}", &secret[6..]);
+        assert_eq!(webhook.redacted(echoed.as_bytes()), "POST [redacted] with [redacted], [redacted]");
+        assert_eq!(webhook.redacted(b"/other ok"), "/other ok");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::connect::{beside, refusal};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,7 +66,14 @@ impl Workers {
                 workers.remove(other);
             }
         }
-        let lock = File::create(file(&folder, worker)).map_err(failed)?;
+        let mut options = File::options();
+        let lock = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(file(&folder, worker))
+            .map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { own: Some(Own { worker, _lock: Some(lock) }), ..workers }),
             Err(TryLockError::WouldBlock) => {

@@ -100,7 +100,8 @@ async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Re
         let detail = format!("{} cannot be written: {cause}", to.display());
         Error::new(Kind::IoFailed, detail).because(cause)
     };
-    let mut file = File::create_new(to).await.map_err(unwritten)?;
+    let mut options = File::options();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(to).await.map_err(unwritten)?;
     let mut pieces = pin!(pieces);
     let saved = async {
         let mut bytes = 0;

@@ -41,7 +41,7 @@ async fn a_database_says_what_it_is() {
     let status = store.status().await.unwrap();
     assert_eq!(status.engine, format!("SQLite {}", rusqlite::version()));
     assert_eq!(status.place, place.path().display().to_string());
-    assert_eq!((status.schema, status.durability), (8, Durability::PowerLoss));
+    assert_eq!((status.schema, status.durability), (9, Durability::PowerLoss));
     let files = place.files();
     assert_eq!(status.bytes, (files["outlast.db"].len() + files["outlast.db-wal"].len()) as u64);
 }
@@ -90,7 +90,7 @@ fn a_newer_schema_is_refused_and_nothing_changes() {
     check_refused(
         &place,
         Kind::StoreTooNew,
-        "store.too_new: /outlast.db has schema 1000, but this program knows up to 8; nothing was written",
+        "store.too_new: /outlast.db has schema 1000, but this program knows up to 9; nothing was written",
     );
 }
 

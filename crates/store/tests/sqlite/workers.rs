@@ -96,6 +96,17 @@ async fn a_worker_never_takes_itself_for_dead() {
     assert!(!is_dead(&place.open(), worker).await);
 }
 
+#[cfg(unix)]
+#[test]
+fn lock_files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let worker = WorkerId::from_u128(fresh());
+    let _store = place.open_as(worker);
+    let lock = place.folder().join("outlast.db-workers").join(worker.to_string());
+    assert_eq!(std::fs::metadata(lock).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 #[tokio::test]
 async fn a_worker_without_a_lock_is_not_dead_for_that() {
     let place = Place::new();

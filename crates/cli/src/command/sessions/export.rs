@@ -13,6 +13,7 @@ use outlast::{Error, Export as Written, Kind, Limits};
 use outlast_client::Exported;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Makes one file of a session.
@@ -114,7 +115,12 @@ async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let mut file = File::create(&partial).map_err(|cause| unwritten(&partial, cause))?;
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
+    let mut file = file.map_err(|cause| unwritten(&partial, cause))?;
+    // A file that an earlier export left may have another mode.
+    let private = std::fs::Permissions::from_mode(0o600);
+    file.set_permissions(private).map_err(|cause| unwritten(&partial, cause))?;
     let written = write(export, &mut file, &partial).await;
     let named = written.and_then(|()| {
         let synced = file.sync_all().and_then(|()| std::fs::rename(&partial, path));
