@@ -6,8 +6,7 @@ use outlast_vocab::label::{Guard, Labels, Source};
 use outlast_vocab::message::{Message, Part, ToolName};
 use outlast_vocab::policy::{Ask, Decision};
 use outlast_vocab::record::{Asked, Fact, Hooked, Performed, Record};
-use outlast_vocab::tool::{Contract, EffectClass};
-use serde_json::Value;
+use outlast_vocab::tool::Contract;
 
 /// What a turn ran with, as far as that says who is trusted. Whoever is not in it is not.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +41,7 @@ pub fn of_elsewhere(before: &[Message], tools: &[Contract]) -> Labels {
 /// turn that kept no labels may have read anything.
 pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
     let Known { tools, hooks } = known;
-    let mut labels = Labels::default();
+    let mut labels = of_definitions(tools);
     for record in records {
         match &record.fact {
             Fact::Started(started) => match &started.labels {
@@ -69,6 +68,12 @@ pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
     labels
 }
 
+/// Returns the labels of what a model is told of its tools: an MCP server wrote the definitions of its own.
+pub fn of_definitions(tools: &[Contract]) -> Labels {
+    let server = |contract: &Contract| contract.server.clone().filter(|_| !contract.trusted);
+    tools.iter().filter_map(server).map(Source::Server).collect()
+}
+
 /// The labels of what hooks have told the model in a turn so far.
 pub fn of_hooks(history: &History, hooks: &[HookUse]) -> Labels {
     history.told_by().filter_map(|hook| of_hook(hook, hooks)).collect()
@@ -89,35 +94,6 @@ fn of_tool(tool: &ToolName, tools: &[Contract]) -> Option<Source> {
     (!trusted).then(|| Source::Tool(tool.clone()))
 }
 
-/// Whether a call can do harm with these arguments: it has one of the arguments that matter, or it changes the world and says
-/// nothing of which arguments matter.
-pub fn is_sink(contract: &Contract, arguments: &Value) -> bool {
-    match &contract.sinks {
-        Some(sinks) => sinks.iter().any(|sink| has(arguments, sink)),
-        None => matches!(contract.class, EffectClass::AtMostOnce | EffectClass::Idempotent),
-    }
-}
-
-/// Whether something is at a pointer in which `*` stands for every element and every member. A name that stands where a list is, is
-/// looked for in its elements: that a schema did not say so must not let a call run.
-fn has(value: &Value, pointer: &str) -> bool {
-    let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() && !value.is_null() };
-    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    match value {
-        Value::Array(elements) if first == "*" => elements.iter().any(|element| has(element, rest)),
-        Value::Array(elements) => match first.parse::<usize>() {
-            Ok(index) => elements.get(index).is_some_and(|element| has(element, rest)),
-            Err(_) => elements.iter().any(|element| has(element, pointer)),
-        },
-        Value::Object(members) if first == "*" => members.values().any(|member| has(member, rest)),
-        Value::Object(members) => {
-            let name = first.replace("~1", "/").replace("~0", "~");
-            members.get(&name).is_some_and(|member| has(member, rest))
-        }
-        _ => false,
-    }
-}
-
 /// What becomes of a call that untrusted text may have asked for: nothing if what was decided stands.
 pub fn guard(guard: Guard, decided: Option<&Decision>) -> Option<Decision> {
     match (guard, decided) {
@@ -136,6 +112,7 @@ mod tests {
     use super::*;
     use outlast_vocab::message::ToolResult;
     use outlast_vocab::policy::Resume;
+    use outlast_vocab::tool::EffectClass;
     use serde_json::json;
 
     fn tool(name: &str, class: EffectClass) -> Contract {
@@ -171,49 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_says_nothing_is_a_sink_if_it_changes_the_world() {
-        for (class, sink) in [
-            (EffectClass::AtMostOnce, true),
-            (EffectClass::Idempotent, true),
-            (EffectClass::Pure, false),
-            (EffectClass::Transactional, false),
-        ] {
-            assert_eq!(is_sink(&tool("t", class), &json!({})), sink);
-        }
-        let says = |sinks: &[&str]| Contract {
-            sinks: Some(sinks.iter().map(|sink| (*sink).to_owned()).collect()),
-            ..tool("t", EffectClass::AtMostOnce)
-        };
-        assert!(is_sink(&says(&["/to"]), &json!({ "to": "eve" })));
-        assert!(!is_sink(&says(&["/to"]), &json!({ "to": null, "note": "hi" })));
-        assert!(!is_sink(&says(&[]), &json!({ "to": "eve" })));
-    }
-
-    #[test]
-    fn a_sink_is_found_in_every_element_of_a_list() {
-        let says = |sink: &str| Contract {
-            sinks: Some(vec![sink.to_owned()]),
-            ..tool("t", EffectClass::AtMostOnce)
-        };
-        let mails = json!({ "items": [{ "note": "hi" }, { "to": "eve", "a/b": [1, null] }] });
-        for (sink, is) in [
-            ("/items/*/to", true),
-            ("/items/1/to", true),
-            ("/items/0/to", false),
-            ("/items/*/cc", false),
-            ("/items/*", true),
-            ("/*/*/to", true),
-            // Nothing said that there are several.
-            ("/items/to", true),
-            ("/items/*/a~1b/0", true),
-            ("/items/*/a~1b/1", false),
-            ("/items/*/to/deep", false),
-            ("", true),
-        ] {
-            assert_eq!(is_sink(&says(sink), &mails), is, "{sink}");
-        }
-        assert!(!is_sink(&says("/items/*/to"), &json!({ "items": [] })));
-        assert!(!is_sink(&says("/items/*/to"), &json!({ "items": null })));
+    fn definitions_of_an_mcp_server_are_untrusted() {
+        let of_wiki = Contract { server: Some("wiki".to_owned()), ..tool("wiki.read", EffectClass::Pure) };
+        let trusted = Contract { trusted: true, ..of_wiki.clone() };
+        assert_eq!(of_definitions(&[tool("pay", EffectClass::AtMostOnce), trusted.clone()]).to_string(), "");
+        assert_eq!(of_definitions(&[trusted, of_wiki]).to_string(), "mcp:wiki");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use content::Contents;
 pub use link::{Line, Link, Listing};
 pub use pins::{Change, Definition, Pins};
 pub use process::{Http, Process, Streams, Within};
-pub use provider::{McpTools, Server, Settings, Way};
+pub use provider::{McpTools, Server, Settings, ToolFlow, Way};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

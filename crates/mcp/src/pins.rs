@@ -1,4 +1,5 @@
 //! Definitions of tools as a person accepted them, and what has changed since.
+use outlast_validation::Schema;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::{Error, Hash, Kind, canon};
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,11 @@ impl Pins {
     /// Accepts what a server says now, in place of what was accepted of it before.
     pub fn accept(&mut self, server: &str, now: Vec<Definition>) -> Result<(), Error> {
         check(server, &now)?;
+        for definition in &now {
+            let owner = format!("the input schema of tool `{server}.{}` is", definition.name);
+            let input = Value::Object(definition.input.clone());
+            Schema::new(&input).map_err(|error| error.of(&owner, Kind::InputInvalid))?;
+        }
         let now = now.into_iter().map(|definition| (definition.name.clone(), definition)).collect();
         self.0.insert(server.to_owned(), now);
         Ok(())

@@ -10,7 +10,7 @@ use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::Deed;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Undo};
+use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Sinks, Undo};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Hash, Kind, SessionId};
 use rmcp::model::{
@@ -110,6 +110,11 @@ pub struct Settings {
     pub classes: BTreeMap<String, EffectClass>,
     /// Whether what the server claims of its tools is believed.
     pub trust_annotations: bool,
+    /// Whether the definitions that were accepted can be trusted: somebody has read them. Otherwise they are untrusted text that
+    /// every model with these tools has read.
+    pub trust_definitions: bool,
+    /// What matters of calls of a tool, and what of its results can be trusted, by tool.
+    pub flows: BTreeMap<String, ToolFlow>,
     /// Whether the server may ask the user in the middle of a call.
     pub elicitation: bool,
     /// How long a call may take.
@@ -118,12 +123,25 @@ pub struct Settings {
     pub made_of: Option<Hash>,
 }
 
+/// What an operator says of how data flows through a tool of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFlow {
+    /// What matters of a call after untrusted text was read. The call itself if it changes the world, when nobody says.
+    pub sinks: Option<Sinks>,
+    /// Whether its results and its definition can be trusted.
+    pub trusted: bool,
+    /// Whether its arguments leave this machine.
+    pub egress: bool,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             only: None,
             classes: BTreeMap::new(),
             trust_annotations: false,
+            trust_definitions: false,
+            flows: BTreeMap::new(),
             elicitation: true,
             deadline: None,
             made_of: None,
@@ -149,6 +167,8 @@ impl Settings {
     fn contract(&self, server: &str, definition: &Definition) -> Result<Contract, Error> {
         let class = self.class(definition);
         let asks = self.elicitation && !definition.is_ours();
+        let flow = self.flows.get(&definition.name).cloned().unwrap_or_default();
+        let is_server_text = !self.trust_definitions && !definition.is_ours();
         let said = definition.description.as_ref().or(definition.title.as_ref());
         Ok(Contract {
             output: definition.output.clone().map(Value::Object),
@@ -157,6 +177,10 @@ impl Settings {
             scheduling: if asks { Scheduling::Keyed(format!("mcp/{server}")) } else { Scheduling::Parallel },
             durable: asks,
             approval: class != EffectClass::Pure,
+            sinks: flow.sinks,
+            trusted: flow.trusted,
+            egress: flow.egress,
+            server: is_server_text.then(|| server.to_owned()),
             made_of: self.made_of,
             ..Contract::new(
                 definition.tool_name(server)?,
@@ -217,6 +241,13 @@ impl McpTools {
             let wanted = |definition: &&Definition| {
                 server.settings.only.as_ref().is_none_or(|only| only.contains(&definition.name))
             };
+            let has = |tool: &str| pins.of(name).any(|definition| definition.name == tool);
+            if let Some(tool) = server.settings.flows.keys().find(|tool| !has(tool)) {
+                let detail = format!(
+                    "`tools.{tool}` of the MCP server `{name}` names a tool that was not accepted; `outlast mcp accept {name}`"
+                );
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
             let before = tools.len();
             for definition in pins.of(name).filter(wanted) {
                 let contract = server.settings.contract(name, definition)?;
@@ -477,4 +508,28 @@ fn named(call: CallId) -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     meta.0.insert(CALL.to_owned(), Value::from(call.to_string()));
     meta
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition() -> Definition {
+        let input = json!({ "type": "object", "additionalProperties": false, "properties": { "to": {} } });
+        serde_json::from_value(json!({ "name": "send", "description": "Sends.", "input": input })).unwrap()
+    }
+
+    #[test]
+    fn operator_says_how_data_flows_through_a_tool() {
+        let said = Settings::default().contract("crm", &definition()).unwrap();
+        assert_eq!((said.sinks, said.trusted, said.egress), (None, false, false));
+        assert_eq!(said.server.as_deref(), Some("crm"));
+        let sinks = Some(Sinks::Arguments(vec!["/to".to_owned()]));
+        let flow = ToolFlow { sinks: sinks.clone(), trusted: true, egress: true };
+        let flows = [("send".to_owned(), flow)].into();
+        let settings = Settings { flows, trust_definitions: true, ..Settings::default() };
+        let said = settings.contract("crm", &definition()).unwrap();
+        assert_eq!((said.sinks, said.trusted, said.egress, said.server), (sinks, true, true, None));
+    }
 }

@@ -7,11 +7,12 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use outlast_kernel::label::{guard, is_sink};
+use outlast_kernel::label::guard;
 use outlast_kernel::policy::{judge, names_all, overruling, stricter};
 use outlast_kernel::spending::Spending;
 use outlast_ports::clock::Clock;
 use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_validation::compile_regex;
 use outlast_vocab::message::RuleId;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{
@@ -19,7 +20,7 @@ use outlast_vocab::policy::{
 };
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, canon};
-use regex::{NoExpand, Regex, RegexBuilder};
+use regex::{NoExpand, Regex};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,9 +34,6 @@ const ENGINE: &str = "engine";
 
 /// What stands in records for a tool that wants to be asked about, where nobody else decides.
 const TOOL: &str = "tool.approval";
-
-/// Bytes that a compiled pattern may take.
-const PATTERN_BYTES: usize = 1 << 20;
 
 /// Who decides, besides the rules.
 #[derive(Clone)]
@@ -173,13 +171,8 @@ fn local(now: Millis, zone: &TimeZone) -> Option<LocalTime> {
 }
 
 fn pattern(redaction: &Redaction) -> Result<Regex, String> {
-    let built = RegexBuilder::new(&redaction.pattern).size_limit(PATTERN_BYTES).build();
-    built.map_err(|cause| {
-        // What is wrong is said last, below a drawing of where.
-        let cause = cause.to_string();
-        let what = cause.lines().last().unwrap_or_default();
-        format!("expected a regular expression, got `{}`: {what}", redaction.pattern)
-    })
+    let built = compile_regex(&redaction.pattern, false);
+    built.map_err(|what| format!("expected a regular expression, got `{}`: {what}", redaction.pattern))
 }
 
 /// A text with everything replaced that is to be.
@@ -196,7 +189,10 @@ impl Outfit {
         let Package { guard, policy, .. } = &self.package;
         !guard.is_open()
             || !self.gate.points.is_empty()
-            || policy.rules.iter().any(|rule| rule.untrusted.is_some() || !rule.labels.is_empty())
+            || policy
+                .rules
+                .iter()
+                .any(|rule| rule.untrusted.is_some() || !rule.labels.is_empty() || rule.provenance.is_some())
     }
 
     /// Whether anybody decides at this point.
@@ -273,18 +269,15 @@ impl Outfit {
     /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
     /// them, unless text may have asked of whose source it says nothing.
     fn guarded(&self, facts: &Facts<'_>, rule: Option<&Rule>) -> Option<Decision> {
-        let Facts { at: Point::Tool, tool: Some(tool), value, labels, .. } = facts else { return None };
+        let Facts { at: Point::Tool, labels, provenance, .. } = facts else { return None };
         let has_last_word = |rule: &Rule| rule.untrusted == Some(true) && names_all(rule, labels);
-        if labels.is_empty() || rule.is_some_and(has_last_word) {
+        if labels.is_empty() || !provenance.is_tainted() || rule.is_some_and(has_last_word) {
             return None;
         }
-        let contract = self.contracts.iter().find(|contract| contract.name == **tool);
-        // A tool that nobody knows may do anything.
-        let sink = contract.is_none_or(|contract| is_sink(contract, value));
-        let decision = sink.then(|| guard(self.package.guard, rule.map(|rule| &rule.then))).flatten()?;
+        let decision = guard(self.package.guard, rule.map(|rule| &rule.then))?;
         Some(match decision {
             Decision::Deny { reason } => {
-                Decision::Deny { reason: format!("{reason}; it comes from {labels}") }
+                Decision::Deny { reason: format!("{reason}; it comes from {labels}; sinks: {provenance}") }
             }
             decision => decision,
         })

@@ -1,7 +1,8 @@
 //! Labels: where what a model has read comes from, as far as that must not be trusted (R11.4).
 //!
 //! A model that has read untrusted text may do what the text says. So everything it asks for afterwards carries the labels of
-//! all it had read by then, whatever the words are: labels follow the conversation and never the spelling of a value.
+//! all it had read by then. Beside the labels of a call, [`Provenance`] says for each argument that matters whether its exact value
+//! appears in trusted text.
 use crate::message::{HookName, ToolName};
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub enum Source {
     Tool(ToolName),
     /// What a hook told the model.
     Hook(HookName),
+    /// The definitions of the tools of an MCP server, which the server wrote.
+    Server(String),
     /// A file that somebody attached.
     Attachment,
     /// Nobody knows: it was read before labels were kept, or elsewhere.
@@ -48,7 +51,7 @@ impl Source {
     pub fn may_be_like(pattern: &str) -> bool {
         let Some((head, _)) = pattern.split_once('*') else { return pattern.parse::<Self>().is_ok() };
         let begins = |source: &str| source.starts_with(head);
-        ["tool:", "hook:", "attachment", "before"].into_iter().any(begins)
+        ["tool:", "hook:", "mcp:", "attachment", "before"].into_iter().any(begins)
             || pattern.replace('*', "x").parse::<Self>().is_ok()
     }
 }
@@ -58,6 +61,7 @@ impl fmt::Display for Source {
         match self {
             Self::Tool(tool) => write!(f, "tool:{tool}"),
             Self::Hook(hook) => write!(f, "hook:{hook}"),
+            Self::Server(server) => write!(f, "mcp:{server}"),
             Self::Attachment => f.write_str("attachment"),
             Self::Before => f.write_str("before"),
         }
@@ -74,10 +78,16 @@ impl FromStr for Source {
             _ => match text.split_once(':') {
                 Some(("tool", tool)) => tool.parse().map(Self::Tool),
                 Some(("hook", hook)) => hook.parse().map(Self::Hook),
+                Some(("mcp", server)) if is_server_name(server) => Ok(Self::Server(server.to_owned())),
                 _ => Err(Error::new(Kind::InputInvalid, format!("`{text}` is no source of text"))),
             },
         }
     }
+}
+
+/// Whether a text can be the name of an MCP server: the first part of the names of its tools.
+fn is_server_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 impl TryFrom<String> for Source {
@@ -149,6 +159,130 @@ impl fmt::Display for Labels {
     }
 }
 
+/// Where the value of a sink argument comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Origin {
+    /// The user typed it.
+    User,
+    /// It is in the system prompt of the agent.
+    Agent,
+    /// A trusted tool returned it.
+    Tool(ToolName),
+    /// It does not appear in trusted text, or it is a kind of value that never clears a sink.
+    Unknown,
+    /// The call itself is the sink: no value can clear it.
+    Call,
+}
+
+impl Origin {
+    /// Returns whether the value appears in trusted text.
+    pub fn is_trusted(&self) -> bool {
+        matches!(self, Self::User | Self::Agent | Self::Tool(_))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str("user"),
+            Self::Agent => f.write_str("agent"),
+            Self::Tool(tool) => write!(f, "tool:{tool}"),
+            Self::Unknown => f.write_str("unknown"),
+            Self::Call => f.write_str("call"),
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "user" => Ok(Self::User),
+            "agent" => Ok(Self::Agent),
+            "unknown" => Ok(Self::Unknown),
+            "call" => Ok(Self::Call),
+            _ => match text.split_once(':') {
+                Some(("tool", tool)) => tool.parse().map(Self::Tool),
+                _ => Err(Error::new(Kind::InputInvalid, format!("`{text}` is not the origin of a value"))),
+            },
+        }
+    }
+}
+
+impl TryFrom<String> for Origin {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Origin> for String {
+    fn from(origin: Origin) -> Self {
+        origin.to_string()
+    }
+}
+
+/// One sink argument of a call, and where its value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkArgument {
+    /// JSON pointer to the argument; empty where the call itself is the sink.
+    pub path: String,
+    /// Where its value comes from.
+    pub origin: Origin,
+}
+
+/// Where the values of the sink arguments of a call come from. Empty for a call that has none, and for a call before which no
+/// untrusted text was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Provenance(Vec<SinkArgument>);
+
+impl Provenance {
+    /// Returns the provenance of a call that is itself the sink.
+    pub fn of_call() -> Self {
+        Self(vec![SinkArgument { path: String::new(), origin: Origin::Call }])
+    }
+
+    /// Returns whether the call has no sink, or nothing untrusted was read before it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the sink arguments, in the order in which the tool names them.
+    pub fn arguments(&self) -> &[SinkArgument] {
+        &self.0
+    }
+
+    /// Returns whether untrusted text may have chosen a value that matters, or the call itself.
+    pub fn is_tainted(&self) -> bool {
+        self.0.iter().any(|argument| !argument.origin.is_trusted())
+    }
+}
+
+impl FromIterator<SinkArgument> for Provenance {
+    fn from_iter<I: IntoIterator<Item = SinkArgument>>(arguments: I) -> Self {
+        Self(arguments.into_iter().collect())
+    }
+}
+
+/// The sink arguments as people are shown them: `/to from user, /cc from unknown`.
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, SinkArgument { path, origin }) in self.0.iter().enumerate() {
+            f.write_str(if n == 0 { "" } else { ", " })?;
+            match origin {
+                Origin::Call => f.write_str("the call itself")?,
+                Origin::Unknown => write!(f, "{path} not from trusted text")?,
+                origin => write!(f, "{path} from {origin}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,15 +290,28 @@ mod tests {
     #[test]
     fn a_source_reads_as_it_is_written() {
         let (tool, hook) = (Source::Tool("fetch".parse().unwrap()), Source::Hook("notes".parse().unwrap()));
-        for source in [tool, hook, Source::Attachment, Source::Before] {
+        let server = Source::Server("wiki".to_owned());
+        for source in [tool, hook, server, Source::Attachment, Source::Before] {
             assert_eq!(source.to_string().parse::<Source>().unwrap(), source);
         }
         assert!("web".parse::<Source>().is_err());
+        assert!("mcp:".parse::<Source>().is_err());
+    }
+
+    #[test]
+    fn origins_read_as_they_are_written() {
+        let tool = Origin::Tool("contacts".parse().unwrap());
+        for origin in [Origin::User, Origin::Agent, tool, Origin::Unknown, Origin::Call] {
+            assert_eq!(origin.to_string().parse::<Origin>().unwrap(), origin);
+        }
+        assert!("tool:".parse::<Origin>().is_err());
     }
 
     #[test]
     fn a_pattern_that_no_source_can_be_like_is_known() {
-        for pattern in ["tool:fetch", "tool:wiki.*", "hook:*", "attachment", "*", "att*", "*.read", "t*h"] {
+        for pattern in
+            ["tool:fetch", "tool:wiki.*", "hook:*", "attachment", "*", "att*", "*.read", "t*h", "mcp:*"]
+        {
             assert!(Source::may_be_like(pattern), "{pattern}");
         }
         for pattern in ["", "web", "fetch", "web:*", "tool", "tool:", "tool:a b*", "attachment:*"] {

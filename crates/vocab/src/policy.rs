@@ -74,6 +74,9 @@ pub struct Rule {
     /// The sources one of which may have asked for what it is for; `*` stands for anything. Any where none is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
+    /// Whether it is only for calls whose sink values all come from trusted text, or only for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<ValueTrust>,
     /// Which agents it is for; `*` stands for anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -103,6 +106,7 @@ impl Rule {
             tests: Vec::new(),
             untrusted: None,
             labels: Vec::new(),
+            provenance: None,
             agent: None,
             org: None,
             cost_over: None,
@@ -111,6 +115,16 @@ impl Rule {
             then,
         }
     }
+}
+
+/// Whether untrusted text may have chosen the values that matter of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueTrust {
+    /// Every sink value appears in trusted text, or the call has no sink.
+    Trusted,
+    /// A sink value does not appear in trusted text, or the call itself is the sink.
+    Untrusted,
 }
 
 fn any_tool() -> String {

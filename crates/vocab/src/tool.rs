@@ -2,7 +2,7 @@
 use crate::Hash;
 use crate::cost::Cost;
 use crate::id::CallId;
-use crate::label::Labels;
+use crate::label::{Labels, Provenance};
 use crate::message::{ModelCallId, ToolName};
 use crate::policy::{Decision, Ruling};
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,10 @@ pub struct Manifest {
 
 /// What a call needs: resolved on demand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a promise of its own that is written down by its name"
+)]
 pub struct Contract {
     /// What a model calls it.
     pub name: ToolName,
@@ -120,16 +124,57 @@ pub struct Contract {
     /// Whether what it gives may be trusted: nobody outside has a say in it (R11.4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted: bool,
-    /// JSON pointers to the arguments that matter: who, what, how much, where. Without it all of them do, if a call changes the
-    /// world.
+    /// What matters of a call after untrusted text was read. Without it the call itself does, if it changes the world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sinks: Option<Vec<String>>,
+    pub sinks: Option<Sinks>,
+    /// Whether its arguments leave this machine, so that a call can carry data out although it changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub egress: bool,
+    /// The MCP server that wrote the definition, where nobody has said that its text can be trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// What one call costs, for budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Cost>,
     /// The fingerprint of what performs its calls, where that is said beside the contract: a program and its words, an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<Hash>,
+}
+
+/// What matters of a call after untrusted text was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub enum Sinks {
+    /// The call itself: its mere execution matters, whatever its arguments are. Written as `"call"`.
+    Call,
+    /// JSON pointers to the arguments that matter: who, what, how much, where.
+    Arguments(Vec<String>),
+}
+
+impl TryFrom<Value> for Sinks {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let pointers = match &value {
+            Value::String(word) if word == "call" => return Ok(Self::Call),
+            Value::Array(pointers) => {
+                pointers.iter().map(|one| one.as_str().map(ToOwned::to_owned)).collect()
+            }
+            _ => None,
+        };
+        pointers.map(Self::Arguments).ok_or_else(|| {
+            format!("`sinks` is `\"call\"` or a list of JSON pointers such as `[\"/to\"]`, got `{value}`")
+        })
+    }
+}
+
+impl From<Sinks> for Value {
+    fn from(sinks: Sinks) -> Self {
+        match sinks {
+            Sinks::Call => "call".into(),
+            Sinks::Arguments(pointers) => pointers.into(),
+        }
+    }
 }
 
 /// The call that takes another one back (R6.15).
@@ -158,6 +203,8 @@ impl Contract {
             undo: None,
             trusted: false,
             sinks: None,
+            egress: false,
+            server: None,
             price: None,
             made_of: None,
         }
@@ -217,6 +264,9 @@ pub struct PreparedCall {
     /// The untrusted sources that may have asked for it, where labels are kept.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Where the values of its sink arguments come from, if it has labels and sinks.
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
 }
 
 impl PreparedCall {

@@ -1,4 +1,5 @@
 //! `outlast agents`: which agents there are, what each comes to, and how two differ.
+mod audit;
 mod delete;
 mod import;
 mod there;
@@ -52,6 +53,12 @@ enum What {
         /// The other
         b: String,
     },
+    /// Say for each tool of an agent what it reads and changes, what happens after untrusted text was read, and what the
+    /// configuration lacks
+    Audit {
+        /// The agent: its name, or a file
+        agent: String,
+    },
     /// Make every agent, and say what is wrong with those that cannot be made
     Validate,
     /// List the versions of an agent in the database
@@ -84,6 +91,7 @@ impl Agents {
         match &self.what {
             What::List => list(&staff, data.json),
             What::Show { agent } => show(&member(&staff, agent)?, data.json)?,
+            What::Audit { agent } => audit::print(&package(&member(&staff, agent)?)?, data.json),
             What::Diff { a, b } => {
                 let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
                 differ(&a, &b, data.json)?;

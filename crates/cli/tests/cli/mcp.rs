@@ -23,7 +23,7 @@ fn server(name: &str) -> String {
 
 /// Accepts what the plain server offers.
 #[track_caller]
-fn accept(place: &Place) {
+pub(crate) fn accept(place: &Place) {
     let output = place.output(&["mcp", "accept", "plain"]);
     assert!(output.status.success(), "{}", place.show(&output));
 }
@@ -32,7 +32,7 @@ fn accept(place: &Place) {
 const ALLOWED: &str = "[[rules]]\nname = \"servers\"\ntool = \"*.*\"\nthen = \"allow\"\n";
 
 /// A place whose agent has the plain server in this mood, and asks nobody.
-fn plain(mood: &str, settings: &str) -> Place {
+pub(crate) fn plain(mood: &str, settings: &str) -> Place {
     asking(mood, &format!("{settings}{ALLOWED}"))
 }
 
@@ -232,7 +232,7 @@ fn servers_that_do_not_work_are_named_with_what_they_say() {
         |   read on with: outlast explain mcp.unavailable
         exit 1
         | error[mcp.unavailable]: the MCP server `plain` is not there: Traceback (most recent call last):
-        |   File "DIR/./plain.py", line 96,…
+        |   File "DIR/./plain.py", line 99,…
         |   read on with: outlast explain mcp.unavailable
         exit 1
         plain 1: 4 tools, 0 resources, 0 prompts

@@ -2,7 +2,7 @@
 use super::{LocalTime, Point};
 use crate::cost::Cost;
 use crate::id::OrgId;
-use crate::label::Labels;
+use crate::label::{Labels, Provenance};
 use crate::message::ToolName;
 use crate::payment::Order;
 use serde_json::{Number, Value, json};
@@ -19,6 +19,8 @@ pub struct Facts<'f> {
     pub value: &'f Value,
     /// The untrusted sources that may have asked for it.
     pub labels: &'f Labels,
+    /// Where the values of the sink arguments of a call come from.
+    pub provenance: &'f Provenance,
     /// What is true of the turn.
     pub around: &'f Circumstances,
 }

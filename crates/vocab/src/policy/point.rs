@@ -199,7 +199,7 @@ impl Rule {
     }
 
     fn fault(&self) -> Option<String> {
-        let Self { at, tool, tests, untrusted, labels, then, times, .. } = self;
+        let Self { at, tool, tests, untrusted, labels, provenance, then, times, .. } = self;
         if let Err(fault) = then.check_at(*at) {
             return Some(fault);
         }
@@ -208,9 +208,12 @@ impl Rule {
         }
         if let Some(label) = labels.iter().find(|label| !Source::may_be_like(label)) {
             return Some(format!(
-                "no text comes from `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `attachment` and `before`, where `*` stands \
+                "no text comes from `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands \
                  for anything"
             ));
+        }
+        if provenance.is_some() && *at != Point::Tool {
+            return Some("`provenance` is for rules at `tool`, where a call has arguments".to_owned());
         }
         if !labels.is_empty() && *untrusted == Some(false) {
             return Some(
@@ -340,7 +343,7 @@ mod tests {
         check(
             &Rule { labels: labels("web"), ..rule(Point::Tool, Decision::Allow) },
             &expect![
-                "config.invalid: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `attachment` and `before`, where `*` stands for anything"
+                "config.invalid: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands for anything"
             ],
         );
         check(

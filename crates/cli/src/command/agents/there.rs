@@ -1,5 +1,5 @@
 //! `outlast agents` of a server: those that answer there.
-use super::{What, differ, print_difference};
+use super::{What, audit, differ, print_difference};
 use crate::agent::is_file;
 use crate::data::Data;
 use crate::terminal;
@@ -25,6 +25,7 @@ pub(super) async fn run(what: &What, client: &Client, data: &Data) -> Result<(),
                 show(&pinned);
             }
         }
+        What::Audit { agent } => audit::print(&package(client, agent).await?, data.json),
         What::Diff { a, b } => match (versioned(a), versioned(b)) {
             ((name, of_a), (other, of_b)) if name == other && (of_a.is_some() || of_b.is_some()) => {
                 let versions = client.config_versions(ConfigKind::Agent, name).await?;

@@ -1,4 +1,5 @@
 """An MCP server without an SDK, which does what its first argument says. State between its lives is in the file `lives`."""
+import errno
 import json
 import os
 import sys
@@ -56,7 +57,9 @@ def tries():
             way()
             yield what + ": yes"
         except OSError as refused:
-            yield what + ": " + type(refused).__name__
+            # Where files are mounted read-only, that is said before anybody asks for permission.
+            denied = refused.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            yield what + ": " + ("PermissionError" if denied else type(refused).__name__)
 
 
 def read(params):

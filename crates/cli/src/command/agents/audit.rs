@@ -1,0 +1,173 @@
+//! `outlast agents audit`: what each tool of an agent reads and changes, what happens after untrusted text was read, and what the
+//! configuration lacks.
+use crate::terminal;
+use outlast::vocab::label::Guard;
+use outlast::vocab::package::{Package, Pinned};
+use outlast::vocab::policy::{Point, Rule};
+use outlast::vocab::tool::{Contract, EffectClass, Sinks};
+use outlast_kernel::policy::like;
+use outlast_kernel::provenance::{SinksOf, sinks};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What was found of an agent.
+#[derive(Serialize)]
+struct Audit<'a> {
+    agent: &'a str,
+    guard: Guard,
+    tools: Vec<ToolAudit<'a>>,
+    /// What the configuration lacks that is of no single tool.
+    lacks: Vec<String>,
+}
+
+/// What was found of a tool.
+#[derive(Serialize)]
+struct ToolAudit<'a> {
+    tool: &'a str,
+    /// Whether what it returns is trusted.
+    reads: &'static str,
+    /// What a call changes.
+    changes: &'static str,
+    /// Whether its arguments leave the machine.
+    egress: bool,
+    /// What matters of a call.
+    sinks: SinksShown<'a>,
+    /// What happens to a call after untrusted text was read.
+    after_untrusted: String,
+    /// Rules that decide about such calls before the guard does.
+    rules: Vec<&'a str>,
+    /// What its configuration lacks.
+    lacks: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SinksShown<'a> {
+    Word(&'static str),
+    Arguments(&'a [String]),
+}
+
+/// Prints what is found.
+pub(super) fn print(pinned: &Pinned, json: bool) {
+    let audit = audit(&pinned.package, pinned.contracts.as_deref().unwrap_or_default());
+    if json {
+        terminal::json(&audit);
+        return;
+    }
+    terminal::say(&format!("agent {}, guard {}", audit.agent, guard_name(audit.guard)));
+    for ToolAudit { tool, reads, changes, egress, sinks, after_untrusted, rules, lacks } in &audit.tools {
+        terminal::say(&format!("\n{tool}"));
+        terminal::say(&format!("  reads: {reads}"));
+        let egress = if *egress { "; its arguments leave this machine" } else { "" };
+        terminal::say(&format!("  changes: {changes}{egress}"));
+        let sinks = match sinks {
+            SinksShown::Word(word) => (*word).to_owned(),
+            SinksShown::Arguments(pointers) => pointers.join(", "),
+        };
+        terminal::say(&format!("  sinks: {sinks}"));
+        terminal::say(&format!("  after untrusted text: {after_untrusted}"));
+        if !rules.is_empty() {
+            terminal::say(&format!("  unless a rule decides: {}", rules.join(", ")));
+        }
+        for what in lacks {
+            terminal::say(&format!("  lacks: {what}"));
+        }
+    }
+    for what in &audit.lacks {
+        terminal::say(&format!("\nlacks: {what}"));
+    }
+}
+
+fn audit<'a>(package: &'a Package, contracts: &'a [Contract]) -> Audit<'a> {
+    let mut lacks = Vec::new();
+    if package.guard.is_open() {
+        lacks.push(
+            "the guard is open, so calls run after untrusted text was read; set `guard` to `guarded` or `strict`"
+                .to_owned(),
+        );
+    }
+    let of_servers = contracts.iter().filter(|contract| !contract.trusted);
+    let servers: BTreeSet<&String> = of_servers.filter_map(|contract| contract.server.as_ref()).collect();
+    lacks.extend(servers.into_iter().map(|server| {
+        format!(
+            "the MCP server `{server}` wrote the definitions of its tools, which are untrusted text that the model reads from the \
+             start; read them (`outlast mcp test {server}`), then set `trust_definitions = true`"
+        )
+    }));
+    let tools = contracts.iter().map(|contract| of_tool(contract, package)).collect();
+    Audit { agent: &package.agent, guard: package.guard, tools, lacks }
+}
+
+fn of_tool<'a>(contract: &'a Contract, package: &'a Package) -> ToolAudit<'a> {
+    let found = sinks(contract);
+    let shown = match found {
+        SinksOf::Nothing => SinksShown::Word("nothing"),
+        SinksOf::Call | SinksOf::OpenSchema(_) => SinksShown::Word("call"),
+        SinksOf::Arguments(pointers) => SinksShown::Arguments(pointers),
+    };
+    ToolAudit {
+        tool: contract.name.as_str(),
+        reads: if contract.trusted { "trusted text" } else { "untrusted text" },
+        changes: match contract.class {
+            EffectClass::Pure => "nothing",
+            EffectClass::Transactional => "values of its session",
+            EffectClass::Idempotent => "the outside, may be repeated",
+            EffectClass::AtMostOnce => "the outside, at most once",
+        },
+        egress: contract.egress,
+        sinks: shown,
+        after_untrusted: after_untrusted(found, package.guard),
+        rules: rules(contract, package),
+        lacks: lacks(contract, found),
+    }
+}
+
+fn after_untrusted(sinks: SinksOf<'_>, guard: Guard) -> String {
+    let stopped = match guard {
+        Guard::Open => return "it runs".to_owned(),
+        Guard::Guarded => "somebody is asked",
+        Guard::Strict => "it is refused",
+    };
+    match sinks {
+        SinksOf::Nothing => "it runs".to_owned(),
+        SinksOf::Call | SinksOf::OpenSchema(_) => stopped.to_owned(),
+        SinksOf::Arguments(pointers) => {
+            format!("it runs if the values of {} appear in trusted text, else {stopped}", pointers.join(", "))
+        }
+    }
+}
+
+fn rules<'a>(contract: &Contract, package: &'a Package) -> Vec<&'a str> {
+    let decides = |rule: &&Rule| {
+        let of_untrusted =
+            rule.untrusted == Some(true) || !rule.labels.is_empty() || rule.provenance.is_some();
+        rule.at == Point::Tool && of_untrusted && like(&rule.tool, contract.name.as_str())
+    };
+    package.policy.rules.iter().filter(decides).map(|rule| rule.id.as_str()).collect()
+}
+
+fn lacks(contract: &Contract, found: SinksOf<'_>) -> Vec<String> {
+    let changes = matches!(contract.class, EffectClass::AtMostOnce | EffectClass::Idempotent);
+    let what = match (found, &contract.sinks) {
+        (SinksOf::OpenSchema(pointer), _) => format!(
+            "the sink `{pointer}` counts for the whole call, because the schema of the arguments is open; set `type = \"object\"` and \
+             `additionalProperties = false` in every object on the way to it"
+        ),
+        (SinksOf::Call, None) => {
+            "`sinks`: name the arguments that matter, or write `sinks = \"call\"` if its mere execution matters".to_owned()
+        }
+        (SinksOf::Nothing, Some(Sinks::Arguments(_))) if changes || contract.egress => {
+            "`sinks` is empty, so untrusted text can cause any call of a tool that changes something or carries data out".to_owned()
+        }
+        _ => return Vec::new(),
+    };
+    vec![what]
+}
+
+fn guard_name(guard: Guard) -> &'static str {
+    match guard {
+        Guard::Open => "open",
+        Guard::Guarded => "guarded",
+        Guard::Strict => "strict",
+    }
+}

@@ -1,0 +1,104 @@
+//! Trusted text of a turn, for the provenance of sink values: what the user typed here and earlier, the system prompt, and results
+//! of trusted tools. What that means for a call is decided in [`outlast_kernel::provenance`].
+use crate::drive::Turn;
+use crate::host::Host;
+use outlast_kernel::provenance::{SinksOf, TrustedText, sinks};
+use outlast_kernel::step::RunTools;
+use outlast_ports::store::Store;
+use outlast_vocab::Error;
+use outlast_vocab::effect::Outcome;
+use outlast_vocab::label::{Labels, Origin, Source};
+use outlast_vocab::limits::TYPED_HISTORY_BYTES;
+use outlast_vocab::message::{Message, Part, ToolUse};
+use outlast_vocab::record::{Fact, NodeRef, Performed, Record};
+use tokio::sync::OnceCell;
+
+/// What the user typed in the turns before one, read when it is first needed.
+#[derive(Debug, Default)]
+pub struct EarlierText {
+    /// The message that the turn follows.
+    parent: Option<NodeRef>,
+    typed: OnceCell<Vec<String>>,
+}
+
+impl EarlierText {
+    /// Returns the text before a turn that follows this message.
+    pub fn before(parent: Option<NodeRef>) -> Self {
+        Self { parent, typed: OnceCell::new() }
+    }
+
+    async fn typed(&self, store: &dyn Store) -> Result<&[String], Error> {
+        let Some(parent) = self.parent else { return Ok(&[]) };
+        let read = || async {
+            let mut typed = Vec::new();
+            for turn in store.history(parent, TYPED_HISTORY_BYTES).await? {
+                let Some(id) = turn.records.first().and_then(|record| record.turn) else { continue };
+                // Anybody can write a file that says what a user typed.
+                if store.turn(id).await?.foreign {
+                    break;
+                }
+                let records = turn.records.iter().filter(|record| record.seq <= turn.cut);
+                records.for_each(|record| add_typed(record, &mut typed));
+            }
+            Ok(typed)
+        };
+        self.typed.get_or_try_init(read).await.map(Vec::as_slice)
+    }
+}
+
+/// Adds what the user typed, as a record tells it.
+fn add_typed(record: &Record, typed: &mut Vec<String>) {
+    let mut add = |parts: &[Part]| {
+        typed.extend(parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.clone()),
+            _ => None,
+        }));
+    };
+    match &record.fact {
+        Fact::Accepted(accepted) => {
+            for message in &accepted.before {
+                if let Message::User { parts } = message {
+                    add(parts);
+                }
+            }
+            add(&accepted.parts);
+        }
+        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+            joined.inputs.iter().for_each(|input| add(&input.parts));
+        }
+        _ => {}
+    }
+}
+
+impl Turn<'_> {
+    /// Returns the trusted text of a batch of calls. It is empty where no call needs it: nothing untrusted was read before them,
+    /// or none of them has a sink argument.
+    pub(crate) async fn trusted_text<'t, H: Host>(
+        &'t self,
+        batch: &'t RunTools,
+        labels: &Labels,
+        host: &H,
+    ) -> Result<TrustedText<'t>, Error> {
+        let mut trusted = TrustedText::default();
+        let contracts = self.outfit.contracts.as_slice();
+        let has_sink_arguments = |(call, _): (&ToolUse, _)| {
+            let contract = contracts.iter().find(|contract| contract.name == call.tool);
+            contract.is_some_and(|contract| matches!(sinks(contract), SinksOf::Arguments(_)))
+        };
+        if labels.is_empty() || !batch.calls().any(has_sink_arguments) {
+            return Ok(trusted);
+        }
+        trusted.add(Origin::Agent, self.outfit.package.system.as_str());
+        if let Some(store) = host.store() {
+            for text in self.earlier.typed(store.as_ref()).await? {
+                trusted.add(Origin::User, text.as_str());
+            }
+        }
+        // A hook may have changed what a tool returned.
+        let by_hook = labels.sources().any(|source| matches!(source, Source::Hook(_)));
+        let tools = if by_hook { &[] } else { contracts };
+        let was_tainted = !self.labels.is_empty() || !self.definitions().is_empty();
+        trusted.add_turn(batch.read(), batch.typed(), tools, was_tainted);
+        Ok(trusted)
+    }
+}
