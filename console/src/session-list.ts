@@ -5,6 +5,8 @@ import type { Session } from "./shapes.ts";
 export interface Wish {
   search: string;
   state: string;
+  /** How the last turn ended. */
+  last_end?: string;
 }
 
 /** The list and the page behind it. A session of that page that moved meanwhile is in the list already. */
@@ -17,14 +19,14 @@ export function appended(old: readonly Session[], page: readonly Session[]): rea
 export function refreshed(old: readonly Session[], fresh: ReadonlyMap<string, Session | "gone" | undefined>, wish: Wish): readonly Session[] {
   const kept = old.flatMap((session) => {
     const now = fresh.get(session.id) ?? session;
-    return now === "gone" || (wish.state && now.state !== wish.state) ? [] : [now];
+    return now === "gone" || (wish.state && now.state !== wish.state) || (wish.last_end && now.last_end !== wish.last_end) ? [] : [now];
   });
   const known = new Set(old.map((session) => session.id));
   const added = [...fresh.values()].filter((session) => session !== undefined && session !== "gone" && !known.has(session.id) && fits(session, wish)) as Session[];
   return [...added.sort((a, b) => b.created - a.created), ...kept];
 }
 
-function fits({ state, title, key }: Session, wish: Wish): boolean {
+function fits({ state, title, key, last_end }: Session, wish: Wish): boolean {
   const words = wish.search.toLowerCase();
-  return (!wish.state || state === wish.state) && (!words || title.toLowerCase().includes(words) || (key ?? "").toLowerCase().includes(words));
+  return (!wish.state || state === wish.state) && (!wish.last_end || last_end === wish.last_end) && (!words || title.toLowerCase().includes(words) || (key ?? "").toLowerCase().includes(words));
 }

@@ -27,7 +27,7 @@ export interface Head {
 export interface Session {
   id: string;
   key?: string;
-  state: "idle" | "ready" | "running" | "parked";
+  state: "idle" | "ready" | "running" | "parked" | "held";
   title: string;
   created: number;
   updated: number;
@@ -40,6 +40,9 @@ export interface Session {
   wake_at?: number;
   /** What its models cost so far; not known of old sessions. */
   cost?: string;
+  /** How its last turn ended, or `stuck`. */
+  last_end?: string;
+  last_turn?: string;
 }
 
 /** How a turn ended: the word, and what belongs to it. */
@@ -203,9 +206,12 @@ export interface Shown {
 export interface Why {
   session: string;
   turn?: string;
-  standing: "rests" | "ended" | "queued" | "ready" | "running" | "waits" | "stuck";
+  standing: "rests" | "ended" | "queued" | "ready" | "running" | "waits" | "held" | "stuck";
   since: number;
   doing?: string;
+  /** Worker deaths while the turn ran, where it is held back for them. */
+  deaths?: number;
+  held_until?: number;
   failure?: Failure;
   waits: Blocked[];
   queued: number;
@@ -216,10 +222,12 @@ export interface Blocked extends Waiting {
   since: number;
   tool?: string;
   arguments?: unknown;
-  moved_by: "approval" | "completion" | "time" | "budget" | "retry";
+  moved_by: "approval" | "completion" | "time" | "provider" | "budget" | "retry";
   approval?: string;
   who?: string[];
   budget?: string;
+  provider?: string;
+  failure?: Failure;
   completion?: string;
 }
 

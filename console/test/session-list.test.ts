@@ -19,3 +19,10 @@ test("a session that is gone, or is not what is looked for any more, leaves the 
   const fresh = new Map<string, Session | "gone" | undefined>([["ses_9", "gone"], ["ses_8", session(8, "parked")], ["ses_7", undefined]]);
   assert.deepEqual(ids(refreshed([session(9), session(8), session(7)], fresh, { search: "", state: "idle" })), ["ses_7"]);
 });
+
+test("a session whose last turn ended otherwise leaves the list", () => {
+  const failed = (created: number, last_end: string) => ({ ...session(created), last_end }) as Session;
+  const fresh = new Map([["ses_9", failed(9, "answered")], ["ses_5", failed(5, "failed")]]);
+  const list = refreshed([failed(9, "failed"), failed(8, "failed")], fresh, { search: "", state: "", last_end: "failed" });
+  assert.deepEqual(ids(list), ["ses_5", "ses_8"]);
+});

@@ -11,12 +11,14 @@ use std::{
     ops::AddAssign,
     path::Path,
     process::{Command, ExitCode},
+    time::{Duration, Instant},
 };
 
 /// Runs everything, or with filters only the tests whose names contain one of them.
 pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     let mut report = Report::default();
-    for missing in needs::provide() {
+    let missing = report.timed("install what the tests need", |_| needs::provide());
+    for missing in missing {
         report.failed_step(&missing);
     }
     if filters.is_empty() {
@@ -67,17 +69,30 @@ enum Runner {
     Node,
 }
 
-/// What has been run so far, and what of it failed.
+/// What has been run so far, how long each step took, and what failed.
 #[derive(Default)]
 struct Report {
     count: Count,
     failed_steps: Vec<String>,
+    times: Vec<(String, Duration)>,
 }
 
 impl Report {
+    /// Runs a step and notes how long it took.
+    fn timed<T>(&mut self, step: &str, run: impl FnOnce(&mut Self) -> T) -> T {
+        let began = Instant::now();
+        let outcome = run(self);
+        self.times.push((step.to_owned(), began.elapsed()));
+        outcome
+    }
+
+    fn run(&mut self, command: &mut Command) -> Finished {
+        self.timed(&command::line(command), |_| command::run(command))
+    }
+
     /// A step that either holds or does not.
     fn check(&mut self, command: &mut Command) {
-        if !command::run(command).succeeded {
+        if !self.run(command).succeeded {
             self.failed_step(&command::line(command));
         }
     }
@@ -100,7 +115,8 @@ impl Report {
     fn console(&mut self, root: &Path) {
         self.check(&mut console::types(root));
         self.tests(Runner::Node, &mut console::tests(root));
-        if let Err(error) = console::check(root) {
+        let checked = self.timed("compare console/dist with its sources", |_| console::check(root));
+        if let Err(error) = checked {
             self.failed_step(&error);
         }
         match console::browser(root) {
@@ -111,7 +127,7 @@ impl Report {
 
     /// A step that runs tests.
     fn tests(&mut self, runner: Runner, command: &mut Command) {
-        let finished = command::run(command);
+        let finished = self.run(command);
         self.add(runner, &finished, &command::line(command));
     }
 
@@ -131,6 +147,9 @@ impl Report {
 
     fn close(self) -> ExitCode {
         println!();
+        for (step, time) in &self.times {
+            println!("{:>5} s  {step}", time.as_secs());
+        }
         for step in &self.failed_steps {
             println!("failed: {step}");
         }

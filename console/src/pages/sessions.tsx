@@ -7,7 +7,7 @@ import { useKeys } from "../keys.ts";
 import { write } from "../parts/composer.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Rows } from "../parts/rows.tsx";
-import { State, waitsFor } from "../parts/state.tsx";
+import { lastEnd, State, waitsFor } from "../parts/state.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
 import { appended, refreshed, type Wish } from "../session-list.ts";
@@ -16,12 +16,13 @@ import type { Hit, Page, Session } from "../shapes.ts";
 const PAGE = 500;
 /** How often it is looked which sessions are still there. */
 const LOOK_MS = 10_000;
-const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["ready", "Ready"], ["idle", "Idle"]] as const;
+const ENDS = [["", "Any end"], ["failed", "Failed"], ["stuck", "Stuck"], ["cancelled", "Cancelled"], ["sealed", "Sealed"]] as const;
+const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["held", "Held"], ["ready", "Ready"], ["idle", "Idle"]] as const;
 
 /** What the address says is looked for. */
 function wished(): Wish {
   const said = new URLSearchParams(location.search);
-  return { search: said.get("search") ?? "", state: said.get("state") ?? "" };
+  return { search: said.get("search") ?? "", state: said.get("state") ?? "", last_end: said.get("last_end") ?? "" };
 }
 
 export function SessionsPage() {
@@ -63,13 +64,16 @@ export function SessionsPage() {
         <div class="choices" role="group" aria-label="State">
           {STATES.map(([state, name]) => <button type="button" aria-pressed={wish.state === state} onClick={() => ask({ state })}>{name}</button>)}
         </div>
+        <select aria-label="How the last turn ended" value={wish.last_end} onChange={(event) => ask({ last_end: event.currentTarget.value })}>
+          {ENDS.map(([end, name]) => <option value={end}>{name}</option>)}
+        </select>
         <button type="button" class="primary" onClick={() => void begin()}>New session</button>
       </div>
       <Wrong error={list.error} />
       <Messages search={wish.search} now={now} />
       <div class="row-heads" aria-hidden="true"><span>State</span><span>Session</span><span>Waits for</span><span class="num">Turns</span><span class="num">Cost</span><span class="num">Changed</span></div>
       {list.items.length === 0 && list.whole ? (
-        <Empty title={wish.search || wish.state ? "No session fits" : "No sessions yet"}>{wish.search || wish.state ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
+        <Empty title={wish.search || wish.state || wish.last_end ? "No session fits" : "No sessions yet"}>{wish.search || wish.state || wish.last_end ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
       ) : (
         <Rows items={list.items} height={narrow ? 62 : 40} label="Sessions" selected={selected} end={list.more} id={(session) => session.id} row={(session) => <Line session={session} now={now} />} />
       )}
@@ -101,7 +105,7 @@ function Line({ session, now }: { session: Session; now: number }) {
     <a class="session-line" href={`/sessions/${session.id}`}>
       <State of={session.state} />
       <span class="title">{session.title ? <Text of={session.title.slice(0, 300)} /> : <em>empty</em>} <small>{session.key ? <Text of={session.key} /> : short(session.id)}</small></span>
-      <span class="waits">{waitsFor(session)}</span>
+      <span class="waits">{waitsFor(session) || lastEnd(session)}</span>
       <span class="num turns">{session.turns}</span>
       <span class="num cost">{money(session.cost)}</span>
       <time class="num changed" title={moment(session.updated)}>{ago(session.updated, now)}</time>
@@ -127,7 +131,7 @@ function useSessions(wish: Wish) {
     if (at.busy || at.whole) return;
     at.busy = true;
     try {
-      const query = { search: at.wish.search, state: at.wish.state, limit: PAGE };
+      const query = { search: at.wish.search, state: at.wish.state, last_end: at.wish.last_end, limit: PAGE };
       let page: Page<Session>;
       do {
         page = await get<Page<Session>>("/v1/sessions", { ...query, cursor: at.next });
@@ -158,7 +162,7 @@ function useSessions(wish: Wish) {
     reading.current = { next: undefined, whole: false, busy: true, wish };
     const timer = setTimeout(() => begin(wish), 120);
     return () => clearTimeout(timer);
-  }, [wish.search, wish.state]);
+  }, [wish.search, wish.state, wish.last_end]);
   useEffect(() => {
     if (!error || !passes(error)) return;
     const timer = setTimeout(() => void more(), againMs(error));
@@ -185,7 +189,7 @@ function useSessions(wish: Wish) {
   // No event says that a session was deleted.
   const look = useCallback(async () => {
     const [{ wish }, asked] = [reading.current, Date.now()];
-    const page = await get<Page<Session>>("/v1/sessions", { search: wish.search, state: wish.state, limit: PAGE }).catch(() => undefined);
+    const page = await get<Page<Session>>("/v1/sessions", { search: wish.search, state: wish.state, last_end: wish.last_end, limit: PAGE }).catch(() => undefined);
     const oldest = page?.items.at(-1)?.created;
     if (!page || reading.current.wish !== wish || (page.next !== undefined && oldest === undefined)) return;
     const there = new Set(page.items.map((session) => session.id));

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Draft } from "../drafts.ts";
+import { post } from "../api.ts";
 import { clock, moment } from "../format.ts";
 import { useKeys } from "../keys.ts";
 import type { Known } from "../session-model.ts";
@@ -161,5 +162,19 @@ function Ended({ turn }: { turn: Turn }) {
   const { end } = turn;
   if (!end || end.how === "answered" || end.how === "joined") return null;
   const why = end.reason ?? end.failure?.message ?? end.failure?.detail ?? end.failure?.code ?? end.budget ?? "";
-  return <p class={`ended ended-${end.how}`}>The turn ended: <b>{end.how.replaceAll("_", " ")}</b>{why && <span>. <Text of={why} /></span>}</p>;
+  return (
+    <p class={`ended ended-${end.how}`}>
+      The turn ended: <b>{end.how.replaceAll("_", " ")}</b>{why && <span>. <Text of={why} /></span>}
+      {RETRYABLE.includes(end.how) && <Retry turn={turn.id} />}
+    </p>
+  );
+}
+
+/** Ends after which a turn can be retried as a new turn. */
+const RETRYABLE = ["failed", "cancelled", "sealed", "out_of_budget"];
+
+function Retry({ turn }: { turn: string }) {
+  const [error, setError] = useState<Error>();
+  const retry = () => void post(`/v1/turns/${turn}/retry`, {}).then(() => setError(undefined), setError);
+  return <> <button type="button" onClick={retry}>Retry</button>{error && <span role="alert"> {error.message}</span>}</>;
 }

@@ -15,8 +15,9 @@ export function Standing({ why, now, failed }: { why: Why; now: number; failed: 
       {why.standing === "running" && <p><b>Runs</b> · {why.doing === "the model" ? "the model thinks" : <span><Text of={why.doing ?? ""} /> works</span>} · since {since}</p>}
       {why.standing === "ready" && <p><b>Ready</b> · a worker takes it next</p>}
       {why.standing === "queued" && <p><b>Queued</b> behind another turn · since {since}</p>}
+      {why.standing === "held" && <p><b>Held</b> · workers died {why.deaths ?? 0} times while it ran · runs alone{why.held_until !== undefined && <span> after {moment(why.held_until)}</span>}</p>}
       {why.standing === "stuck" && <Stuck why={why} failed={failed} />}
-      {why.standing === "waits" && why.waits.map((wait) => <WaitLine key={wait.key} wait={wait} now={now} failed={failed} />)}
+      {why.standing === "waits" && why.waits.map((wait) => <WaitLine key={wait.key} wait={wait} turn={why.turn} now={now} failed={failed} />)}
       {why.queued > 0 && <p class="quiet">{why.queued} more {why.queued === 1 ? "input waits" : "inputs wait"} behind it</p>}
     </div>
   );
@@ -32,7 +33,18 @@ function Stuck({ why, failed }: { why: Why; failed: (error: Error) => void }) {
   );
 }
 
-function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (error: Error) => void }) {
+function Provider({ wait, turn, failed }: { wait: Blocked; turn: string | undefined; failed: (error: Error) => void }) {
+  const retry = () => post(`/v1/turns/${turn}/retry`, {}).catch(failed);
+  return (
+    <span>
+      {wait.provider && <span> · <code><Text of={wait.provider} /></code> does not answer</span>}
+      {wait.failure && <span> · <a href={`/errors/${wait.failure.code}`} target="_blank">{wait.failure.code}</a> <Text of={wait.failure.message ?? wait.failure.detail ?? ""} /></span>}
+      <button type="button" onClick={() => void retry()}>Try now</button>
+    </span>
+  );
+}
+
+function WaitLine({ wait, turn, now, failed }: { wait: Blocked; turn: string | undefined; now: number; failed: (error: Error) => void }) {
   const question = asked(wait);
   if (question) return <Asks question={question} wait={wait} now={now} failed={failed} />;
   return (
@@ -41,6 +53,7 @@ function WaitLine({ wait, now, failed }: { wait: Blocked; now: number; failed: (
       {wait.deadline !== undefined && <span> · until {moment(wait.deadline)}</span>}
       {wait.moved_by === "approval" && <a class="button" href="/approvals">Decide</a>}
       {wait.moved_by === "completion" && wait.completion && <Complete completion={wait.completion} failed={failed} />}
+      {wait.moved_by === "provider" && <Provider wait={wait} turn={turn} failed={failed} />}
       {wait.moved_by === "budget" && <span> · goes on when there is more in it: <code>outlast budgets set <Text of={wait.budget ?? ""} /></code></span>}
     </p>
   );

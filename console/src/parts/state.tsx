@@ -2,7 +2,7 @@
 import type { Session, Waiting } from "../shapes.ts";
 
 const WORDS: Record<string, string> = {
-  idle: "idle", ready: "ready", running: "running", parked: "waits",
+  idle: "idle", ready: "ready", running: "running", parked: "waits", held: "held",
   open: "runs", waits: "waits", done: "done", failed: "failed", refused: "refused", unknown: "unknown",
 };
 
@@ -12,12 +12,18 @@ export function State({ of }: { of: string }) {
 
 const KINDS: Record<string, string> = {
   approval: "an approval", completion: "an outside answer", event: "an event", sleep: "time", sub_agent: "a sub-agent",
-  connection: "a connection", client_tool: "the client", budget: "a budget",
+  connection: "a connection", client_tool: "the client", budget: "a budget", provider: "its model provider",
 };
 
 /** What a wait is for. */
 export function waitName(wait: Waiting): string {
   return KINDS[wait.kind] ?? wait.kind;
+}
+
+/** How the last turn of a session at rest ended, unless it was answered. */
+export function lastEnd({ state, last_end }: Session): string {
+  if (state !== "idle" || !last_end || last_end === "answered") return "";
+  return `last turn ${last_end.replaceAll("_", " ")}`;
 }
 
 /** What a session waits for, in a few words. */

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use outlast::runtime::catalogue::Catalogue;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
-use outlast::vocab::label::Guard;
+use outlast::vocab::label::{Guard, Provenance};
 use outlast::vocab::message::{Message, ToolResult};
 use outlast::vocab::overlay::Overlay;
 use outlast::vocab::package::Package;
@@ -77,11 +77,18 @@ fn gate() -> Result<f64, Box<dyn std::error::Error>> {
     });
     let read: Vec<Message> = read.collect::<Result<_, Error>>()?;
     let value = json!({ "to": "ann@example.com", "euros": 5, "note": "lunch" });
+    let provenance = &Provenance::of_call();
     time(|| {
         let labels = of_messages(black_box(&read), &outfit.contracts);
         let around = outfit.circumstances(Some(OrgId::DEFAULT), Spending::default());
-        let facts =
-            Facts { at: Point::Tool, tool: Some(&tool), value: &value, labels: &labels, around: &around };
+        let facts = Facts {
+            at: Point::Tool,
+            tool: Some(&tool),
+            value: &value,
+            labels: &labels,
+            provenance,
+            around: &around,
+        };
         let ruling = outfit.rule(black_box(&facts)).now_or_never().flatten();
         // Untrusted text may have asked for it: if the guard did not decide, something else was measured.
         let guarded = ruling.is_some_and(|ruling| ruling.rule.as_str() == "guard");

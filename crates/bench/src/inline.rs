@@ -6,6 +6,7 @@ use outlast::runtime::catalogue::{Caller, Catalogue};
 use outlast::runtime::drive::{Turn, TurnInput, drive};
 use outlast::runtime::hooks::Heard;
 use outlast::runtime::inline::Inline;
+use outlast::runtime::provenance::EarlierText;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{Outfit, World};
 use outlast::vocab::label::Labels;
@@ -62,6 +63,7 @@ impl Bench {
         let labels = Labels::default();
         let turn = Turn {
             labels: &labels,
+            earlier: &EarlierText::default(),
             heard: Heard::default(),
             org: None,
             world: &self.world,

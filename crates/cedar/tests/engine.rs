@@ -3,7 +3,7 @@
 
 use outlast_cedar::{Cedar, Files};
 use outlast_ports::policy::{Judgement, PolicyEngine};
-use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::label::{Labels, Provenance, Source};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{Ask, Circumstances, Decision, Facts, Point};
 use outlast_vocab::{Error, Kind};
@@ -76,7 +76,8 @@ async fn judge(cedar: &Cedar, at: Point, value: Value, labels: &Labels) -> Resul
         ..Circumstances::default()
     };
     let tool = at.is_of_a_call().then_some(&tool);
-    let judged = cedar.judge(Facts { at, tool, value: &value, labels, around: &around }).await;
+    let provenance = &Provenance::of_call();
+    let judged = cedar.judge(Facts { at, tool, value: &value, labels, provenance, around: &around }).await;
     judged.map(|judgement| judgement.expect("Cedar always has an opinion"))
 }
 

@@ -32,6 +32,7 @@ use staff::{Member, Staff};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the agent is called that answers when nobody names another.
 const UNNAMED: &str = "assistant";
@@ -61,6 +62,9 @@ pub(crate) struct Play {
     /// The model that answers, like `openai/gpt-5`; the script's own, the agent's, or `rehearsal/agent`
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
+    /// How long turns wait for a model provider that is down before they fail; the agent's own time, or 86400
+    #[arg(long, value_name = "SECONDS")]
+    provider_wait: Option<u32>,
     /// Let the rehearsal model play this script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -87,9 +91,12 @@ impl Agent {
 
     /// Who answers on a server: the agent's name, and what each input says over it.
     fn answering_there(&self) -> Result<Answering, Error> {
-        let play = Play { overlay: None, ..self.play.clone() };
+        let play = Play { overlay: None, provider_wait: None, ..self.play.clone() };
         let agent = Self { who: self.who.clone(), play }.named_there()?;
-        let overlay = self.play.overlay.as_deref().map(staff::overlay).transpose()?;
+        let mut overlay = self.play.overlay.as_deref().map(staff::overlay).transpose()?;
+        if self.play.provider_wait.is_some() {
+            overlay.get_or_insert_default().provider_wait_s = self.play.provider_wait;
+        }
         Ok(Answering { agent, overlay })
     }
 
@@ -106,6 +113,7 @@ impl Agent {
         let flags = [
             ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
             ("--overlay", self.play.overlay.is_some()),
+            ("--provider-wait", self.play.provider_wait.is_some()),
             ("--script", self.play.script.is_some()),
             ("--files", self.play.files != Path::new(".")),
         ];
@@ -208,13 +216,26 @@ impl Agent {
 
     /// Adds the agent alone.
     fn shaped(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
-        let builder = builder.model(self.model(file)?.as_str());
+        let model = self.model(file)?;
+        let builder = builder.model(model.as_str());
         let dir = here()?;
         if let Some(file) = file {
-            return file.build(builder, &dir);
+            let builder = self.patient(file.build(builder, &dir)?);
+            // A model that was named on the command line answers alone.
+            return Ok(if file.model() == Some(&model) { file.with_fallbacks(builder) } else { builder });
         }
-        let root = FileRoot::open(&self.play.files)?.keeping_out([dir.join(providers::FILE)]);
-        Ok(builder.builtin_tools().files(root))
+        // Nobody chose this directory for tools: what people hide in it, like `.env`, stays hidden.
+        let root =
+            FileRoot::open(&self.play.files)?.keeping_out([dir.join(providers::FILE)]).hiding_dot_files();
+        Ok(self.patient(builder.builtin_tools().files(root)))
+    }
+
+    /// With the patience that was asked for.
+    fn patient(&self, builder: Builder) -> Builder {
+        match self.play.provider_wait {
+            Some(seconds) => builder.provider_wait(Duration::from_secs(seconds.into())),
+            None => builder,
+        }
     }
 
     /// The model that answers.
@@ -283,14 +304,14 @@ fn others(
 /// An agent beside the first one.
 fn other(agent: &AgentFile, dir: &Path) -> Result<Builder, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
-    agent.build(Outlast::agent(agent.name()).model(model), dir)
+    agent.build(Outlast::agent(agent.name()).model(model), dir).map(|builder| agent.with_fallbacks(builder))
 }
 
 /// What turns of an agent are pinned to, if a worker here can run it: whatever the start of one would refuse is refused.
 pub(crate) fn fitted(agent: &AgentFile, configuration: &Configuration) -> Result<Pinned, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
     let builder = rehearsed(Outlast::ephemeral().model(model))?.provider(configuration.providers()?);
-    agent.build(builder, &here()?)?.fitted()
+    agent.with_fallbacks(agent.build(builder, &here()?)?).fitted()
 }
 
 /// The model that plays a script.

@@ -118,6 +118,12 @@ pub(crate) async fn follow(
                     terminal::note(&format!("· {turn} goes on by itself at {}", words::when(until)));
                 }
             }
+            Fact::Parked { waits } if waits.iter().all(|wait| wait.kind == WaitKind::Provider) => {
+                view.end_line();
+                for wait in waits {
+                    terminal::note(&format!("· {turn} {}", words::wait(turn, "", wait)));
+                }
+            }
             Fact::Parked { waits } => {
                 let waiting = waiting(host, (session, turn)).await?;
                 // A wait of the past was resolved since.
@@ -168,7 +174,7 @@ async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Op
     let desk = host.desk();
     let session = desk.session(session).await?;
     let (SessionState::Parked, Some(active)) = (session.state, session.active) else { return Ok(None) };
-    if session.waits.iter().all(|wait| wait.kind == WaitKind::Sleep) {
+    if session.waits.iter().all(|wait| wait.kind.ends_by_itself()) {
         return Ok(None);
     }
     let ours = active == turn;

@@ -5,6 +5,7 @@ use crate::find::Named;
 use crate::terminal;
 use bytes::Bytes;
 use futures_util::stream;
+use outlast::runtime::worker::{Retried, RetryPlace};
 use outlast::store::{Cancelled, Resolved};
 use outlast::vocab::event::Event;
 use outlast::vocab::limits;
@@ -117,12 +118,20 @@ impl Host {
         }
     }
 
-    /// Lets a stuck turn try again, and follows it from its beginning.
-    pub(crate) async fn retry(&self, turn: TurnId) -> Result<Followed, Error> {
-        match self {
-            Self::Here(outlast) => outlast.runtime().retry(turn).await?,
-            Self::Server(client, _) => client.retry(turn).await?,
-        }
+    /// Retries a turn, and follows it, or the new turn that retries it, from its beginning.
+    pub(crate) async fn retry(&self, turn: TurnId, place: RetryPlace) -> Result<Followed, Error> {
+        let retried = match self {
+            Self::Here(outlast) => outlast.runtime().retry_turn(turn, place).await?,
+            Self::Server(client, _) => client.retry(turn, place).await?,
+        };
+        let turn = match retried {
+            Retried::Woken => turn,
+            Retried::NewTurn { session, turn: retry, duplicate } => {
+                let there = if duplicate { "is retried already as" } else { "is retried as" };
+                terminal::note(&format!("· {turn} {there} {retry} in {session}"));
+                retry
+            }
+        };
         let view = self.desk().turn(turn).await?;
         let before = Seq(view.span.0.0.saturating_sub(1));
         Ok(Followed { session: view.session, turn, events: self.events(view.session, before) })

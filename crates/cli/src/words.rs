@@ -9,8 +9,8 @@ use outlast::vocab::payment::{Order, Payment, PaymentState};
 use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::rate::{Pace, Paced};
 use outlast::vocab::record::{
-    End, Fact, FailedAttempt, Hooked, NodeRef, Performed, Record, Resumed, Ruled, Shorter, Tried, Undoable,
-    Verdict,
+    End, Fact, FailedAttempt, Hooked, InterruptedReply, NodeRef, Performed, Record, Resumed, Ruled, Shorter,
+    Tried, Undoable, Verdict,
 };
 use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{Resolution, Wait, WaitKind};
@@ -118,7 +118,9 @@ pub(crate) fn end(end: &End) -> String {
             format!("{name}: {} ({undone}{left})", one_line(reason, TEXT_LETTERS))
         }
         End::Failed { failure } => format!("{name}: {failure}"),
-        End::Sealed { claims } => format!("{name}: claimed {claims} times without progress"),
+        End::Sealed { claims, alone, hung } => {
+            format!("{name}: {}", End::sealed_because(*claims, *alone, *hung))
+        }
         End::Joined { into } => format!("{name} {into}"),
     }
 }
@@ -131,6 +133,10 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
     let until = wait.deadline.map(|deadline| format!(" until {}", when(deadline))).unwrap_or_default();
     if wait.kind == WaitKind::Sleep {
         return format!("sleeps{until}");
+    }
+    if wait.kind == WaitKind::Provider {
+        let name = wait.key.awaited_provider().map(|name| format!(" `{name}`")).unwrap_or_default();
+        return format!("waits for its model provider{name}{until}\n  now: outlast retry {turn}");
     }
     if wait.kind == WaitKind::Approval {
         let id = question_id(turn, &wait.key);
@@ -181,6 +187,7 @@ pub(crate) fn fact(fact: &Fact) -> String {
             format!("by {worker}, lease {lease}, since {}", when(*since))
         }
         Fact::Tried(Tried { key, attempts }) => format!("{key}: {}", failed(attempts)),
+        Fact::Interrupted(InterruptedReply { key, text, .. }) => format!("{key}: {}", quoted(text)),
         Fact::Reclaimed(reclaimed) => {
             let claim = reclaimed.claim;
             format!("call {} of #{}, attempt {}", claim.child, claim.asked, reclaimed.attempt)

@@ -21,6 +21,8 @@ struct Spending {
     usage: Usage,
     cost: Cost,
     unpriced: u64,
+    #[serde(default)]
+    estimated: Cost,
 }
 
 #[derive(Deserialize)]
@@ -102,8 +104,8 @@ impl Client {
         let mut query = vec![("by", by.name().to_owned())];
         query.extend(session.map(|session| ("session", session.to_string())));
         let spending: Vec<Spending> = self.list(&["v1", "cost"], &query, usize::MAX).await?;
-        let spent = |Spending { name, replies, usage, cost, unpriced }: Spending| {
-            (name, Spent { replies, usage, cost, unpriced })
+        let spent = |Spending { name, replies, usage, cost, unpriced, estimated }: Spending| {
+            (name, Spent { replies, usage, cost, unpriced, estimated })
         };
         Ok(spending.into_iter().map(spent).collect())
     }

@@ -2,7 +2,7 @@
 use crate::Client;
 use crate::http::Query;
 use crate::page::{MOST, Page};
-use outlast_ports::store::{ForkTo, HistoryTurn, SessionState, SessionView, TurnState, TurnView};
+use outlast_ports::store::{ForkTo, HistoryTurn, LastTurn, SessionState, SessionView, TurnState, TurnView};
 use outlast_runtime::listing::{Filter, Listed};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Place;
@@ -32,7 +32,11 @@ pub(crate) struct Session {
     worker: Option<WorkerId>,
     waits: Vec<Wait>,
     wake_at: Option<Millis>,
+    #[serde(default)]
+    deaths: u32,
     cost: Option<Cost>,
+    last_end: Option<String>,
+    last_turn: Option<TurnId>,
     #[serde(default)]
     forks: Vec<SessionId>,
 }
@@ -53,6 +57,7 @@ pub(crate) struct Turn {
     first: Seq,
     last: Seq,
     end: Option<Value>,
+    retry_of: Option<TurnId>,
 }
 
 #[derive(Deserialize)]
@@ -71,8 +76,10 @@ impl TryFrom<Session> for Listed {
     type Error = Error;
 
     fn try_from(session: Session) -> Result<Self, Error> {
-        let all = [SessionState::Idle, SessionState::Ready, SessionState::Leased, SessionState::Parked];
-        let state = all.into_iter().find(|state| state.name() == session.state);
+        let state = SessionState::ALL.into_iter().find(|state| state.name() == session.state);
+        let last_end = session.last_end.as_deref();
+        let last_end = last_end.map(|end| end.parse().map_err(|_| unknown("turn's end", end))).transpose()?;
+        let last_turn = session.last_turn.zip(last_end).map(|(id, end)| LastTurn { id, end });
         let view = SessionView {
             id: session.id,
             org: session.org,
@@ -88,7 +95,9 @@ impl TryFrom<Session> for Listed {
             worker: session.worker,
             waits: session.waits,
             wake_at: session.wake_at,
+            deaths: session.deaths,
             cost: session.cost,
+            last_turn,
         };
         Ok(Self { session: view, title: session.title })
     }
@@ -114,6 +123,9 @@ impl TryFrom<Turn> for TurnView {
             end: turn.end.map(end).transpose()?,
             // A list does not say; of one turn it is with its durability.
             writes: None,
+            retry_of: turn.retry_of,
+            // Only the server decides by it.
+            foreign: false,
         })
     }
 }
@@ -131,6 +143,7 @@ impl Client {
     pub async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
         let mut query = Vec::new();
         query.extend(filter.state.map(|state| ("state", state.name().to_owned())));
+        query.extend(filter.last_end.map(|end| ("last_end", end.name().to_owned())));
         query.extend(filter.text.clone().map(|text| ("search", text)));
         let found: Vec<Session> = self.list(&["v1", "sessions"], &query, most).await?;
         found.into_iter().map(Listed::try_from).collect()

@@ -4,6 +4,7 @@ use crate::sessions::{self, end, unknown};
 use outlast_ports::store::{Cancelled, TurnView, Writes};
 use outlast_runtime::durability::Durability;
 use outlast_runtime::why::{Blocked, Mover, Standing, Why};
+use outlast_runtime::worker::{Retried, RetryPlace};
 use outlast_vocab::budget::Purse;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
@@ -62,6 +63,14 @@ struct Stopped {
 }
 
 #[derive(Deserialize)]
+struct RetryAnswer {
+    outcome: String,
+    session: SessionId,
+    turn: TurnId,
+    duplicate: bool,
+}
+
+#[derive(Deserialize)]
 struct Answer {
     session: SessionId,
     turn: Option<TurnId>,
@@ -70,10 +79,14 @@ struct Answer {
     behind: Option<TurnId>,
     worker: Option<WorkerId>,
     doing: Option<String>,
+    deaths: Option<u32>,
+    held_until: Option<Millis>,
     failure: Option<Failure>,
     end: Option<Value>,
     waits: Vec<Held>,
     queued: usize,
+    last_turn: Option<TurnId>,
+    last_end: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +102,8 @@ struct Held {
     #[serde(default)]
     who: Vec<String>,
     budget: Option<Purse>,
+    provider: Option<String>,
+    failure: Option<Failure>,
     completion: Option<String>,
 }
 
@@ -107,9 +122,11 @@ impl TryFrom<Answer> for Why {
             "ready" => Standing::Ready,
             "running" => Standing::Driven { worker: answer.worker, doing: answer.doing.unwrap_or_default() },
             "waits" => Standing::Waits,
+            "held" => Standing::Held { deaths: answer.deaths.unwrap_or_default(), until: answer.held_until },
             "stuck" => Standing::Stuck(answer.failure.ok_or_else(|| lacks("why"))?),
             other => return Err(unknown("standing", other)),
         };
+        let last_end = answer.last_end.map(end).transpose()?;
         Ok(Self {
             session: answer.session,
             turn: answer.turn,
@@ -117,6 +134,7 @@ impl TryFrom<Answer> for Why {
             since: answer.since,
             waits: answer.waits.into_iter().map(Blocked::try_from).collect::<Result<_, _>>()?,
             queued: answer.queued,
+            last: answer.last_turn.zip(last_end),
         })
     }
 }
@@ -125,13 +143,14 @@ impl TryFrom<Held> for Blocked {
     type Error = Error;
 
     fn try_from(held: Held) -> Result<Self, Error> {
-        let Held { key, kind, since, deadline, tool, arguments, moved_by, approval, who, budget, completion } =
-            held;
+        let Held { key, kind, since, deadline, tool, arguments, .. } = held;
+        let Held { moved_by, approval, who, budget, provider, failure, completion, .. } = held;
         let mover = match (moved_by.as_str(), approval) {
             ("approval", Some(id)) => Mover::Approval { id, who },
             ("completion", _) => Mover::Completion(completion.map(|key| key.parse()).transpose()?),
             ("time", _) => Mover::Time,
             ("budget", _) => Mover::Budget(budget),
+            ("provider", _) => Mover::Provider { name: provider, failure },
             ("retry", _) => Mover::Retry,
             (other, _) => return Err(unknown("mover of turns", other)),
         };
@@ -178,9 +197,16 @@ impl Client {
         }
     }
 
-    /// Lets a stuck turn try again.
-    pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
-        self.post(&["v1", "turns", &turn.to_string(), "retry"], &json!({})).await
+    /// Retries a turn: lets a stuck one go on, or retries one that ended as a new turn.
+    pub async fn retry(&self, turn: TurnId, place: RetryPlace) -> Result<Retried, Error> {
+        let body = json!({ "fork": place == RetryPlace::Fork });
+        let answer: RetryAnswer = self.post(&["v1", "turns", &turn.to_string(), "retry"], &body).await?;
+        let RetryAnswer { outcome, session, turn, duplicate } = answer;
+        match outcome.as_str() {
+            "woken" => Ok(Retried::Woken),
+            "new_turn" => Ok(Retried::NewTurn { session, turn, duplicate }),
+            other => Err(unknown("outcome of a retry", other)),
+        }
     }
 
     /// Why a session does not move.

@@ -5,7 +5,7 @@ use outlast_ports::votes::{Grant, Vote, Voted};
 use outlast_runtime::approvals::Question;
 use outlast_vocab::approval::Given;
 use outlast_vocab::id::{ApprovalId, CallId, GrantId};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{RuleId, ToolName, ToolResult};
 use outlast_vocab::policy::{Ask, Verdict};
 use outlast_vocab::record;
@@ -35,6 +35,8 @@ pub struct Pending {
     pub preview: Option<String>,
     /// The untrusted sources that may have asked for it.
     pub labels: Labels,
+    /// Where the values of its sink arguments come from.
+    pub provenance: Provenance,
     /// What the model asked for, where somebody has changed the arguments since.
     pub original: Option<Value>,
     /// Who may approve, and until when.
@@ -64,6 +66,7 @@ impl From<Question> for Pending {
             policy,
             preview: preview.flatten().map(String::from),
             labels: call.labels,
+            provenance: call.provenance,
             original,
             ask,
             votes,
@@ -86,6 +89,8 @@ struct Asked {
     preview: Option<String>,
     #[serde(default)]
     labels: Labels,
+    #[serde(default)]
+    provenance: Provenance,
     original: Option<Value>,
     ask: Ask,
     ballots: Vec<Ballot>,
@@ -115,6 +120,7 @@ impl From<Asked> for Pending {
             policy: asked.policy,
             preview: asked.preview,
             labels: asked.labels,
+            provenance: asked.provenance,
             original: asked.original,
             ask: asked.ask,
             votes: asked.ballots.into_iter().map(vote).collect(),

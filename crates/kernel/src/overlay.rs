@@ -2,7 +2,7 @@
 //!
 //! Pure, and the same layers give the same fold. Who reads layers, and who makes tools of their definitions, is elsewhere.
 use outlast_vocab::label::Guard;
-use outlast_vocab::overlay::{Capability, Defined, Layer, Overlay};
+use outlast_vocab::overlay::{Capability, Defined, Layer, NamedModels, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
 use outlast_vocab::policy::{Decision, Point, Rule};
 use outlast_vocab::rate::Rate;
@@ -49,9 +49,14 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     rules.extend(over.rules);
     rates.extend(over.rates);
     settings.extend(over.settings);
+    // A layer that names its model or models replaces both: a fallback belongs to the list it stands in.
+    let names_models = over.model.is_some() || !over.models.is_empty();
+    let (model, models) = if names_models { (over.model, over.models) } else { (under.model, under.models) };
     Overlay {
         system,
-        model: over.model.or(under.model),
+        model,
+        models,
+        provider_wait_s: over.provider_wait_s.or(under.provider_wait_s),
         model_calls: over.model_calls.or(under.model_calls),
         capabilities,
         builtin,
@@ -223,7 +228,9 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
 /// What a session or a turn makes of the package of its agent. It can tell the model more, choose another model, and let
 /// less happen; what needs something made in this process (tools, servers, settings) is an error, because a turn cannot.
 pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
-    let Overlay { system, model, model_calls, documents, network, guard, rules, rates, .. } = overlay;
+    let named = overlay.named_models()?;
+    let Overlay { system, provider_wait_s, model_calls, documents, network, guard, rules, rates, .. } =
+        overlay;
     let mut others = [
         ("capabilities", overlay.capabilities.is_empty()),
         ("builtin", overlay.builtin.is_empty()),
@@ -236,8 +243,8 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     .chain(overlay.settings.keys().map(String::as_str));
     if let Some(field) = others.next() {
         let detail = format!(
-            "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
-             this one says `{field}`; say it of an agent"
+            "a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, \
+             `rules` and `rates`, but this one says `{field}`; say it of an agent"
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
@@ -289,7 +296,10 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     }
     let mut package = package.clone();
     package.system = prompt(std::iter::once(package.system).chain(system));
-    package.model = model.unwrap_or(package.model);
+    if let Some(NamedModels { first, fallbacks }) = named {
+        (package.model, package.fallback_models) = (first, fallbacks);
+    }
+    package.provider_wait_s = provider_wait_s.or(package.provider_wait_s);
     package.model_calls = model_calls.map_or(package.model_calls, std::num::NonZeroU32::get);
     package.documents.extend(documents);
     package.network = package.network.narrowed(network);
@@ -326,6 +336,8 @@ fn names(overlay: &Overlay) -> Vec<String> {
     };
     said(!overlay.system.is_empty(), "system");
     said(overlay.model.is_some(), "model");
+    said(!overlay.models.is_empty(), "models");
+    said(overlay.provider_wait_s.is_some(), "provider_wait_s");
     said(overlay.model_calls.is_some(), "model_calls");
     said(!overlay.network.is_open(), "network");
     said(!overlay.guard.is_open(), "guard");

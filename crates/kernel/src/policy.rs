@@ -2,7 +2,7 @@
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{
-    Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test,
+    Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test, ValueTrust,
 };
 use serde_json::{Number, Value};
 use std::borrow::Cow;
@@ -54,8 +54,8 @@ pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
     let mut denies =
         policy.rules.iter().filter(is_for).take_while(|rule| matches!(rule.then, Decision::Deny { .. }));
     denies.any(|rule| {
-        let Rule { tests, untrusted, labels, org, cost_over, times, .. } = rule;
-        let of_facts = tests.is_empty() && untrusted.is_none() && labels.is_empty();
+        let Rule { tests, untrusted, labels, provenance, org, cost_over, times, .. } = rule;
+        let of_facts = tests.is_empty() && untrusted.is_none() && labels.is_empty() && provenance.is_none();
         of_facts && org.is_none() && cost_over.is_none() && times.is_none()
     })
 }
@@ -87,6 +87,9 @@ fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
     rule.untrusted.is_none_or(|untrusted| untrusted != facts.labels.is_empty())
         && like(&rule.tool, tool)
         && comes_from(rule, facts.labels)
+        && rule
+            .provenance
+            .is_none_or(|trust| (trust == ValueTrust::Untrusted) == facts.provenance.is_tainted())
         && rule.tests.iter().all(|test| holds(test, facts.value).unwrap_or(unclear))
         && suits(rule, facts.around).unwrap_or(unclear)
 }
@@ -238,7 +241,7 @@ fn compare(number: &Number, bound: &Number) -> Option<Ordering> {
 }
 
 /// Whether a text is like a pattern in which `*` stands for anything. Linear in the text for every star.
-pub(crate) fn like(pattern: &str, text: &str) -> bool {
+pub fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -256,6 +259,7 @@ mod tests {
     use outlast_vocab::Hash;
     use outlast_vocab::approval::{Escalation, Given};
     use outlast_vocab::id::OrgId;
+    use outlast_vocab::label::Provenance;
     use outlast_vocab::policy::{Ask, Day, LocalTime, Resume, Times};
     use proptest::prelude::*;
     use serde_json::json;
@@ -279,7 +283,8 @@ mod tests {
     ) -> Option<&'p str> {
         let (tool, value, labels) = facts;
         let tool: ToolName = tool.parse().unwrap();
-        let facts = Facts { at: Point::Tool, tool: Some(&tool), value, labels, around };
+        let provenance = &Provenance::default();
+        let facts = Facts { at: Point::Tool, tool: Some(&tool), value, labels, provenance, around };
         judge(policy, &facts).map(|rule| rule.id.as_str())
     }
 
@@ -341,6 +346,7 @@ mod tests {
                 tool: Some(&tool),
                 value: &arguments,
                 labels: &labels,
+                provenance: &Provenance::default(),
                 around: &around,
             };
             let rule = judge(&policy, &facts).unwrap();

@@ -1,21 +1,22 @@
 //! Replays a turn's journal: answers an effect from its record or reports where history and code part.
 //!
 //! Pure: reading and writing records is the runtime's business (`runtime::journaled`).
+use crate::retry::Reusable;
 use crate::spending::Spending;
 use outlast_vocab::effect::{
     BatchCall, BatchOutcome, Command, Effect, Outcome, Place, StepOutcome, ToolBatch, ToolCall, ToolOutcome,
 };
 use outlast_vocab::hook::{HookPoint, Patch};
-use outlast_vocab::message::{Arguments, HookName, ModelCallId, ToolResult, ToolUse};
+use outlast_vocab::message::{Arguments, HookName, ModelCallId, ModelName, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
 use outlast_vocab::rate::{Pace, Paced};
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, Hooked, Performed, Record, Ruled, Seq, Started, Tried,
-    Undoable,
+    Accepted, Asked, ClaimRef, Compacted, End, Fact, FailedAttempt, Hooked, Performed, Record, Ruled, Seq,
+    Started, Tried, Undoable,
 };
 use outlast_vocab::tool::{PreparedCall, Undo};
-use outlast_vocab::wait::{Resolution, Wait};
-use outlast_vocab::{Error, Kind, ReplayKey};
+use outlast_vocab::wait::{Resolution, Wait, WaitKind};
+use outlast_vocab::{Class, Error, Kind, Millis, ReplayKey};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -41,10 +42,14 @@ pub struct History {
     stuck: u32,
     /// Attempts of model calls that failed before the turn held still.
     tried: BTreeMap<ReplayKey, u32>,
+    provider_down_since: BTreeMap<ReplayKey, Millis>,
+    last_provider_wait: Option<ReplayKey>,
     /// The numbers of the leases that went on in the middle.
     leases: Vec<u64>,
     repaired: bool,
     compactions: Vec<Compacted>,
+    /// What the turn takes over from the one that it retries.
+    reusable: Reusable,
 }
 
 /// A batch of tool calls as the journal knows it.
@@ -98,7 +103,7 @@ impl History {
                     let call = history.call(&asked, reclaimed.claim)?;
                     (call.attempts, call.parked) = (reclaimed.attempt, false);
                 }
-                Fact::Parked { waits } => history.park(waits),
+                Fact::Parked { waits } => history.park(waits, record.at),
                 // The first resolution wins; the store refuses a second one.
                 Fact::Resolved { key, resolution } => {
                     history.resolutions.entry(key).or_insert(resolution);
@@ -115,16 +120,17 @@ impl History {
                 }
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Resumed(resumed) => history.leases.push(resumed.lease),
-                Fact::Stuck { .. } => history.stuck += 1,
+                Fact::Stuck { .. } => {
+                    history.stuck += 1;
+                    // Whoever mends the cause finds the turn as patient as it was at first.
+                    history.provider_down_since.clear();
+                }
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
-                Fact::Tried(Tried { key, attempts }) => {
-                    let more = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-                    let tried = history.tried.entry(key).or_default();
-                    *tried = tried.saturating_add(more);
-                }
+                Fact::Tried(tried) => history.add_attempts(tried),
                 // Among them what people were told, which decides nothing.
                 Fact::Asked(_)
+                | Fact::Interrupted(_)
                 | Fact::Settled(_)
                 | Fact::Opened { .. }
                 | Fact::HeadMoved { .. }
@@ -133,6 +139,34 @@ impl History {
             }
         }
         Ok(history)
+    }
+
+    fn add_attempts(&mut self, tried: Tried) {
+        let Tried { key, attempts } = tried;
+        let is_outage = |attempt: &&FailedAttempt| attempt.failure.code.class() == Class::Retry;
+        if let Some(first) = attempts.iter().find(is_outage) {
+            self.provider_failed(&key, first.until);
+        }
+        let more = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
+        let tried = self.tried.entry(key).or_default();
+        *tried = tried.saturating_add(more);
+    }
+
+    /// Notes when the provider of a model call was first found to be down.
+    fn provider_failed(&mut self, model_call: &ReplayKey, at: Millis) {
+        let since = self.provider_down_since.entry(model_call.clone()).or_insert(at);
+        *since = (*since).min(at);
+    }
+
+    /// Adds what the turn takes over from the one that it retries.
+    #[must_use]
+    pub fn with_reusable(self, reusable: Reusable) -> Self {
+        Self { reusable, ..self }
+    }
+
+    /// Returns what the turn takes over from the one that it retries; nothing if it is no retry.
+    pub fn reusable(&self) -> &Reusable {
+        &self.reusable
     }
 
     /// Adds an effect that was performed just now.
@@ -197,7 +231,7 @@ impl History {
 
     /// How often the model call at this place was tried in vain, as far as it is written down: with its attempts, or by the wait
     /// for the next one.
-    pub fn tried(&self, model_call: &ReplayKey) -> u32 {
+    pub fn times_tried(&self, model_call: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
         let waited = waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0);
         waited.max(self.tried.get(model_call).copied().unwrap_or(0))
@@ -215,10 +249,37 @@ impl History {
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
+    /// How often the turn waited because the provider of this model call was down.
+    pub fn provider_waits(&self, model_call: &ReplayKey) -> u32 {
+        let is_one = |wait: &&ReplayKey| wait.is_under(model_call) && wait.awaited_provider().is_some();
+        u32::try_from(self.waits.keys().filter(is_one).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Since when the provider of this model call has been down, as far as that is recorded.
+    pub fn provider_down_since(&self, model_call: &ReplayKey) -> Option<Millis> {
+        self.provider_down_since.get(model_call).copied()
+    }
+
+    /// Whether somebody ended the last wait of this model call for its provider, to have the call made at once.
+    pub fn provider_wait_was_ended(&self, model_call: &ReplayKey) -> bool {
+        matches!(self.last_provider_resolution(model_call), Some(Resolution::Ok(_)))
+    }
+
+    /// Whether the last wait of this model call for its provider ended before its deadline, because the provider had answered others.
+    pub fn provider_has_recovered(&self, model_call: &ReplayKey) -> bool {
+        matches!(self.last_provider_resolution(model_call), Some(Resolution::Timeout))
+    }
+
+    fn last_provider_resolution(&self, model_call: &ReplayKey) -> Option<&Resolution> {
+        let last = self.last_provider_wait.as_ref().filter(|wait| wait.is_under(model_call));
+        last.and_then(|wait| self.resolutions.get(wait))
+    }
+
     /// The recorded outcome of the effect at this place, or nothing if it has none yet. A record of another request is
     /// a divergence (R3.2).
     pub fn answer<E: Effect>(&self, key: &ReplayKey, effect: &E) -> Result<Option<E::Outcome>, Error> {
-        let Some((recorded, outcome)) = self.performed.get(key) else {
+        let recorded = self.performed.get(key).or_else(|| self.reusable.step(key));
+        let Some((recorded, outcome)) = recorded else {
             return match self.batches.get(key) {
                 Some(batch) => Err(diverged(key, &batch.command(), &effect.clone().into())),
                 None => Ok(None),
@@ -414,6 +475,14 @@ impl History {
         }
     }
 
+    /// The model that the call at this place asked.
+    pub fn model_of(&self, key: &ReplayKey) -> Option<&ModelName> {
+        match self.performed.get(key) {
+            Some((Command::ModelCall(call), _)) => Some(&call.model),
+            _ => None,
+        }
+    }
+
     /// The bound that the reply to the model call at this place was given.
     pub fn bound_of(&self, key: &ReplayKey) -> Option<u32> {
         match self.performed.get(key) {
@@ -428,7 +497,15 @@ impl History {
     }
 
     /// A batch parks only when none of its calls runs: each has its outcome, waits, or was not begun.
-    fn park(&mut self, waits: Vec<Wait>) {
+    fn park(&mut self, waits: Vec<Wait>, at: Millis) {
+        for wait in &waits {
+            if let Some(model_call) = wait.key.waiting_model_call() {
+                self.provider_failed(&model_call, at);
+            }
+            if wait.kind == WaitKind::Provider {
+                self.last_provider_wait = Some(wait.key.clone());
+            }
+        }
         for (key, batch) in &mut self.batches {
             if waits.iter().any(|wait| wait.key.is_under(key)) {
                 for call in &mut batch.calls {
@@ -529,11 +606,11 @@ fn brief(value: &Value) -> String {
 mod tests {
     use super::*;
     use outlast_vocab::effect::{DurableStep, Sleep, Slept, StepOutcome};
-    use outlast_vocab::label::Labels;
+    use outlast_vocab::label::{Labels, Provenance};
     use outlast_vocab::message::{Arguments, ToolResult, ToolUse};
-    use outlast_vocab::record::{Answered, FailedAttempt, Reclaimed};
+    use outlast_vocab::record::{Answered, Reclaimed};
     use outlast_vocab::tool::EffectClass;
-    use outlast_vocab::{CallId, Failure, Hash, Millis};
+    use outlast_vocab::{CallId, Failure, Hash};
     use serde_json::json;
 
     fn history(facts: Vec<Fact>) -> Result<History, Error> {
@@ -560,6 +637,7 @@ mod tests {
             payload: None,
             ruling: None,
             labels: Labels::default(),
+            provenance: Provenance::default(),
         }
     }
 
@@ -573,7 +651,7 @@ mod tests {
             Fact::Tried(Tried { key: key.clone(), attempts: attempts.iter().copied().map(failed).collect() })
         };
         let history = history(vec![tried(&[1, 2]), tried(&[6])]).unwrap();
-        assert_eq!((history.tried(&key), history.tried(&ReplayKey::turn(0).model(1))), (3, 0));
+        assert_eq!((history.times_tried(&key), history.times_tried(&ReplayKey::turn(0).model(1))), (3, 0));
     }
 
     #[test]

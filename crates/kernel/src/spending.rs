@@ -20,6 +20,7 @@ impl Spending {
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(_)))
             ),
             Fact::Compacted(compacted) => matches!(compacted.shorter, Shorter::Summary { .. }),
+            Fact::Interrupted(_) => true,
             _ => false,
         };
         self.cost = self.cost + fact.cost().unwrap_or_default();

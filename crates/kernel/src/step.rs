@@ -116,6 +116,8 @@ struct Machine {
     plan: Plan,
     root: ReplayKey,
     messages: Vec<Message>,
+    /// The places of the messages that the user typed.
+    typed: Vec<usize>,
     model_calls: u32,
     checkpoints: u32,
     repairs: u32,
@@ -126,7 +128,9 @@ pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
     let mut messages = before;
     messages.push(Message::User { parts: input });
-    Machine { plan, root, messages, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
+    let is_user = |(_, message): &(usize, &Message)| matches!(message, Message::User { .. });
+    let typed = messages.iter().enumerate().filter(is_user).map(|(place, _)| place).collect();
+    Machine { plan, root, messages, typed, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
 /// The calls that take back what an aborted turn did (R6.15), in the order in which they run.
@@ -266,6 +270,14 @@ impl RunTools {
         }
     }
 
+    /// The places of the messages that the user typed, in what the model had read.
+    pub fn typed(&self) -> &[usize] {
+        match &self.then {
+            Then::GoOn(machine) => &machine.typed,
+            Then::Abort { .. } => &[],
+        }
+    }
+
     /// The model call that follows when every call has its result, and the messages before these; none if none follows.
     pub fn next_model(&self) -> Option<(ReplayKey, &[Message])> {
         let Then::GoOn(machine) = &self.then else { return None };
@@ -387,7 +399,11 @@ impl AtCheckpoint {
                 return Step::Done(End::Failed { failure }.into());
             }
         }
+        let inputs = joined.inputs.len();
         machine.messages.extend(joined.into_messages());
+        // Inputs come last; what is before them was written by hooks and by the runtime.
+        let end = machine.messages.len();
+        machine.typed.extend(end - inputs..end);
         machine.ask()
     }
 }

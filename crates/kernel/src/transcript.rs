@@ -1,7 +1,7 @@
 //! Turns the records of a turn back into messages, whole: every call a model made has a result (R4.8).
 use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::hook::Patch;
-use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult, ToolUse};
+use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult, ToolUse};
 use outlast_vocab::record::{
     Asked, ClaimRef, Compacted, Fact, Hooked, Performed, Record, RepairedCall, Seq, Verdict,
 };
@@ -52,6 +52,11 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
                     batch.take(record.seq, &record.fact, within);
                 }
                 batch = undoing;
+            }
+            Fact::Interrupted(interrupted) if within && !interrupted.text.is_empty() => {
+                transcript.close(batch.take());
+                let parts = vec![Part::text(interrupted.marked_text())];
+                transcript.messages.push(Message::Assistant { parts, calls: Vec::new() });
             }
             Fact::Compacted(compacted) if within => transcript.compactions.push(compacted.clone()),
             fact => {
@@ -208,8 +213,8 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
     use outlast_vocab::effect::{AwaitEvent, Joined, JoinedInput, Reply, StopReason, ToolBatch, Usage};
-    use outlast_vocab::label::Labels;
-    use outlast_vocab::message::{Arguments, Part};
+    use outlast_vocab::label::{Labels, Provenance};
+    use outlast_vocab::message::Arguments;
     use outlast_vocab::record::{Accepted, Answered, Delivery, Settled};
     use outlast_vocab::tool::{EffectClass, PreparedCall};
     use outlast_vocab::{CallId, Hash, Millis, TurnId};
@@ -226,6 +231,7 @@ mod tests {
             traceparent: None,
             before: Vec::new(),
             note: None,
+            retry_of: None,
         })
     }
 
@@ -265,6 +271,7 @@ mod tests {
                 payload: None,
                 ruling: None,
                 labels: Labels::default(),
+                provenance: Provenance::default(),
             }),
         };
         let command = ToolBatch { calls: calls.iter().map(call).collect() }.into();

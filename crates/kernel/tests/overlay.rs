@@ -289,7 +289,7 @@ fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
     let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
     assert_eq!(
         refused.detail(),
-        "a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
+        "a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
          this one says `tools`; say it of an agent"
     );
 }

@@ -104,6 +104,9 @@ fn message(question: &Question) -> String {
         let sources = serde_json::to_string(&call.labels).unwrap_or_default();
         lines.push(format!("Untrusted text may have asked for it: {sources}."));
     }
+    if !call.provenance.is_empty() {
+        lines.push(format!("Where the values that matter come from: {}.", call.provenance));
+    }
     lines.push(format!("({id} of {turn}, fingerprint {})", canon::fingerprint(&call.arguments)));
     visible(&lines.join("\n"))
 }

@@ -408,7 +408,7 @@ fn ended(followed: &Followed, end: &End) -> CallToolResult {
         End::Cancelled { reason } => bad(format!("the turn was cancelled: {reason}")),
         End::Aborted { reason, .. } => bad(format!("the turn was aborted: {reason}")),
         End::Failed { failure } => with(bad(told(failure)), "error", error(failure)),
-        End::Sealed { claims } => bad(format!("the turn was begun {claims} times without progress")),
+        End::Sealed { claims, alone, hung } => bad(End::sealed_because(*claims, *alone, *hung)),
         End::Joined { into } => result(followed, how, format!("the message joined {into}")),
     }
 }

@@ -1,11 +1,11 @@
 //! Sessions as resources: a list by page, and what was said in each, as JSON or Markdown.
-use outlast_ports::store::{MAIN, SessionView};
+use outlast_ports::store::{LastEnd, MAIN, SessionView};
 use outlast_runtime::Runtime;
 use outlast_runtime::listing::{self, Filter};
 use outlast_runtime::messages::{self, Said, Until};
 use outlast_vocab::access::Reach;
 use outlast_vocab::message::{Message, ToolResult};
-use outlast_vocab::record::{NodeRef, Seq};
+use outlast_vocab::record::{EndKind, NodeRef, Seq};
 use outlast_vocab::{Error, Hash, Kind, SessionId};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
@@ -78,12 +78,15 @@ pub(crate) async fn list(
     };
     let page = listing::page(runtime.store().as_ref(), &Filter::default(), before, (PAGE, PAGE)).await?;
     let resource = |listed: listing::Listed| {
-        let SessionView { id, key, state, turns, .. } = listed.session;
+        let SessionView { id, key, state, turns, last_turn, .. } = listed.session;
         let title: String = listed.title.chars().take(TITLE).collect();
+        let ended = last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(EndKind::Answered));
+        let ended =
+            ended.map(|end| format!(", last turn {}", end.name().replace('_', " "))).unwrap_or_default();
         let named = key.map(|key| format!(", known as {key}")).unwrap_or_default();
         Resource::new(address(id, Form::Json), id.to_string())
             .with_title(title)
-            .with_description(format!("A session of {turns} turns, {}{named}.", state.name()))
+            .with_description(format!("A session of {turns} turns, {}{ended}{named}.", state.name()))
             .with_mime_type(Form::Json.media_type())
     };
     // A list of one page or less tells where it ends all the same.

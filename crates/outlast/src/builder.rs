@@ -32,7 +32,8 @@ use outlast_tools::{Builtin, Fetch, FileRoot, OpenDocument, WallClock};
 use outlast_vocab::access::{Access, Principal, Reach};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::label::Guard;
-use outlast_vocab::overlay::Overlay;
+use outlast_vocab::message::ModelName;
+use outlast_vocab::overlay::{NamedModels, Overlay};
 use outlast_vocab::package::{Package, Pinned};
 use outlast_vocab::policy::Policy;
 use outlast_vocab::rate::Rate;
@@ -80,6 +81,8 @@ pub struct Builder {
     guard: Guard,
     budgets: Budgets,
     rates: Vec<Rate>,
+    fallback_models: Vec<String>,
+    provider_wait: Option<Duration>,
     overlays: Vec<Overlay>,
     pub(crate) bundles: Vec<Capability>,
     pub(crate) on: Vec<String>,
@@ -245,6 +248,8 @@ impl Builder {
             guard: Guard::default(),
             budgets: Budgets::default(),
             rates: Vec::new(),
+            fallback_models: Vec::new(),
+            provider_wait: None,
             overlays: Vec::new(),
             bundles: Vec::new(),
             on: Vec::new(),
@@ -286,6 +291,22 @@ impl Builder {
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = model.into();
+        self
+    }
+
+    /// Models that answer where [`Builder::model`] cannot, in this order: while its provider is down, does not accept its key, or has
+    /// no credit left.
+    #[must_use]
+    pub fn fallback_models(mut self, models: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.fallback_models = models.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How long turns of the agent wait for a provider that is down before they fail; [`Limits::provider_wait`] (24 hours) unless set.
+    /// Zero fails after a few quick attempts. An input can say something else ([`Sending::with`](crate::Sending::with)).
+    #[must_use]
+    pub fn provider_wait(mut self, wait: Duration) -> Self {
+        self.provider_wait = Some(wait);
         self
     }
 
@@ -734,7 +755,16 @@ impl Builder {
         let names = plugged.visible(all.collect());
         let mut on = self.on;
         on.extend(self.capabilities);
+        let models: Vec<ModelName> = std::iter::once(self.model)
+            .chain(self.fallback_models)
+            .map(|name| name.parse())
+            .collect::<Result<_, _>>()?;
+        let models = Overlay { models, ..Overlay::default() }.named_models()?;
+        let NamedModels { first, fallbacks } = models.expect("the first model was put there");
+        let seconds = |wait: Duration| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
         let package = Package {
+            fallback_models: fallbacks,
+            provider_wait_s: self.provider_wait.map(seconds),
             tools: names,
             model_calls: self.limits.model_calls,
             policy: self.policy,
@@ -743,7 +773,7 @@ impl Builder {
             rates: self.rates,
             hooks: plugged.uses(&self.hooks),
             capabilities: on,
-            ..Package::new(self.agent, self.model.parse()?, plugged.told(self.system))
+            ..Package::new(self.agent, first, plugged.told(self.system))
         };
         let package = fold(package, &self.overlays)?;
         let plugins = plugged.plugins(&package.agent)?;

@@ -27,7 +27,7 @@ use outlast_ports::clock::Entropy;
 use outlast_ports::memory::Memory;
 use outlast_ports::orgs::Org;
 use outlast_ports::store::{SessionState, Store, Target, TurnView};
-use outlast_runtime::archive::import;
+use outlast_runtime::archive::{import, import_to_compare};
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::system::SystemEntropy;
 use outlast_runtime::{Config, Input, Runtime};
@@ -35,7 +35,6 @@ use outlast_vocab::access::Access;
 use outlast_vocab::effect::{ModelOutcome, Outcome};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Accepted, Fact, Performed, Record, Started};
-use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, TurnId, WorkerId};
 use reuse::{Prefix, Reuse, Reusing};
 use std::io::{Read, Seek};
@@ -133,7 +132,12 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
         }
         let store = memory.clone().serving(access.clone());
         let attachments = Attachments::new(store.clone(), None, Limits::default());
-        let session = import(store.as_ref(), &attachments, archive, None, Millis(0)).await?.session;
+        let imported = if live {
+            import(store.as_ref(), &attachments, archive, None, Millis(0)).await?
+        } else {
+            import_to_compare(store.as_ref(), &attachments, archive).await?
+        };
+        let session = imported.session;
         let mut turns = begun(store.as_ref(), session).await?;
         let (first, said) = find(&turns, &point)?;
         let turns = turns.split_off(first);
@@ -290,7 +294,7 @@ async fn end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Result<(), 
             () = tokio::time::sleep(LOOK) => {}
         }
         let view = runtime.store().session(session).await?;
-        let waits = view.waits.iter().find(|wait| wait.kind != WaitKind::Sleep);
+        let waits = view.waits.iter().find(|wait| !wait.kind.ends_by_itself());
         if let (SessionState::Parked, Some(wait)) = (view.state, waits) {
             runtime
                 .cancel(turn, &format!("it waits for {}, and nobody is asked in a re-run", wait.kind.name()))

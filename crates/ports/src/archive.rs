@@ -65,6 +65,8 @@ pub struct Import {
     pub key: Option<String>,
     /// Contents that were put outside the database before.
     pub outside: BTreeMap<AttachmentId, Outside>,
+    /// Whether it is only compared with a new run of its turns in which no call is real. It needs no proof of this database then.
+    pub compared: bool,
     /// Now.
     pub now: Millis,
 }

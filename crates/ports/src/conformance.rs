@@ -51,6 +51,7 @@ mod queue;
 mod scene;
 mod search;
 mod shared;
+mod suspects;
 mod tool;
 mod tree;
 mod views;
@@ -246,7 +247,7 @@ suite! { $
             a_session_that_was_handed_back_is_claimable_at_once,
             a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_parked_is_not,
             handing_back_does_not_count_as_an_attempt,
-            claims_without_progress_are_counted,
+            deaths_without_progress_are_counted,
             an_outcome_is_progress,
             the_next_turn_begins_with_a_count_of_its_own,
             a_write_with_an_old_fence_changes_nothing,
@@ -255,6 +256,20 @@ suite! { $
             an_expired_lease_still_writes_until_somebody_takes_it,
             a_refused_fact_takes_the_whole_write_with_it,
             a_commit_says_nothing_that_is_for_the_store_to_say,
+        }
+        suspects {
+            a_turn_whose_workers_died_is_held_back,
+            a_suspect_waits_for_its_pause_and_for_an_old_worker,
+            one_suspect_is_tried_at_a_time,
+            a_worker_with_a_suspect_takes_nothing_else,
+            a_death_before_the_trial_begins_counts_nothing,
+            deaths_alone_are_counted_and_then_the_turn_is_taken_to_be_sealed,
+            progress_clears_a_suspect,
+            a_suspect_that_is_handed_back_is_held_and_nothing_is_counted,
+            a_suspect_that_outlives_its_window_starts_again_from_zero,
+            a_turn_that_hangs_in_company_is_a_suspect_after_one_death,
+            a_turn_that_hangs_alone_is_given_back_to_be_sealed,
+            a_held_turn_that_is_cancelled_is_due_at_once,
         }
         calls {
             a_batch_claims_every_call_that_will_run,
@@ -390,6 +405,8 @@ suite! { $
         tree {
             a_fork_begins_with_the_messages_before_it_and_copies_nothing,
             a_fork_and_its_parent_go_on_apart,
+            retry_takes_the_place_of_its_original,
+            retry_of_an_earlier_turn_needs_a_fork,
             a_fork_can_be_forked,
             a_fork_begins_at_the_main_head_unless_told_otherwise,
             a_fork_can_begin_in_the_middle_of_a_turn,

@@ -7,6 +7,7 @@
 mod archive;
 mod budget;
 mod configs;
+mod guard;
 mod lookup;
 mod notices;
 mod orgs;
@@ -15,6 +16,7 @@ mod outputs;
 mod outside;
 mod owed;
 mod rate;
+mod retry;
 mod search;
 mod tree;
 mod turn;
@@ -23,6 +25,7 @@ mod votes;
 pub use archive::{import, note_rerun, outlines, recorded};
 pub use budget::{awaited, budgets, set_budget};
 pub use configs::{config, config_versions, configs, delete_config, put_config, replace_config};
+pub use guard::{begin_trial, claim_suspect, end_trial, has_suspect, report_hang, trial_pause, trial_window};
 pub use lookup::{
     attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, load,
     package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value,
@@ -34,17 +37,18 @@ pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subs
 pub use outside::{acquit, condemn, forget, left, unused};
 pub use owed::{next_owed, not_told, owed, take_owed, told};
 pub use rate::rates;
+pub use retry::retry;
 pub use search::find;
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
 pub use votes::{grants, grants_in, revoke_grant, standing, vote};
 
-use crate::rows::{Body, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
+use crate::rows::{Body, LastEnded, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Place;
 use outlast_vocab::limits::INLINE_BYTES;
-use outlast_vocab::record::{self, Fact, Seq};
+use outlast_vocab::record::{self, EndKind, Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 
 /// A fact with the bytes that are stored for it. Whoever has many writes to make encodes them before the writer's turn
@@ -97,6 +101,13 @@ impl SessionRow {
     fn count(&mut self, fact: &Fact) {
         self.cost = self.cost.map(|cost| cost + fact.cost().unwrap_or_default());
     }
+
+    /// Keeps how a turn ended, unless its input joined another turn.
+    fn keep_end(&mut self, turn: TurnNo, end: EndKind) {
+        if end != EndKind::Joined {
+            self.last_ended = Some(LastEnded { turn, end });
+        }
+    }
 }
 
 /// A session with nothing in it yet.
@@ -118,10 +129,12 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
         turns: 0,
         active: None,
         queued: 0,
-        claims: 0,
+        guard: crate::rows::CrashGuard::default(),
         forked_from: None,
         imported: Seq(0),
+        foreign: Seq(0),
         cost: Some(Cost::ZERO),
+        last_ended: None,
     }
 }
 

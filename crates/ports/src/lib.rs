@@ -12,6 +12,7 @@ pub mod clock;
 pub mod configs;
 pub mod conformance;
 pub mod contents;
+pub mod environment;
 pub mod filed;
 pub mod hook;
 pub mod ledger;

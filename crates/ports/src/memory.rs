@@ -11,14 +11,14 @@ use crate::rate::RateView;
 use crate::rows::{
     AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
     NoticeRow, OutsideRow, OwedRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow,
-    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow, taken,
+    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, Trial, TurnNo, TurnRow, VoteRow, taken,
 };
 use crate::sink::Moment;
 use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
 use outlast_vocab::access::Reach;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::{ClaimRef, Seq};
+use outlast_vocab::record::{ClaimRef, EndKind, Seq};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
@@ -452,6 +452,10 @@ impl Tables {
 }
 
 /// A window of at most `limit` rows.
+fn is_due(row: &SessionRow, state: SessionState, now: Millis) -> bool {
+    row.state == state && row.wake_at.is_some_and(|at| at <= now)
+}
+
 fn page<'a, T: Clone + 'a>(rows: impl Iterator<Item = &'a T>, limit: usize) -> Vec<T> {
     rows.take(limit).cloned().collect()
 }
@@ -485,11 +489,28 @@ impl ReadRows for Tables {
         Ok(page(later, limit))
     }
 
+    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error> {
+        let ended = |row: &&SessionRow| row.last_ended.is_some_and(|last| last.end == end);
+        Ok(self.sessions.values().filter(ended).take(limit).count())
+    }
+
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
         let mut due: Vec<&SessionRow> =
-            self.sessions.values().filter(|row| row.wake_at.is_some_and(|at| at <= now)).collect();
+            self.sessions.values().filter(|row| is_due(row, SessionState::Parked, now)).collect();
         due.sort_by_key(|row| row.wake_at);
         Ok(page(due.into_iter(), limit))
+    }
+
+    fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error> {
+        let due = self.sessions.values().filter(|row| is_due(row, SessionState::Held, now));
+        let old_enough = due.filter(|row| row.guard.deaths <= most_deaths);
+        Ok(old_enough.min_by_key(|row| (row.wake_at, row.no)).cloned())
+    }
+
+    fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
+        let leased = self.sessions.values().filter(|row| row.state == SessionState::Leased);
+        let on_trial = leased.filter(|row| matches!(row.guard.trial, Trial::Waits | Trial::Runs));
+        Ok(on_trial.filter_map(|row| Some((row.no, row.worker?))).collect())
     }
 
     fn next_wake(&self) -> Result<Option<Millis>, Error> {
@@ -533,6 +554,10 @@ impl ReadRows for Tables {
         let order = self.turn_order.range((session, 0)..=(session, u32::MAX));
         let turns = order.filter_map(|(_, no)| self.turns.get(no));
         Ok(page(turns.filter(|row| row.state == TurnState::Queued), limit))
+    }
+
+    fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
+        Ok(self.turns.values().rev().find(|row| row.retry_of == Some(of)).cloned())
     }
 
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {

@@ -13,15 +13,17 @@ use crate::store::{Fence, SessionState, TurnState, Writes};
 use crate::votes::Vote;
 use outlast_vocab::access::{Access, Principal, Reach, Scopes};
 use outlast_vocab::approval::Given;
+use outlast_vocab::archive::SessionLine;
 use outlast_vocab::budget::{Amount, Budget};
 use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Attachment, RuleId, ToolName};
 use outlast_vocab::payment::Payment;
 use outlast_vocab::policy::Ask;
-use outlast_vocab::record::{ClaimRef, Delivery, Seq};
+use outlast_vocab::record::{ClaimRef, Delivery, EndKind, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
@@ -78,7 +80,7 @@ pub struct SessionRow {
     pub worker: Option<WorkerId>,
     /// Until when.
     pub lease_until: Millis,
-    /// When a parked turn is due.
+    /// When a parked or held turn is due.
     pub wake_at: Option<Millis>,
     /// The last record.
     pub last_seq: Seq,
@@ -90,14 +92,52 @@ pub struct SessionRow {
     pub active: Option<TurnNo>,
     /// Inputs that wait.
     pub queued: u32,
-    /// Claims since the last progress.
-    pub claims: u32,
+    /// What the crash guard knows of the active turn.
+    pub guard: CrashGuard,
     /// Where it was forked from.
     pub forked_from: Option<Node>,
     /// The last of its records that came from a file; 0 if none did.
     pub imported: Seq,
+    /// The last of its records that came from a file without the proof of this database; 0 if none did.
+    pub foreign: Seq,
     /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
     pub cost: Option<Cost>,
+    /// The turn that ended last. Inputs that joined another turn do not count.
+    pub last_ended: Option<LastEnded>,
+}
+
+/// The turn of a session that ended last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastEnded {
+    /// The turn.
+    pub turn: TurnNo,
+    /// How it ended.
+    pub end: EndKind,
+}
+
+/// What the crash guard knows of a turn since its last progress. See [`crate::ledger`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashGuard {
+    /// Workers that died while they drove it.
+    pub deaths: u32,
+    /// Those of them in a row that drove nothing else.
+    pub alone: u32,
+    /// Whether the present lease is for a run alone.
+    pub trial: Trial,
+}
+
+/// A run of a suspect as the only turn of its worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trial {
+    /// The turn runs beside others, or not at all.
+    #[default]
+    No,
+    /// It is claimed, and waits until its worker drives nothing else.
+    Waits,
+    /// It runs alone.
+    Runs,
+    /// It ran alone and blocked its thread.
+    Hung,
 }
 
 /// A turn.
@@ -133,6 +173,8 @@ pub struct TurnRow {
     pub cancelled: bool,
     /// What it took to write it down; not known of one that came from a file, or is older than the count.
     pub writes: Option<Writes>,
+    /// The turn that this one retries.
+    pub retry_of: Option<TurnNo>,
 }
 
 impl TurnRow {
@@ -497,9 +539,15 @@ pub trait ReadRows {
         after: SessionNo,
         limit: usize,
     ) -> Result<Vec<SessionRow>, Error>;
+    /// Counts the sessions whose last turn ended so, up to a limit. The end must not be `answered`: those are not indexed.
+    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error>;
     /// Parked sessions that are due, those that were due first before the others.
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error>;
-    /// When the next parked session is due.
+    /// The held session with at most so many deaths that was due first, if it is due.
+    fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error>;
+    /// Leased sessions that are on trial or wait for it, with their workers.
+    fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error>;
+    /// When the next parked or held session is due.
     fn next_wake(&self) -> Result<Option<Millis>, Error>;
     /// Sessions that were forked from this one.
     fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error>;
@@ -518,6 +566,9 @@ pub trait ReadRows {
     fn turns(&self, session: SessionNo, from: u32, limit: usize) -> Result<Vec<TurnRow>, Error>;
     /// Turns of a session that have not begun, by rising index.
     fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error>;
+
+    /// The newest retry of a turn.
+    fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error>;
 
     /// Records by rising place.
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error>;
@@ -682,6 +733,11 @@ pub trait ReadRows {
     /// The completion key of a wait. Whoever asks was shown the turn.
     fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
         Ok(CompletionKey::sign(&self.secret()?, turn, wait))
+    }
+    /// The proof that an organisation of this database has a session with this last record. Whoever asks was shown the session, or brings a
+    /// proof to compare.
+    fn sign_session(&self, org: OrgId, session: SessionId, last: Place) -> Result<Hash, Error> {
+        Ok(SessionLine::sign(&self.secret()?, org, session, last))
     }
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
     fn is_dead(&self, worker: WorkerId) -> bool;

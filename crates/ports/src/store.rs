@@ -16,7 +16,7 @@ use crate::outbox::{
 use crate::owed::Owing;
 use crate::page::Page;
 use crate::rate::{Pacing, RateView, Rates, Want};
-use crate::rows::{ReadRows, Rows};
+use crate::rows::{CrashGuard, ReadRows, Rows};
 use crate::scoped::Scoped;
 use crate::search::Search;
 use crate::votes::Votes;
@@ -28,13 +28,14 @@ use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName, ToolName};
-use outlast_vocab::record::{ClaimRef, Delivery, End, Fact, NodeRef, Record, Seq, Verdict};
+use outlast_vocab::record::{ClaimRef, Delivery, End, EndKind, Fact, NodeRef, Record, Seq, Verdict};
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Hash, Millis};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,6 +129,23 @@ pub struct Accept {
     pub queued_most: usize,
 }
 
+/// A retry of a turn that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// The turn to retry.
+    pub turn: TurnId,
+    /// The id of the new turn.
+    pub fresh: TurnId,
+    /// The id of the session that the retry is made in, if it is to be a fork.
+    pub fork: Option<SessionId>,
+    /// Now.
+    pub now: Millis,
+    /// Who drives the turn at once if the session is free.
+    pub taker: Option<Taker>,
+    /// Inputs that may wait for the session.
+    pub queued_most: usize,
+}
+
 /// What became of an input.
 #[derive(Debug)]
 pub struct Accepted {
@@ -156,8 +174,10 @@ pub struct Work {
     pub head: String,
     /// The message it follows, if it has not begun yet.
     pub parent: Option<NodeRef>,
-    /// Claims since the last progress, this one included.
-    pub claims: u32,
+    /// What the crash guard knows of the turn.
+    pub guard: CrashGuard,
+    /// That it must run alone, and for how long the death of its worker counts against it from then on.
+    pub trial: Option<Duration>,
     /// The records of the turn, in order.
     pub records: Vec<Record>,
     /// What became of the wish to reserve for its first effect.
@@ -354,9 +374,14 @@ pub enum SessionState {
     Leased,
     /// A turn waits for something outside.
     Parked,
+    /// A turn is held back because workers died while it ran; it runs alone next.
+    Held,
 }
 
 impl SessionState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Idle, Self::Ready, Self::Leased, Self::Parked, Self::Held];
+
     /// One word for tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -364,7 +389,53 @@ impl SessionState {
             Self::Ready => "ready",
             Self::Leased => "running",
             Self::Parked => "parked",
+            Self::Held => "held",
         }
+    }
+}
+
+/// The turn of a session that ended last, or the turn that is stuck now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastTurn {
+    /// Its id.
+    pub id: TurnId,
+    /// How it ended.
+    pub end: LastEnd,
+}
+
+/// How the last turn of a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastEnd {
+    /// It is over.
+    Ended(EndKind),
+    /// It is not over, but cannot go on: a person or a deploy has to mend something.
+    Stuck,
+}
+
+impl LastEnd {
+    /// Returns all ends that the last turn of a session can have. An input that joined another turn is no turn of its own.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let ends = EndKind::ALL.into_iter().filter(|kind| *kind != EndKind::Joined);
+        ends.map(Self::Ended).chain([Self::Stuck])
+    }
+
+    /// Returns the name of the end, as filters and tables use it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ended(kind) => kind.name(),
+            Self::Stuck => "stuck",
+        }
+    }
+}
+
+impl FromStr for LastEnd {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::all().find(|end| end.name() == name).ok_or_else(|| {
+            let names = Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
+            Error::new(Kind::InputInvalid, format!("expected how a turn ended ({names}), got `{name}`"))
+        })
     }
 }
 
@@ -399,8 +470,12 @@ pub struct SessionView {
     pub waits: Vec<Wait>,
     /// When a worker looks at it again by itself.
     pub wake_at: Option<Millis>,
+    /// Workers that died while they drove its turn, since the turn's last progress.
+    pub deaths: u32,
     /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
     pub cost: Option<Cost>,
+    /// The turn that ended last, or that is stuck now; none before a turn ended.
+    pub last_turn: Option<LastTurn>,
 }
 
 /// A turn as people look at it.
@@ -422,6 +497,10 @@ pub struct TurnView {
     pub end: Option<End>,
     /// What it took to write it down; not known of one that came from a file, or is older than the count.
     pub writes: Option<Writes>,
+    /// The turn that this one retries.
+    pub retry_of: Option<TurnId>,
+    /// Whether it came from a file without the proof of this database: anybody may have written it.
+    pub foreign: bool,
 }
 
 /// The writes of a turn: the one that accepted it, and those of the workers that drove it (R14.8).
@@ -449,7 +528,9 @@ pub enum TurnState {
 pub struct Agenda {
     /// Whether there is a session that it could take now.
     pub has_work: bool,
-    /// When the next parked turn is due.
+    /// Whether there is a suspect that it could run alone, if it is old enough.
+    pub has_suspect: bool,
+    /// When the next parked or held turn is due.
     pub next_wake: Option<Millis>,
     /// When somebody has to be told next that a question waits for them.
     pub next_notice: Option<Millis>,
@@ -541,6 +622,10 @@ pub trait Inbox: Send + Sync {
     /// Takes an input in.
     fn accept(&self, accept: Accept) -> Answer<'_, Accepted>;
 
+    /// Retries a turn that ended: a new turn with the same input, in the place of the original or in a fork. The same turn again gives
+    /// the retry that is under way or has an answer.
+    fn retry(&self, retry: Retry) -> Answer<'_, Accepted>;
+
     /// Opens a session without input.
     fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId>;
 
@@ -574,8 +659,21 @@ pub trait Turns: Send + Sync {
     /// Writes what became true.
     fn commit(&self, commit: Commit) -> Answer<'_, Receipt>;
 
-    /// Gives a session back, so that another worker takes it at once.
+    /// Gives a session back, so that another worker takes it at once; a suspect is held back.
     fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()>;
+
+    /// Takes the suspect that has been due longest, and at `due` at the latest, to run it alone. A worker that has not
+    /// `lived` long enough gets none, nor does anybody while another suspect is on trial.
+    fn claim_suspect(&self, taker: Taker, lived: Duration, due: Millis) -> Answer<'_, Option<Work>>;
+
+    /// Notes that a suspect runs from now on; says no if its worker still has other sessions.
+    fn begin_trial(&self, lease: Lease) -> Answer<'_, bool>;
+
+    /// Notes that a suspect ran alone for its whole window and its worker lives.
+    fn end_trial(&self, lease: Lease) -> Answer<'_, ()>;
+
+    /// Notes that a turn blocks its thread. Says whether the session was given back, to be sealed.
+    fn report_hang(&self, lease: Lease) -> Answer<'_, bool>;
 }
 
 /// The facts of sessions, in order.
@@ -731,14 +829,20 @@ pub struct Status {
 }
 
 /// How much there is to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Sessions that wait for a worker.
     pub ready: usize,
     /// Sessions that a worker drives.
     pub leased: usize,
+    /// Sessions that are held back because workers died while their turns ran.
+    pub held: usize,
     /// Payments that are decided and that their authority has not taken yet.
     pub owed: usize,
+    /// Turns that wait for a model provider.
+    pub provider_waits: usize,
+    /// Sessions by how their last turn ended, where it was not answered.
+    pub last_ends: Vec<(LastEnd, usize)>,
 }
 
 /// What an acknowledged write survives.
@@ -827,6 +931,10 @@ impl<B: Backend> Inbox for B {
         self.write(move |rows| ledger::accept(rows, accept))
     }
 
+    fn retry(&self, retry: Retry) -> Answer<'_, Accepted> {
+        self.write(move |rows| ledger::retry(rows, retry))
+    }
+
     fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId> {
         self.write(move |rows| ledger::open(rows, target, now))
     }
@@ -870,6 +978,22 @@ impl<B: Backend> Turns for B {
 
     fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()> {
         self.write(move |rows| ledger::hand_back(rows, &lease, now))
+    }
+
+    fn claim_suspect(&self, taker: Taker, lived: Duration, due: Millis) -> Answer<'_, Option<Work>> {
+        self.write(move |rows| ledger::claim_suspect(rows, taker, lived, due))
+    }
+
+    fn begin_trial(&self, lease: Lease) -> Answer<'_, bool> {
+        self.write(move |rows| ledger::begin_trial(rows, &lease))
+    }
+
+    fn end_trial(&self, lease: Lease) -> Answer<'_, ()> {
+        self.write(move |rows| ledger::end_trial(rows, &lease))
+    }
+
+    fn report_hang(&self, lease: Lease) -> Answer<'_, bool> {
+        self.write(move |rows| ledger::report_hang(rows, &lease))
     }
 }
 
@@ -955,7 +1079,8 @@ impl<B: Backend> Queries for B {
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda> {
         self.read(move |rows| {
             let (has_work, next_wake) = (ledger::has_work(rows, worker, now)?, ledger::next_wake(rows)?);
-            Ok(Agenda { has_work, next_wake, next_notice: rows.next_notice()? })
+            let has_suspect = ledger::has_suspect(rows, now)?;
+            Ok(Agenda { has_work, has_suspect, next_wake, next_notice: rows.next_notice()? })
         })
     }
 
@@ -990,7 +1115,7 @@ impl<B: Backend> Trees for B {
     }
 
     fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId> {
-        self.write(move |rows| ledger::settle(rows, call, verdict, now))
+        self.write(move |rows| ledger::settle(rows, call, &verdict, now))
     }
 }
 

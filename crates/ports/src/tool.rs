@@ -3,7 +3,9 @@ use crate::Answer;
 use crate::service::{CallScope, Needs, Nowhere, Services};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::message::{ToolName, ToolResult};
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Undo};
+use outlast_vocab::tool::{
+    Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Sinks, Undo,
+};
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId, canon};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
@@ -114,6 +116,7 @@ pub trait Tool: Send + Sync + 'static {
 
 /// What a tool says of itself.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, set by a method")]
 pub struct About {
     name: String,
     description: String,
@@ -127,7 +130,8 @@ pub struct About {
     undo: Option<String>,
     price: Option<Cost>,
     trusted: bool,
-    sinks: Option<Vec<String>>,
+    sinks: Option<Sinks>,
+    egress: bool,
 }
 
 impl About {
@@ -147,6 +151,7 @@ impl About {
             price: None,
             trusted: false,
             sinks: None,
+            egress: false,
         }
     }
 
@@ -220,11 +225,25 @@ impl About {
         self
     }
 
-    /// These arguments matter, as JSON pointers: who, what, how much, where. The others are free text. Without a word on it all of
-    /// them matter, if a call changes the world.
+    /// These arguments matter, as JSON pointers: who, what, how much, where. The others are free text. Arguments that the type
+    /// does not have are refused then. Without a word on it the call itself matters, if it changes the world.
     #[must_use]
     pub fn sinks(mut self, sinks: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.sinks = Some(sinks.into_iter().map(Into::into).collect());
+        self.sinks = Some(Sinks::Arguments(sinks.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Its mere execution matters, whatever its arguments are: it deletes, pays or publishes.
+    #[must_use]
+    pub fn call_is_sink(mut self) -> Self {
+        self.sinks = Some(Sinks::Call);
+        self
+    }
+
+    /// Its arguments leave this machine.
+    #[must_use]
+    pub fn egress(mut self) -> Self {
+        self.egress = true;
         self
     }
 
@@ -248,6 +267,9 @@ impl About {
         if let Some(root) = input.as_object_mut() {
             root.remove("description");
         }
+        if matches!(&self.sinks, Some(Sinks::Arguments(pointers)) if !pointers.is_empty()) {
+            close(&mut input);
+        }
         Ok(Contract {
             name: ToolName::try_from(self.name)?,
             description: self.description,
@@ -263,8 +285,27 @@ impl About {
             price: self.price,
             trusted: self.trusted,
             sinks: self.sinks,
+            egress: self.egress,
+            server: None,
             made_of: None,
         })
+    }
+}
+
+/// Refuses members that a schema does not name: the type ignores them, so nothing is lost, and a sink cannot stand under another
+/// name.
+fn close(schema: &mut Value) {
+    let Value::Object(words) = schema else { return };
+    if words.contains_key("properties") && !words.contains_key("additionalProperties") {
+        words.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    for (word, value) in words.iter_mut() {
+        match (word.as_str(), value) {
+            ("properties", Value::Object(members)) => members.values_mut().for_each(close),
+            ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => schemas.iter_mut().for_each(close),
+            ("items" | "additionalProperties", value) => close(value),
+            _ => {}
+        }
     }
 }
 

@@ -102,7 +102,11 @@ impl Refused {
             ])
     }
 
+    /// Whether the account has to be paid into. Gemini says of limits that pass by themselves that a quota is exceeded.
     fn is_out_of_credit(&self) -> bool {
+        if self.is(&["RESOURCE_EXHAUSTED"]) {
+            return false;
+        }
         self.is(&["insufficient_quota", "billing_error", "billing_hard_limit_reached"])
             || self
                 .says(&["credit balance is too low", "exceeded your current quota, please check your plan"])
@@ -185,9 +189,9 @@ impl Provider<'_> {
         let Self { name, key, .. } = self;
         let words = error.words();
         let at = status.map(|status| format!(" ({})", status.as_u16())).unwrap_or_default();
-        let (kind, detail) = if error.is_out_of_credit() {
+        let (kind, detail) = if error.is_out_of_credit() || status == Some(StatusCode::PAYMENT_REQUIRED) {
             (
-                Kind::ModelRejected,
+                Kind::ModelNoCredit,
                 format!("the account behind {key} has no credit left at `{name}`{at}: {words}"),
             )
         } else if error.is_unauthorized()
@@ -260,6 +264,10 @@ mod tests {
                 ),
                 (500, "<html>oops</html>"),
                 (
+                    402,
+                    r#"{"error":{"message":"Insufficient Balance","type":"unknown_error","code":"invalid_request_error"}}"#,
+                ),
+                (
                     400,
                     r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}"#,
                 ),
@@ -271,9 +279,10 @@ mod tests {
                 model.unknown: `it` has no model `big` (404): The model `big` does not exist
                 model.context_exceeded: the conversation is too long for `it` (400): This model's maximum context length is 8192 tokens.
                 model.rejected: `it` refuses the request (400): Invalid schema
-                model.rejected: the account behind the key in IT_API_KEY has no credit left at `it` (429): You exceeded your current quota
+                model.no_credit: the account behind the key in IT_API_KEY has no credit left at `it` (429): You exceeded your current quota
                 model.unavailable: `it` cannot answer now (429): Rate limit reached
                 model.unavailable: `it` cannot answer now (500): <html>oops</html>
+                model.no_credit: the account behind the key in IT_API_KEY has no credit left at `it` (402): Insufficient Balance
                 model.context_exceeded: the conversation is too long for `it` (400): the request exceeds the available context size
                 model.rejected: `it` refuses the request (400): bad
                 model.rejected: `it` refuses the request (400): model requires more system memory
@@ -309,7 +318,7 @@ mod tests {
                 model.unauthorized: `it` does not accept the key in IT_API_KEY (401): invalid x-api-key
                 model.context_exceeded: the conversation is too long for `it` (400): prompt is too long: 208310 tokens > 200000 maximum
                 model.context_exceeded: the conversation is too long for `it` (413): Request exceeds the maximum size
-                model.rejected: the account behind the key in IT_API_KEY has no credit left at `it` (400): Your credit balance is too low to access the API
+                model.no_credit: the account behind the key in IT_API_KEY has no credit left at `it` (400): Your credit balance is too low to access the API
                 model.unknown: `it` has no model `big` (404): model: big
                 model.unavailable: `it` cannot answer now (529): Overloaded
             "]],
@@ -335,6 +344,10 @@ mod tests {
                     r#"{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"23.5s"}]}}"#,
                 ),
                 (
+                    429,
+                    r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"41s"}]}}"#,
+                ),
+                (
                     503,
                     r#"{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}"#,
                 ),
@@ -344,6 +357,7 @@ mod tests {
                 model.context_exceeded: the conversation is too long for `it` (400): The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).
                 model.unknown: `it` has no model `big` (404): models/big is not found
                 model.unavailable: `it` cannot answer now (429): Quota exceeded after 23.5s
+                model.unavailable: `it` cannot answer now (429): You exceeded your current quota, please check your plan and billing details. after 41s
                 model.unavailable: `it` cannot answer now (503): The model is overloaded.
             "]],
         );

@@ -177,7 +177,7 @@ impl Approvals {
         let Some(contract) = contracts.iter().find(|contract| contract.name == question.call.tool) else {
             return Ok(());
         };
-        crate::output::fits_schema(&contract.input, arguments)
+        crate::output::fits_schema(&contract.input, arguments).await
     }
 
     async fn question(&self, waiting: WaitingTurn) -> Result<Option<Question>, Error> {

@@ -169,16 +169,42 @@ fn attachments_in(text: &str) -> impl Iterator<Item = String> {
 pub async fn import(
     store: &dyn Store,
     attachments: &Attachments,
-    mut from: impl Read + Seek + Send + 'static,
+    from: impl Read + Seek + Send + 'static,
     key: Option<String>,
     now: Millis,
+) -> Result<Imported, Error> {
+    take_in(store, attachments, from, Terms { key, compared: false, now }).await
+}
+
+/// Takes the session of a file in to compare it with a new run of its turns, in which no call is real. It needs no proof of the
+/// database then.
+pub async fn import_to_compare(
+    store: &dyn Store,
+    attachments: &Attachments,
+    from: impl Read + Seek + Send + 'static,
+) -> Result<Imported, Error> {
+    take_in(store, attachments, from, Terms { key: None, compared: true, now: Millis(0) }).await
+}
+
+/// How a session is taken in.
+struct Terms {
+    key: Option<String>,
+    compared: bool,
+    now: Millis,
+}
+
+async fn take_in(
+    store: &dyn Store,
+    attachments: &Attachments,
+    mut from: impl Read + Seek + Send + 'static,
+    Terms { key, compared, now }: Terms,
 ) -> Result<Imported, Error> {
     rewind(&mut from)?;
     check(&mut from)?;
     rewind(&mut from)?;
     let outside = put_outside(attachments, &mut from).await?;
     rewind(&mut from)?;
-    store.import(Import { from: Box::new(from), key, outside, now }).await
+    store.import(Import { from: Box::new(from), key, outside, compared, now }).await
 }
 
 fn rewind(from: &mut impl Seek) -> Result<(), Error> {

@@ -5,8 +5,10 @@ use crate::live::Speaker;
 use crate::meter::{price_of, used_by};
 use crate::metrics::Again;
 use crate::outfit::World;
+use crate::provider_health::{Blocked, CallRequest, Permit};
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
+use outlast_kernel::replay::History;
 use outlast_kernel::reply::Building;
 use outlast_ports::BoxFuture;
 use outlast_ports::budget::{Hold, Short};
@@ -17,7 +19,7 @@ use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::limits::ATTEMPTS_TOLD;
-use outlast_vocab::message::Message;
+use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::record::{Fact, FailedAttempt, Tried};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
@@ -36,15 +38,65 @@ pub(crate) struct Asking<'a> {
     /// The number of the lease: attempts go on counting over processes, so that text of a dead one is never taken for
     /// ours.
     pub(crate) lease: u64,
-    /// Attempts before the turn held still for the next one.
-    pub(crate) tried: u32,
-    /// How often the turn held still in line.
-    pub(crate) in_line: u32,
+    /// What the journal says of earlier attempts.
+    pub(crate) past: PastAttempts,
+    /// How long the turn waits for a provider that is down.
+    pub(crate) patience: Duration,
     /// Whether a long pause is waited for in memory or by holding still.
     pub(crate) tier: Tier,
     pub(crate) audience: Audience,
     /// What one attempt may use at most.
     pub(crate) most: Amount,
+}
+
+/// What a journal says of earlier attempts of a model call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PastAttempts {
+    /// Attempts that failed.
+    tried: u32,
+    /// Waits for a place in the provider's rate limit.
+    in_line: u32,
+    /// Waits for a provider that was down.
+    provider_waits: u32,
+    /// Since when the provider has been down.
+    down_since: Option<Millis>,
+    /// Whether somebody ended the last wait to have the call made now.
+    forced: bool,
+    /// Whether the last wait ended early because the provider had answered others.
+    recovered: bool,
+    /// How many models may answer the call.
+    models: u32,
+    /// Whether text of the last attempt was streamed.
+    streamed: bool,
+}
+
+impl PastAttempts {
+    /// What a history says of the model call at this place.
+    pub(crate) fn of(history: &History, key: &ReplayKey) -> Self {
+        Self {
+            tried: history.times_tried(key),
+            in_line: history.times_in_line(key),
+            provider_waits: history.provider_waits(key),
+            down_since: history.provider_down_since(key),
+            forced: history.provider_wait_was_ended(key),
+            recovered: history.provider_has_recovered(key),
+            models: 1,
+            streamed: false,
+        }
+    }
+
+    /// The same after attempts that are not recorded yet.
+    pub(crate) fn after(self, tries: &Tries) -> Self {
+        let Tries(failed) = tries;
+        let more = u32::try_from(failed.len()).unwrap_or(u32::MAX);
+        let down_since = self.down_since.or_else(|| failed.first().map(|first| first.until));
+        Self { tried: self.tried.saturating_add(more), down_since, ..self }
+    }
+
+    /// The same for a call that so many models may answer.
+    pub(crate) fn by_models(self, models: usize) -> Self {
+        Self { models: u32::try_from(models).unwrap_or(u32::MAX), ..self }
+    }
 }
 
 /// Who hears what the model says while it says it.
@@ -64,12 +116,16 @@ pub(crate) enum Asked {
     /// A whole reply, or an error that repeating cannot help.
     Outcome(ModelOutcome),
     /// The next attempt is too far off to be waited for in memory.
-    Pause {
+    Wait {
         /// The wait.
         key: ReplayKey,
         /// How far off it is.
         pause: Duration,
     },
+    /// The provider was down or refused the call for as long as the turn may wait for it.
+    GaveUp(ModelFailure),
+    /// The provider refuses the call until a person mends something: a key, an account.
+    Stuck(Error),
     /// A budget has not enough left for an attempt.
     Short(Short),
 }
@@ -134,7 +190,7 @@ struct Heard {
     began: bool,
 }
 
-impl Asking<'_> {
+impl<'a> Asking<'a> {
     /// Tries until there is a whole reply or an error that repeating cannot help. An attempt that breaks off is gone on
     /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept. Attempts that failed are
     /// in `tries`, also if nobody listens to the end.
@@ -148,14 +204,17 @@ impl Asking<'_> {
         let rate = self.provider.rate(&request.call.model);
         let Caller { session, turn } = self.caller;
         let speaker = self.world.hub.speaker(session, turn);
+        let mut tried_now = 0;
         loop {
-            if let Some(pause) = self.stand_in_line(&rate, &request).await {
-                asker.settle(self.key, Some(Amount::ZERO));
-                return Ok(Asked::Pause { key: self.key.in_line(self.in_line), pause });
-            }
-            self.tried += 1;
-            let before = self.lease.saturating_sub(1).saturating_mul(u64::from(limits.model_attempts));
-            let attempt = u32::try_from(before + u64::from(self.tried)).unwrap_or(u32::MAX);
+            let permit = match self.admitted(&rate, (&request, began), asker).await {
+                Ok(permit) => permit,
+                Err(waits) => {
+                    asker.settle(self.key, Some(Amount::ZERO));
+                    return Ok(waits);
+                }
+            };
+            (self.past.tried, tried_now) = (self.past.tried + 1, tried_now + 1);
+            let attempt = self.attempt_number();
             let from = self.world.clock.now();
             let mut heard = Heard::begin(&said, from);
             if !said.is_empty() {
@@ -166,6 +225,7 @@ impl Asking<'_> {
             let error = match self.listen((attempt, &speaker), stream, &mut heard, asker).await {
                 Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
+                        self.provider_answered(&request.call.model, permit);
                         asker.settle(self.key, self.used(&reply));
                         return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
                     }
@@ -175,11 +235,14 @@ impl Asking<'_> {
                 Err(Broken::Model(error)) => error,
             };
             let (until, failure) = (self.world.clock.now(), Failure::from(&error));
-            tries.failed(FailedAttempt { attempt, from, until, failure });
+            tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone() });
+            asker.waited_for_provider(from.until(until));
+            self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
                 self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
             }
             let streamed = heard.bytes > 0 && self.audience != Audience::WatchersLater;
+            self.past.streamed = streamed;
             if streamed {
                 speaker.forget();
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
@@ -187,28 +250,150 @@ impl Asking<'_> {
             // An attempt that broke off may be charged; one that was turned away is not.
             let broke_off = heard.began || error.kind() == Kind::ModelStalled;
             let used = if broke_off { None } else { Some(Amount::ZERO) };
-            if error.class() != Class::Retry || self.tried >= limits.model_attempts {
-                asker.settle(self.key, used);
-                return Ok(self.outcome(&request, began, failed(&error, streamed)));
-            }
+            let entropy = self.world.entropy.as_ref();
+            let down = match error.class() {
+                // A provider that has begun to answer is there, whatever broke the answer off. A probe that breaks off is in vain.
+                Class::Retry if heard.began && !permit.as_ref().is_some_and(Permit::is_probe) => None,
+                Class::Retry => {
+                    let failure = failure.clone();
+                    permit.and_then(|permit| permit.failed(failure, error.pause(), limits, entropy, until))
+                }
+                // A provider that refuses a request is there.
+                Class::Park | Class::Reject | Class::Bug => {
+                    self.provider_answered(&request.call.model, permit);
+                    asker.settle(self.key, used);
+                    return Ok(match error.class() {
+                        Class::Park if self.patience >= limits.refusal_wait => Asked::Stuck(error),
+                        Class::Park => self.give_up(failure, (&request, began)),
+                        _ => self.outcome(&request, began, failed(&error, streamed)),
+                    });
+                }
+            };
+            let pause = match self.next_attempt(&error, tried_now, down) {
+                NextAttempt::Soon(pause) => pause,
+                NextAttempt::Later(pause) => {
+                    asker.settle(self.key, used);
+                    tracing::warn!(%error, attempt, "the turn waits for its model provider");
+                    let blocked = Blocked { pause, last_failure: Some(Failure::from(&error)) };
+                    return Ok(self.wait_for_provider(blocked, (&request, began)));
+                }
+                NextAttempt::Never => {
+                    asker.settle(self.key, used);
+                    return Ok(self.give_up(Failure::from(&error), (&request, began)));
+                }
+            };
             tracing::warn!(%error, attempt, "the model call is tried again");
             self.world.metrics.tried_again(Again::Model);
             said = if heard.only_text { heard.text } else { String::new() };
-            let entropy = self.world.entropy.as_ref();
-            let pause = error
-                .pause()
-                .unwrap_or_else(|| jittered(limits.backoff_first, limits.backoff_most, self.tried, entropy));
-            if pause > limits.wait_in_memory && self.tier == Tier::Durable {
-                asker.settle(self.key, used);
-                return Ok(Asked::Pause { key: self.key.backoff(self.tried), pause });
-            }
             self.world.clock.sleep(pause).await;
+            asker.waited_for_provider(pause);
             if used.is_none()
                 && let Some(short) = asker.reserve(self.hold()).await?.short
             {
                 return Ok(Asked::Short(short));
             }
         }
+    }
+
+    /// The number of the attempt that begins now: larger than that of any attempt of an earlier lease.
+    fn attempt_number(&self) -> u32 {
+        let each = self.world.limits.model_attempts.saturating_mul(self.past.models);
+        let before = self.lease.saturating_sub(1).saturating_mul(u64::from(each));
+        u32::try_from(before + u64::from(self.past.tried)).unwrap_or(u32::MAX)
+    }
+
+    /// Lets the call go out, or says what the turn waits for: its place in the provider's rate limit, or the provider itself.
+    async fn admitted<'r, A: Asker>(
+        &self,
+        rate: &Rate,
+        (request, began): (&ModelRequest<'r>, Duration),
+        asker: &mut A,
+    ) -> Result<Option<Permit<'r>>, Asked>
+    where
+        'a: 'r,
+    {
+        let wait = |blocked| self.wait_for_provider(blocked, (request, began));
+        let Some(pause) = self.stand_in_line(rate, request, asker).await else {
+            return self.permit(request).map_err(wait);
+        };
+        if self.world.governor.is_closed(rate, self.world.clock.now()) {
+            return Err(wait(Blocked { pause, last_failure: None }));
+        }
+        Err(Asked::Wait { key: self.key.in_line(self.past.in_line), pause })
+    }
+
+    /// Lets the call go out unless its provider is down. Where nothing is durable it always goes out: it cannot wait elsewhere.
+    fn permit<'r>(&self, request: &ModelRequest<'r>) -> Result<Option<Permit<'r>>, Blocked>
+    where
+        'a: 'r,
+    {
+        let World { health, limits, clock, .. } = self.world;
+        let request = CallRequest {
+            provider: provider_of(&request.call.model),
+            model: &request.call.model,
+            session: self.caller.session,
+            waited: self.past.provider_waits,
+            is_due: self.past.forced || self.past.recovered,
+        };
+        match health.admit(request, limits, clock.now()) {
+            Err(blocked) if self.tier == Tier::Durable => Err(blocked),
+            permit => Ok(permit.ok()),
+        }
+    }
+
+    /// Notes that the provider is there. Turns that wait for it wake up.
+    fn provider_answered(&self, model: &ModelName, permit: Option<Permit<'_>>) {
+        if permit.is_some_and(Permit::answered) {
+            let provider = provider_of(model);
+            tracing::info!(provider, "the provider answers again");
+            self.world.health.recover(provider);
+        }
+    }
+
+    /// When the call is made again after an error that may pass. `down` is the pause until the next probe if the provider counts as
+    /// down.
+    fn next_attempt(&self, error: &Error, tried_now: u32, down: Option<Duration>) -> NextAttempt {
+        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.world.limits;
+        let entropy = self.world.entropy.as_ref();
+        let soon = error.pause().unwrap_or_else(|| jittered(backoff_first, backoff_most, tried_now, entropy));
+        if self.tier == Tier::Ephemeral {
+            return if tried_now < model_attempts { NextAttempt::Soon(soon) } else { NextAttempt::Never };
+        }
+        let is_quick = self.past.provider_waits == 0 && tried_now < model_attempts;
+        match down {
+            Some(pause) => NextAttempt::Later(pause),
+            None if is_quick && soon <= wait_in_memory => NextAttempt::Soon(soon),
+            None => {
+                let Limits { provider_pause_first: first, provider_pause_most: most, .. } = self.world.limits;
+                NextAttempt::Later(soon.max(jittered(first, most, self.past.provider_waits + 1, entropy)))
+            }
+        }
+    }
+
+    /// Waits for the provider, unless the turn has waited for as long as it may.
+    fn wait_for_provider(&self, blocked: Blocked, (request, began): (&ModelRequest<'_>, Duration)) -> Asked {
+        let provider = provider_of(&request.call.model);
+        let now = self.world.clock.now();
+        let gives_up = self.past.down_since.unwrap_or(now).after(self.patience);
+        if now >= gives_up {
+            let silent = || Failure::new(Kind::ModelUnavailable, format!("`{provider}` does not answer"));
+            let mut failure = blocked.last_failure.unwrap_or_else(silent);
+            if !self.patience.is_zero() {
+                let waited = format!("; the turn has waited {} s for its provider", self.patience.as_secs());
+                failure.detail.push_str(&waited);
+            }
+            return self.give_up(failure, (request, began));
+        }
+        let key = self.key.provider(self.past.provider_waits, provider);
+        Asked::Wait { key, pause: blocked.pause.min(now.until(gives_up)) }
+    }
+
+    /// Ends the call for this model. Another model may still answer it.
+    fn give_up(&self, failure: Failure, (request, began): (&ModelRequest<'_>, Duration)) -> Asked {
+        let failure = ModelFailure { failure, streamed: self.past.streamed };
+        let took = self.world.clock.elapsed().saturating_sub(began);
+        self.world.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
+        Asked::GaveUp(failure)
     }
 
     /// What one attempt may use at most.
@@ -234,7 +419,15 @@ impl Asking<'_> {
     }
 
     /// Waits for its turn at the provider; a wait that is too long for memory comes back.
-    async fn stand_in_line(&self, rate: &Rate, request: &ModelRequest<'_>) -> Option<Duration> {
+    async fn stand_in_line<A: Asker>(
+        &self,
+        rate: &Rate,
+        request: &ModelRequest<'_>,
+        asker: &mut A,
+    ) -> Option<Duration> {
+        if self.past.forced {
+            return None;
+        }
         let tokens = match rate.tokens_per_minute {
             Some(_) => {
                 let messages: usize = request.messages().map(Message::size).sum();
@@ -248,7 +441,11 @@ impl Asking<'_> {
             if wait > self.world.limits.wait_in_memory && self.tier == Tier::Durable {
                 return Some(wait);
             }
+            let is_closed = self.world.governor.is_closed(rate, now);
             self.world.clock.sleep(wait).await;
+            if is_closed {
+                asker.waited_for_provider(wait);
+            }
         }
     }
 
@@ -335,6 +532,15 @@ impl Asking<'_> {
     }
 }
 
+/// When a model call is made again.
+enum NextAttempt {
+    /// After a pause in memory.
+    Soon(Duration),
+    /// After a wait for the provider.
+    Later(Duration),
+    Never,
+}
+
 /// Why listening ended early: a store that cannot keep what was said is no error of the model.
 enum Broken {
     Model(Error),
@@ -376,6 +582,11 @@ impl Heard {
         (self.kept, self.kept_at) = (self.text.len(), now);
         Said { key: key.clone(), attempt, start, text }
     }
+}
+
+/// The provider of a model, as its name says it.
+pub(crate) fn provider_of(model: &ModelName) -> &str {
+    model.as_str().split('/').next().unwrap_or_default()
 }
 
 /// The pause before attempt `tried + 1`: doubled each time, up to a bound.

@@ -61,7 +61,11 @@ async fn attempts(
             return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
         }
         Err(error) => {
-            let result = ToolResult::Err(Failure::from(&error));
+            let mut failure = Failure::from(&error);
+            if failure.code == Kind::ToolCancelled {
+                failure.code = Kind::ToolInterrupted;
+            }
+            let result = ToolResult::Err(failure);
             return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
         }
     };
@@ -97,6 +101,10 @@ async fn attempts(
             // History and code parted inside the tool: that is not a result, the turn stops.
             Err(error) if error.kind() == Kind::JournalDiverged => {
                 return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
+            }
+            // Of a call that is interrupted the journal knows that it did not happen; a tool that ran cannot say so.
+            Err(error) if error.kind() == Kind::ToolInterrupted => {
+                Error::new(Kind::ToolFailed, error.detail())
             }
             Err(error) => error,
         };

@@ -65,6 +65,8 @@ pub struct Spent {
     pub cost: Cost,
     /// Replies whose price was not known.
     pub unpriced: u64,
+    /// How much of the money is an estimate: the most that calls could cost which a cancel cut short.
+    pub estimated: Cost,
 }
 
 impl Spent {
@@ -73,6 +75,7 @@ impl Spent {
         self.usage = self.usage + more.usage;
         self.cost = self.cost + more.cost;
         self.unpriced += more.unpriced;
+        self.estimated = self.estimated + more.estimated;
     }
 }
 
@@ -120,6 +123,7 @@ pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
                 ..
             }) => reply.usage,
             Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, .. }, .. }) => *usage,
+            Fact::Interrupted(interrupted) => interrupted.usage,
             _ => Usage::default(),
         };
         total = (total.0 + usage, total.1 + record.fact.cost().unwrap_or_default());

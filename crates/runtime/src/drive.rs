@@ -6,16 +6,17 @@ use crate::host::{Driven, Host, Tier};
 use crate::inline::not_durable;
 use crate::outfit::{Outfit, World};
 use crate::projection::Held;
+use crate::provenance::EarlierText;
 use crate::ruling::{self, Word};
 use crate::{model, output, tools, undo};
-use outlast_kernel::label::of_messages;
+use outlast_kernel::label::{of_definitions, of_messages};
 use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
 use outlast_vocab::effect::Joined;
 use outlast_vocab::envelope::effect_id;
 use outlast_vocab::event::{Live, LiveKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
-use outlast_vocab::record::End;
+use outlast_vocab::record::{End, Fact, Performed};
 use outlast_vocab::{At, EffectId, Error, Failure, Kind, OrgId, ReplayKey};
 use serde_json::Value;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Turn<'a> {
     pub org: Option<OrgId>,
     /// The untrusted sources of what was said before it; nothing where no labels are kept.
     pub labels: &'a Labels,
+    /// What the user typed in earlier turns.
+    pub earlier: &'a EarlierText,
     /// What hooks tell the model while it is driven.
     pub heard: Heard,
     /// The wish that it stops.
@@ -83,7 +86,13 @@ impl Turn<'_> {
         let mut labels = of_messages(read, &self.outfit.contracts);
         labels.extend(self.labels.clone());
         labels.extend(self.heard.labels());
+        labels.extend(self.definitions());
         labels
+    }
+
+    /// Returns the labels of what the model is told of its tools.
+    pub(crate) fn definitions(&self) -> Labels {
+        of_definitions(&self.outfit.shown)
     }
 
     /// Tells those who watch the session.
@@ -125,6 +134,9 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
         Word::Wait(wait) => return host.park(vec![wait]).await,
     }
     let TurnInput { before, parts, output } = input;
+    if let Some(Err(error)) = output.as_ref().map(output::check_size) {
+        return host.finish(End::Failed { failure: Failure::from(&error) }.into()).await;
+    }
     let mut step = step::begin(plan(turn, output), before, parts);
     loop {
         let effect = turn.effect_of(&step);
@@ -148,9 +160,27 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
     let history = host.history();
     let was_passed =
         history.went_on_to(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();
+    let reused = history.reusable().joined(at.key()).filter(|_| !was_passed).cloned();
+    if let Some(joined) = reused {
+        let performed = Performed::new(at.key().clone(), at.effect(), joined.clone());
+        host.note(Fact::Performed(Performed { reused: true, ..performed }));
+        host.flush().await?;
+        return Ok(at.resume(joined));
+    }
     let correction = match at.contract() {
-        Some((answer, schema)) if !ruling::is_left_out(&at, host) => output::correction(&answer, schema)?,
-        Some(_) | None => None,
+        Some((answer, schema)) if !ruling::is_left_out(&at, host) => {
+            tokio::select! {
+                biased;
+                correction = Box::pin(output::correction(&answer, schema)) => Ok(correction?),
+                // A recorded outcome is replayed as it was, even if somebody cancels meanwhile.
+                reason = turn.cancel.requested(), if !was_passed => Err(reason),
+            }
+        }
+        Some(_) | None => Ok(None),
+    };
+    let correction = match correction {
+        Ok(correction) => correction,
+        Err(reason) => return Ok(at.cancel(reason)),
     };
     let mut ours = Joined { correction, ..Joined::default() };
     // An answer that goes back anyway is not looked at.

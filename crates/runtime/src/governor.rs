@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// The distance of those who wait at a gate: the first finds out whether it is open before all others follow.
 const APART: Duration = Duration::from_millis(100);
 /// The longest that a gate is closed at once, whatever a provider asks for.
-const CLOSED_MOST: Duration = Duration::from_hours(1);
+const CLOSED_MOST: Duration = Duration::from_hours(24);
 /// How long a place in the line is kept for a session that does not come back.
 const PLACE_KEPT: Duration = Duration::from_mins(10);
 
@@ -71,6 +71,11 @@ impl Governor {
         let mut gates = self.lock();
         let gate = gates.entry(rate.key.clone()).or_default();
         gate.opens = gate.opens.max(now.after(pause.min(CLOSED_MOST)));
+    }
+
+    /// Whether the provider asked to be left alone until later than now.
+    pub(crate) fn is_closed(&self, rate: &Rate, now: Millis) -> bool {
+        self.lock().get(&rate.key).is_some_and(|gate| gate.opens > now)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Gate>> {

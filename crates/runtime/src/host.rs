@@ -15,6 +15,7 @@ use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a host promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,9 @@ pub trait Asker: Send {
 
     /// Notes what an effect used; none is all that was reserved for it.
     fn settle(&mut self, key: &ReplayKey, used: Option<Amount>);
+
+    /// Notes time that went by because the provider did not answer. No budget counts it.
+    fn waited_for_provider(&mut self, time: Duration);
 }
 
 /// Keeps the facts of one turn while it is driven.

@@ -14,6 +14,7 @@ use outlast_vocab::record::{Compacted, Fact, Ruled, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Kind, ReplayKey, TurnId};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Keeps nothing. What needs to be kept (durable steps, waits, pending completions) is refused.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ impl Asker for Inline {
     }
 
     fn settle(&mut self, _: &ReplayKey, _: Option<Amount>) {}
+
+    fn waited_for_provider(&mut self, _: Duration) {}
 }
 
 impl Host for Inline {

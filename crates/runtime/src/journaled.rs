@@ -27,6 +27,7 @@ use outlast_vocab::record::{
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Keeps the facts of one turn in a store, under one lease.
@@ -168,9 +169,11 @@ impl Journaled {
         let history = self.history.clone();
         for (claim, key, call) in history.open_calls() {
             let BatchCall::Run(prepared) = &call.call else { continue };
-            let outcome = match interrupted(prepared, call.attempts) {
-                Interrupted::Probe if !history.is_held(&key, prepared) => ToolOutcome::Unknown,
-                Interrupted::Probe | Interrupted::Again { .. } => {
+            let reused = history.reusable().outcome(&key);
+            let outcome = match (reused, interrupted(prepared, call.attempts)) {
+                (Some(outcome), _) => outcome.clone(),
+                (None, Interrupted::Probe) if !history.is_held(&key, prepared) => ToolOutcome::Unknown,
+                (None, Interrupted::Probe | Interrupted::Again { .. }) => {
                     let failure =
                         Failure::new(Kind::ToolInterrupted, "the turn ended before the call was done");
                     ToolOutcome::Done(ToolResult::Err(failure))
@@ -180,7 +183,8 @@ impl Journaled {
                 let open = history.open_payments(&key).cloned().collect();
                 self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
             }
-            let cost = outfit.and_then(|outfit| outfit.charged(&prepared.tool, &outcome));
+            let charged = || outfit.and_then(|outfit| outfit.charged(&prepared.tool, &outcome));
+            let cost = if reused.is_some() { None } else { charged() };
             self.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
             self.note(Fact::Answered(Answered { claim, outcome: outcome.into(), cost }));
         }
@@ -373,6 +377,12 @@ impl Asker for Journaled {
     fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
         if let Some(meter) = self.books() {
             meter.settle(key, used);
+        }
+    }
+
+    fn waited_for_provider(&mut self, time: Duration) {
+        if let Some(meter) = self.meter.as_mut() {
+            meter.leave_out(time);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Sessions as people look for them: newest first, by state, key and what was said first.
-use outlast_ports::store::{SessionState, SessionView, Store};
+use outlast_ports::store::{LastEnd, SessionState, SessionView, Store};
 use outlast_vocab::message::text_of;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, SessionId};
@@ -12,6 +12,8 @@ const READ: usize = 200;
 pub struct Filter {
     /// Only those that stand so.
     pub state: Option<SessionState>,
+    /// Only those whose last turn ended so.
+    pub last_end: Option<LastEnd>,
     /// Only those whose key, or whose first input, holds this text, whatever its case.
     pub text: Option<String>,
 }
@@ -45,13 +47,17 @@ pub async fn page(
     let text = filter.text.as_ref().map(|text| text.to_lowercase());
     let (mut found, mut before, mut looked) = (Vec::new(), before, 0);
     loop {
-        let read = if filter.state.is_none() && text.is_none() { limit - found.len() } else { READ };
+        let takes_all = filter.state.is_none() && filter.last_end.is_none() && text.is_none();
+        let read = if takes_all { limit - found.len() } else { READ };
         let rows = store.sessions(before, read).await?;
         let last = rows.len() < read;
         looked += rows.len();
         for session in rows {
             before = Some(session.id);
-            if filter.state.is_some_and(|state| state != session.state) {
+            let last_end = session.last_turn.map(|last| last.end);
+            if filter.state.is_some_and(|state| state != session.state)
+                || filter.last_end.is_some() && filter.last_end != last_end
+            {
                 continue;
             }
             let title = title(store, &session).await?;

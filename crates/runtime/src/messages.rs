@@ -3,7 +3,7 @@
 //! What a model is shown of them is another matter: [`crate::recall`].
 use outlast_ports::store::{HistoryTurn, SessionView, Store, TurnState, TurnView};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, ToolOutcome};
-use outlast_vocab::message::{Message, ModelCallId, ToolName, ToolResult};
+use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult};
 use outlast_vocab::record::{Asked, ClaimRef, Fact, NodeRef, Performed, Record, Seq, Verdict};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey, SessionId, TurnId};
@@ -136,7 +136,11 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
             Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
                 calls.claim(record.seq, key, &batch.calls);
             }
-            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) if later => break,
+            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) | Fact::Interrupted(_)
+                if later =>
+            {
+                break;
+            }
             _ => {}
         }
         let Some(turn) = record.turn else { continue };
@@ -180,6 +184,10 @@ fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
         }
         Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
             vec![Message::Assistant { parts: reply.parts.clone(), calls: reply.calls.clone() }]
+        }
+        Fact::Interrupted(interrupted) if !interrupted.text.is_empty() => {
+            let parts = vec![Part::text(interrupted.marked_text())];
+            vec![Message::Assistant { parts, calls: Vec::new() }]
         }
         Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
             joined.clone().into_messages().collect()

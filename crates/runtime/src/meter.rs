@@ -130,6 +130,11 @@ impl Meter {
         self.settled.push(Settlement::new(key.clone(), used));
     }
 
+    /// Leaves out time that went by because a provider did not answer.
+    pub(crate) fn leave_out(&mut self, time: Duration) {
+        self.since = self.since.after(time);
+    }
+
     /// Notes that calls were cut short, and what of them nobody knows.
     pub(crate) fn cut_short(&mut self, key: &ReplayKey, used: Amount, lost: Amount) {
         self.settled.push(Settlement { key: key.clone(), used: Some(used), lost });

@@ -1,5 +1,6 @@
 //! Counts what a worker does (R14.4). Counting is a lock and an addition; what is read from the store is read when somebody
 //! asks.
+use crate::provider_health::OutageView;
 use outlast_ports::metrics::{Family, Reading, Readings, Snapshot, Spread, Unit};
 use outlast_ports::outbox::SinkView;
 use outlast_ports::store::Load;
@@ -64,6 +65,7 @@ struct Counts {
     again: BTreeMap<Again, u64>,
     phases: BTreeMap<Phase, Spread>,
     commits: Spread,
+    hung: u64,
     lost: u64,
 }
 
@@ -120,6 +122,7 @@ impl Metrics {
             again: BTreeMap::new(),
             phases: BTreeMap::new(),
             commits: Spread::over(Spread::WRITES),
+            hung: 0,
             lost: 0,
         };
         Self { since: now, counts: Mutex::new(counts) }
@@ -183,6 +186,11 @@ impl Metrics {
         self.lock().commits.add(took.as_secs_f64());
     }
 
+    /// A turn blocks its thread.
+    pub(crate) fn hung(&self) {
+        self.lock().hung += 1;
+    }
+
     /// Measurements could not be handed over.
     pub(crate) fn lost(&self) {
         self.lock().lost += 1;
@@ -204,6 +212,8 @@ pub(crate) struct Standing<'a> {
     /// Sessions that this worker drives.
     pub(crate) leases: usize,
     pub(crate) load: Load,
+    /// Providers that are down.
+    pub(crate) down: Vec<OutageView>,
     pub(crate) sinks: &'a [SinkView],
     pub(crate) syncs: Option<Spread>,
 }
@@ -262,6 +272,12 @@ impl Counts {
                 alone(number(self.accepted)),
             ),
             counter("outlast.turns.ended", "Turns that ended here, by how", Unit::Count, outcomes),
+            counter(
+                "outlast.turns.hung",
+                "Turns that blocked their threads",
+                Unit::Count,
+                alone(number(self.hung)),
+            ),
             counter("outlast.retries", "Attempts after the first", Unit::Count, again.collect()),
         ];
         families.extend(self.of_models());
@@ -356,6 +372,10 @@ impl Standing<'_> {
         let of_sinks = |of: fn(&SinkView) -> u64| {
             self.sinks.iter().map(|sink| with(Vec::new(), ("sink", &sink.name), number(of(sink)))).collect()
         };
+        let last_ends = self.load.last_ends.iter();
+        let last_ends = last_ends
+            .map(|(end, sessions)| with(Vec::new(), ("end", end.name()), count(*sessions)))
+            .collect();
         let mut families = vec![
             gauge("outlast.leases", "Sessions that this worker drives", alone(count(self.leases))),
             gauge(
@@ -367,6 +387,29 @@ impl Standing<'_> {
                 "outlast.sessions.running",
                 "Sessions that some worker drives, counted up to 1000",
                 alone(count(self.load.leased)),
+            ),
+            gauge(
+                "outlast.turns.waiting_for_provider",
+                "Turns that wait for a model provider, counted up to 1000",
+                alone(count(self.load.provider_waits)),
+            ),
+            gauge(
+                "outlast.provider.down",
+                "Model providers that do not answer this worker",
+                self.down
+                    .iter()
+                    .map(|outage| with(Vec::new(), ("provider", &outage.provider), 1.0))
+                    .collect(),
+            ),
+            gauge(
+                "outlast.sessions.held",
+                "Sessions that are held back because workers died while their turns ran, counted up to 1000",
+                alone(count(self.load.held)),
+            ),
+            gauge(
+                "outlast.sessions.last_end",
+                "Sessions whose last turn was not answered, by how it ended, each counted up to 1000",
+                last_ends,
             ),
             gauge(
                 "outlast.payments.owed",

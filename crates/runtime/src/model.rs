@@ -1,23 +1,28 @@
 //! Asks the model that answers the turn: from the journal if it answered before, otherwise over the wire.
-use crate::asking::{Asked, Asking, Audience, Tries, failed};
+use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries, failed, provider_of};
 use crate::drive::Turn;
 use crate::files;
 use crate::hooks::{Hooking, Shaped, after_model, before_model};
 use crate::host::Host;
 use crate::meter::{bounded, most_of, named, price_of, wait_for};
 use crate::metrics::Phase;
+use crate::partial_reply::{PartialReply, ReplyRecorder};
 use crate::room::Room;
-use crate::ruling::{Word, as_ruled, at_model, at_reply, of_reply};
+use crate::ruling::{Word, as_ruled, at_model, at_reply, may_fall_back, of_reply};
+use outlast_kernel::retry::ReusableReply;
 use outlast_kernel::step::{CallModel, Step};
-use outlast_ports::budget::Hold;
+use outlast_ports::budget::{Hold, Short};
+use outlast_ports::hook::AfterModel;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::budget::Amount;
-use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelOutcome};
+use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelFailure, ModelOutcome};
 use outlast_vocab::event::LiveKind;
+use outlast_vocab::message::ModelName;
 use outlast_vocab::policy::Point;
 use outlast_vocab::record::{Fact, Performed};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Failure};
+use outlast_vocab::{Error, Failure, ReplayKey};
+use std::time::Duration;
 
 /// How much more of a conversation is read than fits into the window: most of it may be results that are left out.
 const READ_AHEAD: usize = 4;
@@ -29,7 +34,8 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let store = host.store().cloned();
     let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
     let as_recorded = |at| {
-        let effect = as_ruled(hooks.as_recorded(ask.effect(Some(at))), ask.key(), host);
+        let effect = hooks.as_recorded(ask.effect(Some(at)));
+        let effect = answered_by(turn, effect, history.model_of(ask.key()), (ask.key(), host));
         // Whether somebody counts is no matter of the turn's own: what was recorded then is what is meant now.
         let tokens_most = effect.options.tokens_most.or_else(|| history.bound_of(ask.key()));
         ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
@@ -43,14 +49,13 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     if let Some(reason) = turn.cancel.reason() {
         return Ok(ask.cancel(reason));
     }
+    if let Some(reply) = history.reusable().reply(ask.key()) {
+        return Box::pin(reuse(turn, ask, reply.clone(), host)).await;
+    }
     // Where something is counted, what was noted is written together with what is reserved for the call.
     if !host.is_metered() {
         host.flush().await?;
     }
-    let (provider, info) = match turn.world.model(&turn.outfit.package.model) {
-        Ok(found) => found,
-        Err(error) => return Ok(ask.resume(failed(&error, false))),
-    };
     let mut shaped = match before_model(turn, &ask, host).await {
         Ok(shaped) => shaped,
         Err(error) => {
@@ -58,49 +63,38 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
             return Ok(ask.resume(failed(&error, false)));
         }
     };
+    let hooked = shaped.options.clone();
     match at_model(turn, &ask, &mut shaped, host).await? {
         Word::Go => {}
         Word::No(error) => return Ok(ask.resume(failed(&error, false))),
         Word::Wait(wait) => return Ok(ask.wait(wait)),
     }
-    let window = info.window_bytes.min(turn.world.limits.view_bytes);
-    host.recall(window.saturating_mul(READ_AHEAD)).await?;
-    let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
-    let room = Room { provider, info, window };
-    let (mut at_once, mut tries) = (false, Tries::default());
+    let mut tries = Tries::default();
     let began = turn.world.clock.elapsed();
-    let (effect, asked) = loop {
-        let shorter = room.make(turn, &ask, at_once, host).await?;
-        if let Some(reason) = turn.cancel.reason() {
-            tries.note(ask.key(), host);
-            return Ok(ask.cancel(reason));
-        }
-        let shown = show(turn, &ask, (provider, info), &shaped, (&mut *host, &mut tries)).await?;
-        let Some((effect, asked)) = shown else {
-            tries.note(ask.key(), host);
-            return Ok(ask.cancel(turn.cancel.requested().await));
-        };
-        // What was too long for the model is made shorter and shown again, as long as that makes a difference.
-        if at_once && !shorter || !asked.is_too_long() {
-            break (effect, asked);
-        }
-        at_once = true;
-    };
+    let verdict = ask_models(turn, &ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
     turn.world.metrics.passed(Phase::Model, turn.world.clock.elapsed().saturating_sub(began));
-    let outcome = match asked {
-        Asked::Outcome(outcome) => outcome,
-        Asked::Pause { key, pause } => {
-            tries.note(ask.key(), host);
-            let deadline = turn.world.clock.now().after(pause);
-            return Ok(ask.wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(deadline) }));
+    if !matches!(verdict, Verdict::Outcome(..)) {
+        tries.note(ask.key(), host);
+        tries = Tries::default();
+    }
+    let (effect, outcome) = match verdict {
+        Verdict::Outcome(effect, outcome) => (effect, outcome),
+        Verdict::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
+        Verdict::Cancelled => return Ok(ask.cancel(turn.cancel.requested().await)),
+        Verdict::Short(short) if !short.pauses => {
+            return Ok(ask.out_of(named(&short), short.lacks.to_string()));
         }
-        Asked::Short(short) => {
-            tries.note(ask.key(), host);
-            if !short.pauses {
-                return Ok(ask.out_of(named(&short), short.lacks.to_string()));
-            }
+        Verdict::Short(short) => {
             let key = ask.key().budget(host.history().times_short(ask.key()));
             return Ok(ask.wait(wait_for(key, &short)));
+        }
+        Verdict::Wait(key, pause) => {
+            let deadline = turn.world.clock.now().after(pause);
+            return Ok(ask.wait(Wait { key, kind: WaitKind::Provider, deadline: Some(deadline) }));
+        }
+        Verdict::Stuck(error) => {
+            host.flush().await?;
+            return Err(error);
         }
     };
     let failed = tries.before(&outcome);
@@ -108,6 +102,172 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let outcome = of_reply(turn, &ask, outcome, host).await?;
     let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
     host.note(Fact::Performed(Performed { tried: failed, ..performed }));
+    go_on(turn, ask, outcome, host)
+}
+
+/// A model that may answer, and who serves it.
+struct Candidate<'a> {
+    model: &'a ModelName,
+    provider: &'a dyn ModelProvider,
+    info: ModelInfo,
+}
+
+/// Why none of the models has answered yet.
+#[derive(Default)]
+struct Unavailable {
+    /// The shortest wait of a provider that is down.
+    wait: Option<(ReplayKey, Duration)>,
+    /// The first refusal that a person has to mend.
+    refusal: Option<Error>,
+    /// The first provider that was down for as long as the turn may wait.
+    gave_up: Option<(ModelCall, ModelFailure)>,
+}
+
+impl Unavailable {
+    fn waits(&mut self, key: ReplayKey, pause: Duration) {
+        if self.wait.as_ref().is_none_or(|(_, shortest)| pause < *shortest) {
+            self.wait = Some((key, pause));
+        }
+    }
+
+    fn refuses(&mut self, error: Error) {
+        self.refusal.get_or_insert(error);
+    }
+
+    fn gave_up(&mut self, effect: ModelCall, failure: ModelFailure) {
+        self.gave_up.get_or_insert((effect, failure));
+    }
+
+    /// What the turn does: a provider that may come back is waited for; a refusal waits for a person.
+    fn verdict(self) -> Verdict {
+        match self {
+            Self { wait: Some((key, pause)), .. } => Verdict::Wait(key, pause),
+            Self { gave_up: Some((effect, failure)), .. } => {
+                Verdict::Outcome(effect, ModelOutcome::Failed(failure))
+            }
+            Self { refusal: Some(error), .. } => Verdict::Stuck(error),
+            Self { .. } => unreachable!("an agent has a model"),
+        }
+    }
+}
+
+/// What a turn does after its models were asked.
+enum Verdict {
+    /// A model answered, or failed in a way that repeating cannot help.
+    Outcome(ModelCall, ModelOutcome),
+    /// A model that nobody here serves.
+    Unknown(Error),
+    Cancelled,
+    /// A budget has not enough left.
+    Short(Short),
+    /// Every provider is down.
+    Wait(ReplayKey, Duration),
+    /// A person has to mend something.
+    Stuck(Error),
+}
+
+/// Asks the models of the agent in order, until one has answered. `options` are those before rules changed them.
+async fn ask_models<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    shaped: &mut Shaped<'_>,
+    (options, host, tries): (Generation, &mut H, &mut Tries),
+) -> Result<Verdict, Error> {
+    let mut unavailable = Unavailable::default();
+    for (number, model) in turn.outfit.package.models().enumerate() {
+        let (provider, info) = match turn.world.model(model) {
+            Ok(found) => found,
+            Err(error) if number == 0 => return Ok(Verdict::Unknown(error)),
+            Err(error) => {
+                tracing::warn!(%error, "a fallback model is left out");
+                continue;
+            }
+        };
+        if number > 0 {
+            shaped.options = options.clone();
+            if !may_fall_back(turn, ask, (number, model), shaped, host).await? {
+                continue;
+            }
+        }
+        let candidate = Candidate { model, provider, info };
+        let asked = ask_one(turn, ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
+        let Some((effect, asked)) = asked else { return Ok(Verdict::Cancelled) };
+        match asked {
+            Asked::Wait { key, pause } => unavailable.waits(key, pause),
+            Asked::Stuck(error) => unavailable.refuses(error),
+            Asked::GaveUp(failure) => unavailable.gave_up(effect, failure),
+            // What a fallback model cannot answer, a model before it can once its provider is back.
+            Asked::Short(_) | Asked::Outcome(ModelOutcome::Failed(_)) if number > 0 => {}
+            Asked::Short(short) => return Ok(Verdict::Short(short)),
+            Asked::Outcome(outcome) => return Ok(Verdict::Outcome(effect, outcome)),
+        }
+    }
+    Ok(unavailable.verdict())
+}
+
+/// Asks one model, with the conversation as far as it fits the model's window. Nothing if the turn was cancelled.
+async fn ask_one<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    candidate: &Candidate<'_>,
+    shaped: &Shaped<'_>,
+    (host, tries): (&mut H, &mut Tries),
+) -> Result<Option<(ModelCall, Asked)>, Error> {
+    let Candidate { model, provider, info } = *candidate;
+    let window = info.window_bytes.min(turn.world.limits.view_bytes);
+    host.recall(window.saturating_mul(READ_AHEAD)).await?;
+    let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
+    let room = Room { model, provider, info, window };
+    let mut at_once = false;
+    loop {
+        // A provider that is down writes no summary either.
+        let is_down = turn.world.health.is_down(provider_of(model), model);
+        let shorter = !is_down && room.make(turn, ask, at_once, host).await?;
+        if turn.cancel.reason().is_some() {
+            return Ok(None);
+        }
+        let shown = show(turn, ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
+        let Some((effect, asked)) = shown else { return Ok(None) };
+        // What was too long for the model is made shorter and shown again, as long as that makes a difference.
+        if at_once && !shorter || !asked.is_too_long() {
+            return Ok(Some((effect, asked)));
+        }
+        at_once = true;
+    }
+}
+
+/// The request to the model that answered, as rules left it. A model that is not a fallback of the agent counts as the agent's model.
+fn answered_by<H: Host>(
+    turn: &Turn<'_>,
+    effect: ModelCall,
+    answered: Option<&ModelName>,
+    (key, host): (&ReplayKey, &H),
+) -> ModelCall {
+    let mut fallbacks = (1..).zip(&turn.outfit.package.fallback_models);
+    match fallbacks.find(|(_, model)| Some(*model) == answered) {
+        Some((number, model)) => {
+            as_ruled(ModelCall { model: model.clone(), ..effect }, &key.fallback(number), host)
+        }
+        None => as_ruled(effect, key, host),
+    }
+}
+
+/// Answers the step with the reply that the turn which this one retries has got. Hooks have seen it; rules decide on it again.
+async fn reuse<H: Host>(
+    turn: &Turn<'_>,
+    ask: CallModel,
+    ReusableReply { model, reply }: ReusableReply,
+    host: &mut H,
+) -> Result<Step, Error> {
+    // What may be reserved for the call is not needed.
+    host.settle(ask.key(), Some(Amount::ZERO));
+    // Where the call stands is known once what was noted is written.
+    host.flush().await?;
+    let outcome = of_reply(turn, &ask, ModelOutcome::Reply(reply), host).await?;
+    let effect = answered_by(turn, ask.effect(host.place()), Some(&model), (ask.key(), &*host));
+    let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
+    host.note(Fact::Performed(Performed { reused: true, ..performed }));
+    turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
     go_on(turn, ask, outcome, host)
 }
 
@@ -130,10 +290,11 @@ fn go_on<H: Host>(
 async fn show<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
-    (provider, info): (&dyn ModelProvider, ModelInfo),
+    candidate: &Candidate<'_>,
     shaped: &Shaped<'_>,
     (host, tries): (&mut H, &mut Tries),
 ) -> Result<Option<(ModelCall, Asked)>, Error> {
+    let Candidate { model, provider, info } = *candidate;
     let history = host.conversation().messages().clone();
     let mut now = host.conversation().shown(ask.messages());
     if !shaped.added.is_empty() {
@@ -141,11 +302,13 @@ async fn show<H: Host>(
     }
     let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
     let judged = turn.outfit.decides_at(Point::Output);
+    let (past, store) = (host.history().clone(), host.store().cloned());
+    let changes_replies = Hooking::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
     let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
     // Where it stands is known once what was noted is written.
     let metered = host.is_metered();
     let effect = |at| {
-        let call = shaped.effect(ask, at);
+        let call = ModelCall { model: model.clone(), ..shaped.effect(ask, at) };
         if !metered {
             return call;
         }
@@ -167,15 +330,18 @@ async fn show<H: Host>(
         return Ok(Some((draft, Asked::Short(short))));
     }
     let effect = effect(host.place());
+    let recorder = ReplyRecorder::new(provider);
     let asking = Asking {
         world: turn.world,
         caller: turn.caller,
         key: ask.key(),
-        provider,
+        provider: &recorder,
         info,
         lease: turn.lease,
-        tried: host.history().tried(ask.key()),
-        in_line: host.history().times_in_line(ask.key()),
+        past: PastAttempts::of(host.history(), ask.key())
+            .after(tries)
+            .by_models(turn.outfit.package.models().count()),
+        patience: turn.outfit.provider_wait(&turn.world.limits),
         tier: host.tier(),
         audience: if judged { Audience::WatchersLater } else { Audience::Watchers },
         most,
@@ -185,6 +351,30 @@ async fn show<H: Host>(
     tokio::select! {
         biased;
         asked = asking.ask(request, said.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
-        _ = turn.cancel.requested() => Ok(None),
+        _ = turn.cancel.requested() => {
+            let mut partial = recorder.partial();
+            if judged || changes_replies {
+                partial.text.clear();
+            }
+            note_interrupted(ask.key(), (info, &request), partial, (turn, host));
+            Ok(None)
+        }
     }
+}
+
+/// Notes what was streamed of a reply that a cancel cut short, and counts the call as the most that it could use. Budgets and costs
+/// count the same. A call that never went out, or that the provider turned away, used nothing.
+pub(crate) fn note_interrupted<H: Host>(
+    key: &ReplayKey,
+    (info, request): (ModelInfo, &ModelRequest<'_>),
+    partial: PartialReply,
+    (turn, host): (&Turn<'_>, &mut H),
+) {
+    if partial.charged == 0 {
+        host.settle(key, Some(Amount::ZERO));
+        return;
+    }
+    let most = most_of(turn.world, info, request);
+    host.cut_short(key, most, most);
+    host.note(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
 }

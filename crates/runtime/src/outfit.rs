@@ -8,6 +8,7 @@ use crate::hooks::Hooks;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
+use crate::provider_health::ProviderHealth;
 use outlast_kernel::policy::forbids;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::Contents;
@@ -30,6 +31,7 @@ use outlast_vocab::{Error, Hash, Kind, Limits, OrgId, canon, limits};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The outside world as this process reaches it. Built once at start-up.
 pub struct World {
@@ -49,6 +51,8 @@ pub struct World {
     pub files: RecentFiles,
     /// Who may ask a provider, and when.
     pub governor: Governor,
+    /// Which providers are down.
+    pub health: ProviderHealth,
     /// Where the contents of attachments lie, unless that is the database.
     pub contents: Option<Arc<dyn Contents>>,
     /// Whether an operator has set a budget, so that turns of agents without one are counted too.
@@ -89,6 +93,7 @@ impl World {
             hub,
             files,
             governor,
+            health: ProviderHealth::default(),
             contents: None,
             hooks: Arc::default(),
             budgets_set,
@@ -177,9 +182,12 @@ impl Outfit {
     /// Resolves a package with what its agent brings. A model, a tool or a hook that is not here is an error now, not in the
     /// middle of a turn (R1.5).
     pub fn with(package: Package, world: &World, own: Own) -> Result<Self, Error> {
-        let (_, info) = world.model(&package.model)?;
-        if package.budgets.bounds_money() && info.prices.is_none() {
-            let (agent, model) = (&package.agent, &package.model);
+        for model in package.models() {
+            let (_, info) = world.model(model)?;
+            if !package.budgets.bounds_money() || info.prices.is_some() {
+                continue;
+            }
+            let agent = &package.agent;
             let detail = format!(
                 "the agent `{agent}` has a budget in money, but nobody knows what the model `{model}` costs; give it a \
                  price in `outlast.toml`, or bound tokens"
@@ -229,6 +237,12 @@ impl Outfit {
         let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
         let gate = Gate::new(&package, world)?;
         Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
+    }
+
+    /// How long its turns wait for a provider that is down.
+    pub(crate) fn provider_wait(&self, limits: &Limits) -> Duration {
+        let seconds = self.package.provider_wait_s.map(u64::from);
+        seconds.map_or(limits.provider_wait, Duration::from_secs)
     }
 
     /// Whether whoever sent the input runs this tool.

@@ -66,6 +66,8 @@ pub(crate) struct Layers<'a> {
     pub(crate) overlays: &'a [Overlay],
     /// The tools that its sender runs.
     pub(crate) client_tools: &'a [ClientTool],
+    /// Seconds that its turn waits for a provider that is down, where neither its agent nor a layer says so.
+    pub(crate) provider_wait_s: Option<u32>,
 }
 
 /// The agents of a process.
@@ -176,24 +178,23 @@ impl Outfits {
         reach: Reach,
         world: &World,
     ) -> Result<Arc<Outfit>, Error> {
-        let Layers { overlays, client_tools } = layers;
+        let Layers { overlays, client_tools, provider_wait_s } = layers;
         let base = match agent {
             Some(agent) => self.named(agent, reach)?,
             None => self.first(reach)?,
         };
-        if overlays.is_empty() && client_tools.is_empty() {
+        let provider_wait_s = base.package.provider_wait_s.or(provider_wait_s);
+        let waits_as_usual = provider_wait_s == base.package.provider_wait_s;
+        if overlays.is_empty() && client_tools.is_empty() && waits_as_usual {
             return Ok(base);
         }
-        let key = if client_tools.is_empty() {
-            canon::fingerprint(&(base.fingerprint, overlays))
-        } else {
-            canon::fingerprint(&(base.fingerprint, overlays, client_tools))
-        };
+        let key = canon::fingerprint(&(base.fingerprint, overlays, client_tools, provider_wait_s));
         if let Some(made) = self.made(key) {
             return Ok(made);
         }
         limits::check("client_tools", client_tools.len(), world.limits.client_tools)?;
-        let package = fold(base.package.clone(), overlays)?;
+        let package = Package { provider_wait_s, ..base.package.clone() };
+        let package = fold(package, overlays)?;
         let package = Package { client_tools: client_tools.to_vec(), ..package };
         let outfit = Arc::new(Outfit::with(package, world, base.own())?);
         self.keep(key, &outfit);
@@ -286,10 +287,10 @@ fn names(known: &Known, reach: Reach) -> String {
 /// An agent as this world can run it, made of the rows of this organisation if it is not one of the program.
 pub(crate) fn outfit(agent: Agent, org: Option<OrgId>, world: &World) -> Result<Outfit, Error> {
     let Agent { package, tools, hooks } = agent;
-    if world.model(&package.model).is_err()
-        && let Some(lacks) = world.models.iter().find_map(|provider| provider.why_not(&package.model))
-    {
-        return Err(lacks);
+    for model in package.models().filter(|model| world.model(model).is_err()) {
+        if let Some(lacks) = world.models.iter().find_map(|provider| provider.why_not(model)) {
+            return Err(lacks);
+        }
     }
     let own = Own { tools: Arc::new(Catalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?), org };
     Outfit::with(package, world, own)

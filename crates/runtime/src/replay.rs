@@ -14,6 +14,7 @@ use crate::drive::{Turn, TurnInput, drive};
 use crate::hooks::Heard;
 use crate::outfit::{Outfit, World};
 use crate::outfits::read;
+use crate::provenance::EarlierText;
 use crate::system::{SystemClock, SystemEntropy};
 use differs::{of_package, of_policy};
 use offline::Offline;
@@ -168,6 +169,7 @@ impl Replaying<'_> {
             index: view.index,
             lease: 1,
             labels: &labels,
+            earlier: &EarlierText::default(),
             heard: Heard::default(),
             cancel: wish,
             stopping: stopping.subscribe(),

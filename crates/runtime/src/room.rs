@@ -1,8 +1,10 @@
 //! Makes room in a model's window: plans in the kernel, summaries by the model itself (R4.10).
-use crate::asking::{Asked, Asking, Audience, Tries};
+use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries};
 use crate::drive::Turn;
 use crate::host::Host;
 use crate::meter::{bounded, most_of, price_of, short_of};
+use crate::model::note_interrupted;
+use crate::partial_reply::{PartialReply, ReplyRecorder};
 use crate::ruling::at_summary;
 use outlast_kernel::conversation::{Need, Plan};
 use outlast_kernel::step::CallModel;
@@ -10,10 +12,11 @@ use outlast_ports::budget::Hold;
 use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
-use outlast_vocab::message::{Message, json_size, text_of};
+use outlast_vocab::message::{Message, ModelName, json_size, text_of};
 use outlast_vocab::record::{Compacted, Shorter};
 use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// What a model is told when it is to write a summary.
 const SUMMARISE: &str = "You write the summary that takes the place of the beginning of a conversation between a user and an \
@@ -23,6 +26,7 @@ const SUMMARISE: &str = "You write the summary that takes the place of the begin
 
 /// A model and what has to fit into its window.
 pub(crate) struct Room<'a> {
+    pub(crate) model: &'a ModelName,
     pub(crate) provider: &'a dyn ModelProvider,
     pub(crate) info: ModelInfo,
     /// Bytes the model can be shown.
@@ -77,7 +81,7 @@ impl Room<'_> {
         let options = Generation::default();
         let options = if metered { bounded(options, turn.outfit, turn.world) } else { options };
         let effect = ModelCall {
-            model: turn.outfit.package.model.clone(),
+            model: self.model.clone(),
             at: None,
             tools: Hash::ZERO,
             choice: ToolChoice::None,
@@ -99,15 +103,16 @@ impl Room<'_> {
         if metered && let Some(short) = host.reserve(hold()).await?.short {
             return Ok(Err(short_of(&short)));
         }
+        let recorder = ReplyRecorder::new(self.provider);
         let asking = Asking {
             world: turn.world,
             caller: turn.caller,
             key,
-            provider: self.provider,
+            provider: &recorder,
             info: self.info,
             lease: turn.lease,
-            tried: 0,
-            in_line: 0,
+            past: PastAttempts::default(),
+            patience: Duration::ZERO,
             tier: crate::host::Tier::Ephemeral,
             audience: Audience::Nobody,
             most,
@@ -115,21 +120,27 @@ impl Room<'_> {
         let mut tries = Tries::default();
         let asked = tokio::select! {
             biased;
-            asked = asking.ask(request, String::new(), (host, &mut tries)) => Some(asked?),
+            asked = asking.ask(request, String::new(), (&mut *host, &mut tries)) => Some(asked?),
             _ = turn.cancel.requested() => None,
         };
         tries.note(key, host);
         let Some(asked) = asked else {
+            // A summary is no part of the conversation.
+            let partial = PartialReply { text: String::new(), ..recorder.partial() };
+            note_interrupted(key, (self.info, &request), partial, (turn, host));
             return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
         };
         Ok(match asked {
             Asked::Outcome(ModelOutcome::Reply(reply)) if !text_of(&reply.parts).trim().is_empty() => {
                 Ok(reply)
             }
-            Asked::Outcome(ModelOutcome::Reply(_)) | Asked::Pause { .. } => {
+            Asked::Outcome(ModelOutcome::Reply(_)) | Asked::Wait { .. } => {
                 Err(Error::new(Kind::ModelRejected, "the model gave no summary"))
             }
-            Asked::Outcome(ModelOutcome::Failed(failed)) => Err(failed.failure.into()),
+            Asked::Outcome(ModelOutcome::Failed(failed)) | Asked::GaveUp(failed) => {
+                Err(failed.failure.into())
+            }
+            Asked::Stuck(error) => Err(error),
             Asked::Short(short) => Err(short_of(&short)),
         })
     }

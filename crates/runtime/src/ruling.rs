@@ -13,8 +13,8 @@ use outlast_kernel::step::{AtCheckpoint, CallModel};
 use outlast_vocab::effect::{
     AwaitEvent, Effect, Generation, ModelCall, ModelOutcome, Reply, Sleep, Slept, StopReason,
 };
-use outlast_vocab::label::Labels;
-use outlast_vocab::message::{Part, text_of};
+use outlast_vocab::label::{Labels, Provenance};
+use outlast_vocab::message::{ModelName, Part, text_of};
 use outlast_vocab::policy::{
     Approval, Decision, Facts, Point, Redaction, Resume, Ruling, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT,
     Verdict, approved_facts,
@@ -84,6 +84,29 @@ pub(crate) async fn at_model<H: Host>(
         shaped.options = with_options(call.options, set);
     }
     Ok(word)
+}
+
+/// Whether a fallback model may be asked, and how. A rule that would deny the call, or ask somebody about it, leaves the model out.
+pub(crate) async fn may_fall_back<H: Host>(
+    turn: &Turn<'_>,
+    ask: &CallModel,
+    (number, model): (usize, &ModelName),
+    shaped: &mut Shaped<'_>,
+    host: &mut H,
+) -> Result<bool, Error> {
+    if !turn.outfit.decides_at(Point::Model) {
+        return Ok(true);
+    }
+    let call = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
+    let facts = model_facts(&call, ask.number());
+    let labels = turn.labels_after(ask.messages());
+    let key = ask.key().fallback(number);
+    let about = About { at: Point::Model, key, facts, labels, aside: false };
+    let (ruling, word) = judged(turn, &about, host).await?;
+    if let Some((set, _)) = ruling.as_ref().and_then(Ruling::change) {
+        shaped.options = with_options(call.options, set);
+    }
+    Ok(matches!(word, Word::Go))
 }
 
 /// What rules see of a model call.
@@ -306,7 +329,8 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> R
         ruling
     } else {
         let around = turn.outfit.circumstances(turn.org, host.spending());
-        let asked = Facts { at, tool: None, value: facts, labels, around: &around };
+        let provenance = &Provenance::default();
+        let asked = Facts { at, tool: None, value: facts, labels, provenance, around: &around };
         match turn.outfit.rule(&asked).await {
             Some(ruling) if *aside && matches!(ruling.decision, Decision::Ask(_)) => {
                 let reason = "nobody is asked about what is said beside calls".to_owned();

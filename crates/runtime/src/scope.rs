@@ -65,6 +65,8 @@ pub(crate) enum FromCall {
     GoesOut(Want, oneshot::Sender<Pacing>),
     /// What was used of what was reserved.
     Settle(Vec<Settlement>),
+    /// Time that went by because a provider did not answer.
+    WaitedForProvider(Duration),
     /// The call at this place of the batch holds still.
     Waits(usize, Wait),
 }
@@ -125,6 +127,7 @@ pub(crate) struct Used {
     files: Vec<Upload>,
     /// What was used of what was reserved.
     settled: Vec<Settlement>,
+    waited_for_provider: Duration,
     /// The tools that are not trusted, of those it ran.
     read: Labels,
     holds_still: bool,
@@ -274,7 +277,18 @@ impl Scope {
         }
     }
 
+    /// Says how long a provider did not answer, with the next fact or wish of this call.
+    fn waited_for_provider(&self, time: Duration) {
+        if self.is_metered() {
+            self.used().waited_for_provider += time;
+        }
+    }
+
     async fn tell_settled(&self) {
+        let waited = std::mem::take(&mut self.used().waited_for_provider);
+        if !waited.is_zero() {
+            let _ = self.to_driver.send(FromCall::WaitedForProvider(waited)).await;
+        }
         let settled = std::mem::take(&mut self.used().settled);
         if !settled.is_empty() {
             let _ = self.to_driver.send(FromCall::Settle(settled)).await;

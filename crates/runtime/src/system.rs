@@ -5,7 +5,7 @@ use outlast_ports::task::Spawner;
 use outlast_vocab::Millis;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The machine's clock.
@@ -65,7 +65,28 @@ impl Spawner for TokioTasks {
 
 /// Threads that run nothing but the tasks of workers: whatever else the process does, they wait for the machine and not for that.
 #[derive(Debug)]
-pub struct OwnThreads(Option<tokio::runtime::Runtime>);
+pub struct OwnThreads {
+    own: Option<tokio::runtime::Runtime>,
+    /// Ends the thread that keeps their timers going, by being dropped.
+    _pulse: mpsc::Sender<()>,
+}
+
+/// How often the threads are woken from outside.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// Wakes the threads of a runtime again and again. A task that blocks its thread may block the one that waits for timers; the others
+/// sleep then and would not notice. One that is woken takes the timers over.
+fn pulse(handle: tokio::runtime::Handle) -> io::Result<mpsc::Sender<()>> {
+    let (alive, gone) = mpsc::channel();
+    std::thread::Builder::new().name("outlast-pulse".to_owned()).spawn(move || {
+        while gone.recv_timeout(PULSE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            drop(handle.spawn(async {}));
+        }
+    })?;
+    Ok(alive)
+}
+
+const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// How much this machine can do at once.
 fn cores() -> NonZeroUsize {
@@ -73,9 +94,9 @@ fn cores() -> NonZeroUsize {
 }
 
 impl OwnThreads {
-    /// One for each core.
+    /// One for each core, and at least two: while a turn blocks one of them, the other finds that out.
     pub fn of_this_machine() -> io::Result<Self> {
-        Self::new(cores())
+        Self::new(cores().max(TWO))
     }
 
     /// How many threads whatever answers beside them should have: it leaves one core to turns, so that they do not stand behind it.
@@ -86,18 +107,15 @@ impl OwnThreads {
     /// So many threads.
     pub fn new(threads: NonZeroUsize) -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder
-            .worker_threads(threads.get())
-            .thread_name("outlast-turns")
-            .enable_all()
-            .build()
-            .map(|own| Self(Some(own)))
+        let own = builder.worker_threads(threads.get()).thread_name("outlast-turns").enable_all().build()?;
+        let pulse = pulse(own.handle().clone())?;
+        Ok(Self { own: Some(own), _pulse: pulse })
     }
 }
 
 impl Spawner for OwnThreads {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        if let Some(own) = &self.0 {
+        if let Some(own) = &self.own {
             drop(own.spawn(task));
         }
     }
@@ -106,7 +124,7 @@ impl Spawner for OwnThreads {
 impl Drop for OwnThreads {
     fn drop(&mut self) {
         // The last who has them may be a task, which cannot wait for threads.
-        if let Some(own) = self.0.take() {
+        if let Some(own) = self.own.take() {
             own.shutdown_background();
         }
     }

@@ -7,14 +7,14 @@ use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
     ToolOutcome, Usage,
 };
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{HookName, ToolResult};
 use outlast_vocab::payment::Payment;
 use outlast_vocab::policy::{Point, Ruling};
 use outlast_vocab::rate::Paced;
 use outlast_vocab::record::{
-    Answered, Asked, ClaimRef, Fact, FailedAttempt, Hooked, Performed, Record, Resumed, Ruled, Seq, Tried,
-    Verdict,
+    Answered, Asked, ClaimRef, Fact, FailedAttempt, Hooked, InterruptedReply, Performed, Record, Resumed,
+    Ruled, Seq, Tried, Verdict,
 };
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::wait::{Resolution, Wait};
@@ -157,6 +157,8 @@ pub struct CallView {
     pub ruling: Option<Ruling>,
     /// The untrusted sources that may have asked for it.
     pub labels: Labels,
+    /// Where the values of its sink arguments come from.
+    pub provenance: Provenance,
 }
 
 /// How an effect stands.
@@ -305,6 +307,11 @@ impl Fold {
                     self.ahead.extend(failed);
                 }
             }
+            Fact::Interrupted(InterruptedReply { key, text, usage, cost, .. }) => {
+                if let Some(call) = self.model_call(key, record, before) {
+                    call.interrupt(record, text, *usage, *cost);
+                }
+            }
             Fact::Parked { waits } => {
                 for wait in waits {
                     self.model_call(&wait.key, record, before);
@@ -342,7 +349,7 @@ impl Fold {
 
     /// An effect that was asked and answered in one write.
     fn perform(&mut self, record: &Record, before: Millis, performed: &Performed) {
-        let Performed { key, command, outcome, tried, cost } = performed;
+        let Performed { key, command, outcome, tried, cost, .. } = performed;
         let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
         effect.settle(record, outcome);
         effect.charge(*cost);
@@ -522,7 +529,8 @@ fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView
 
 fn made_within(ruled: &Ruled) -> Option<CallView> {
     let (ruling, labels) = (Some(ruled.ruling.clone()), ruled.labels.clone());
-    Some(CallView { id: None, tool: ruled.tool.as_ref()?.to_string(), class: None, ruling, labels })
+    let (tool, provenance) = (ruled.tool.as_ref()?.to_string(), Provenance::default());
+    Some(CallView { id: None, tool, class: None, ruling, labels, provenance })
 }
 
 /// One call of a batch.
@@ -550,10 +558,11 @@ fn view(call: &BatchCall) -> CallView {
             class: Some(call.class),
             ruling: call.ruling.clone(),
             labels: call.labels.clone(),
+            provenance: call.provenance.clone(),
         },
-        BatchCall::Refused(RefusedCall { ruling, labels, .. }) => {
+        BatchCall::Refused(RefusedCall { ruling, labels, provenance, .. }) => {
             let (ruling, labels) = (ruling.as_deref().cloned(), labels.clone());
-            CallView { id: None, tool, class: None, ruling, labels }
+            CallView { id: None, tool, class: None, ruling, labels, provenance: provenance.clone() }
         }
     }
 }
@@ -562,6 +571,14 @@ impl EffectView {
     fn is_open_model_call(&self) -> bool {
         let open = matches!(self.state, EffectState::Open | EffectState::Waits);
         open && self.kind == EffectKind::ModelCall
+    }
+
+    /// Adds what was streamed of a reply that a cancel cut short, and what it is counted as.
+    fn interrupt(&mut self, record: &Record, text: &str, usage: Usage, cost: Option<Cost>) {
+        (self.state, self.answered, self.until) = (EffectState::Failed, Some(record.seq), Some(record.at));
+        self.outcome = Some(json!({ "interrupted": { "text": text } }));
+        self.usage = Some(usage);
+        self.charge(cost);
     }
 
     /// Attempts that failed before the one that gave the outcome, or before the turn held still.

@@ -17,6 +17,7 @@ use futures_util::future::poll_immediate;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use outlast_kernel::batch::Batch;
 use outlast_kernel::replay::{History, Interrupted, RecordedBatch, interrupted};
+use outlast_kernel::retry::ReusableCall;
 use outlast_kernel::step::{RunTools, Step};
 use outlast_kernel::transcript::result_of;
 use outlast_ports::budget::{Hold, Settlement, Short};
@@ -175,10 +176,11 @@ fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
     };
     let Some(failure) = calls.iter().find_map(interrupts) else { return };
     for call in calls {
-        if let BatchCall::Run(PreparedCall { model_id, tool, ruling, labels, .. }) = call {
+        if let BatchCall::Run(PreparedCall { model_id, tool, ruling, labels, provenance, .. }) = call {
             let refused = RefusedCall::new(model_id.clone(), tool.clone(), failure.clone());
             let (ruling, labels) = (ruling.take().map(Box::new), std::mem::take(labels));
-            *call = BatchCall::Refused(RefusedCall { ruling, labels, ..refused });
+            let provenance = std::mem::take(provenance);
+            *call = BatchCall::Refused(RefusedCall { ruling, labels, provenance, ..refused });
         }
     }
 }
@@ -205,47 +207,72 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
         return take_over(turn, batch.key(), recorded, host).await;
     }
     let labels = turn.labels_after(batch.read());
+    let trusted = turn.trusted_text(batch, &labels, host).await?;
     let around = turn.outfit.circumstances(turn.org, host.spending());
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
+    let reusable = history.reusable();
     for (index, (ask, refused)) in batch.calls().enumerate() {
         let key = batch.key().child(index, ask.id.as_str());
+        if let Some(reused) = reusable.call(&key) {
+            calls.push(reused.call.clone());
+            continue;
+        }
         let (tools, limits) = (&turn.outfit.catalogue, &turn.world.limits);
         let held = &turn.held(host);
-        calls.push(match refused.cloned() {
+        let mut call = match refused.cloned() {
             Some(failure) => refused_call(ask, failure),
             None => {
                 match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
                     Ok(ask) => {
-                        let (caller, labels) = (turn.caller, &labels);
+                        let (caller, labels, trusted) = (turn.caller, &labels, &trusted);
                         let (around, cancel) = (&around, &turn.cancel);
-                        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around, cancel };
+                        let asked =
+                            AskedFor { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
                         tools.prepare(asked, held, turn.outfit, limits).await
                     }
                     Err(error) => refused_call(ask, Failure::from(&error)),
                 }
             }
-        });
+        };
+        if let (BatchCall::Run(call), Some(id)) = (&mut call, reusable.call_id(&key)) {
+            call.id = id;
+        }
+        calls.push(call);
     }
     refuse_all_if_interrupted(&mut calls);
     note_grants(turn, host.store(), &mut calls).await?;
     host.note_all(changes);
-    let wants = wants(turn, batch.key(), &calls);
+    let known = |index: usize, call: &BatchCall| {
+        let key = batch.key().child(index, call.model_id().as_str());
+        reusable.outcome(&key).filter(|_| matches!(call, BatchCall::Run(_))).cloned()
+    };
+    let mut wants = wants(turn, batch.key(), &calls);
+    wants.retain(|want| reusable.outcome(&want.key).is_none());
     let wanted: Vec<ReplayKey> = wants.iter().map(|want| want.key.clone()).collect();
     host.want(wants).await?;
     let command = ToolBatch { calls: calls.clone() }.into();
     host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
-    let most = most_of(turn, calls.iter());
+    let is_reused: Vec<bool> =
+        calls.iter().enumerate().map(|(index, call)| known(index, call).is_some()).collect();
+    let performed = calls.iter().zip(&is_reused).filter(|(_, is_reused)| !**is_reused);
+    let most = most_of(turn, performed.map(|(call, _)| call));
     let Reserved { last: asked, short } = reserve(batch.key(), most, host).await?;
     let paced: BTreeMap<ReplayKey, Pacing> = wanted.into_iter().zip(host.paced()).collect();
     let unasked = if batch.key().takes_back() { Begins::Now } else { Begins::Unasked };
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let key = batch.key().child(index, call.model_id().as_str());
-        let tool = call.runs().cloned();
+        let outcome = known(index, &call);
+        let tool = call.runs().filter(|_| outcome.is_none()).cloned();
         let begins = paced.get(&key).cloned().map_or(Ok(unasked), Begins::of);
         let refused = begins.as_ref().err().cloned();
         let (class, state) = match call {
-            BatchCall::Run(call) => (call.class, refused.map_or_else(|| State::Run(call, 1), rate_refused)),
+            BatchCall::Run(call) => {
+                let runs = |call| refused.map_or_else(|| State::Run(call, 1), rate_refused);
+                let class = call.class;
+                let result = outcome.as_ref().and_then(result_of);
+                (class, result.map_or_else(|| runs(call), State::Settled))
+            }
             BatchCall::Refused(refused) => {
                 (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure)))
             }
@@ -257,7 +284,20 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     for slot in slots.iter().filter(|slot| matches!(paced.get(&slot.key), Some(Pacing::Refused(_)))) {
         note_result(slot, host);
     }
+    for (slot, _) in slots.iter().zip(&is_reused).filter(|(_, is_reused)| **is_reused) {
+        note_reused(slot, &history, host);
+    }
     Ok(Claimed { slots, most, short })
+}
+
+/// Notes the outcome of a call that the turn which this one retries has got. Nothing is paid for it here.
+fn note_reused<H: Host>(slot: &Slot, history: &History, host: &mut H) {
+    let Some(ReusableCall { outcome: Some(outcome), undo, .. }) = history.reusable().call(&slot.key) else {
+        return;
+    };
+    let undo = undo.clone().map(|undo| Undoable { key: slot.key.clone(), undo });
+    note_undo(undo, host);
+    host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.clone().into(), cost: None }));
 }
 
 fn rate_refused(failure: Failure) -> State {
@@ -347,6 +387,16 @@ async fn take_over<H: Host>(
         let claim = ClaimRef { asked: recorded.asked, child };
         let key = batch.child(index, call.call.model_id().as_str());
         let begins = taken_over(&history, &key);
+        if let (BatchCall::Run(prepared), None, Some(result)) =
+            (&call.call, &call.outcome, history.reusable().outcome(&key).and_then(result_of))
+        {
+            host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+            let class = prepared.class;
+            let slot = Slot { key, claim, class, tool: None, begins, state: State::Settled(result) };
+            note_reused(&slot, &history, host);
+            slots.push(slot);
+            continue;
+        }
         if let (BatchCall::Run(prepared), None, Some(failure)) =
             (&call.call, &call.outcome, was_refused(&history, &key))
         {
@@ -375,9 +425,12 @@ async fn take_over<H: Host>(
                 (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
             }
         };
-        slots.push(Slot { key, claim, class, tool: call.call.runs().cloned(), begins, state });
+        let tool = call.call.runs().filter(|_| history.reusable().outcome(&key).is_none()).cloned();
+        slots.push(Slot { key, claim, class, tool, begins, state });
     }
-    let most = most_of(turn, recorded.calls.iter().map(|recorded| &recorded.call));
+    let performed = recorded.calls.iter().zip(&slots);
+    let performed = performed.filter(|(_, slot)| history.reusable().outcome(&slot.key).is_none());
+    let most = most_of(turn, performed.map(|(recorded, _)| &recorded.call));
     let runs = slots.iter().any(|slot| matches!(slot.state, State::Run(..)));
     let Reserved { short, .. } = reserve(batch, if runs { most } else { Amount::ZERO }, host).await?;
     Ok(Claimed { slots, most, short })
@@ -607,6 +660,7 @@ async fn take<H: Host>(
                 host.settle(&key, used);
             }
         }
+        FromCall::WaitedForProvider(time) => host.waited_for_provider(time),
         FromCall::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
     }
     Ok(())
@@ -679,13 +733,15 @@ fn give_up<H: Host>(
     for (index, slot) in slots.iter_mut().enumerate() {
         let State::Run(call, _) = &slot.state else { continue };
         let runs = order.is_running(index) && !waiting.contains_key(&index);
-        let outcome = if runs && !call.class.may_repeat() {
-            ToolOutcome::Unknown
-        } else {
-            let failure =
-                Failure::new(Kind::ToolCancelled, "the turn was cancelled before the call was done");
-            ToolOutcome::Done(ToolResult::Err(failure))
+        let failure = match (call.class.may_repeat(), host.history().has_waited_within(&slot.key)) {
+            (false, _) if runs => None,
+            // Only such a call may be performed by a retry of the turn.
+            (false, false) => Some((Kind::ToolInterrupted, "the turn was cancelled before the call began")),
+            _ => Some((Kind::ToolCancelled, "the turn was cancelled before the call was done")),
         };
+        let outcome = failure.map_or(ToolOutcome::Unknown, |(kind, detail)| {
+            ToolOutcome::Done(ToolResult::Err(Failure::new(kind, detail)))
+        });
         let cost = turn.outfit.charged(&call.tool, &outcome);
         host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
     }

@@ -1,14 +1,14 @@
 //! Why a session is not moving: what its turn waits for, since when, and who or what can move it (R14.6).
 use crate::approvals::{self, Question};
 use crate::timeline::{self, EffectState, EffectView};
-use outlast_ports::store::{SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
+use outlast_ports::store::{LastTurn, SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
 use outlast_vocab::approval::question_id;
 use outlast_vocab::budget::Purse;
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::record::{End, Fact, Record};
 use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId, WorkerId};
+use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 
 /// The answer.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Why {
     pub waits: Vec<Blocked>,
     /// Inputs that wait behind it.
     pub queued: usize,
+    /// The last turn of a session that rests, and how it ended.
+    pub last: Option<(TurnId, End)>,
 }
 
 /// How a turn stands.
@@ -47,6 +49,13 @@ pub enum Standing {
     },
     /// It waits for something outside.
     Waits,
+    /// It is held back because workers died while it ran; it runs alone next.
+    Held {
+        /// Worker deaths since its last progress.
+        deaths: u32,
+        /// When it is tried at the earliest.
+        until: Option<Millis>,
+    },
     /// It cannot go on as it is.
     Stuck(Failure),
 }
@@ -78,6 +87,13 @@ pub enum Mover {
     Completion(Option<CompletionKey>),
     /// Time alone.
     Time,
+    /// The provider, once it answers again; an operator can have it called now.
+    Provider {
+        /// Its name; none while the turn only keeps to the provider's rate limit.
+        name: Option<String>,
+        /// How the last attempt failed, as far as that is recorded.
+        failure: Option<Failure>,
+    },
     /// Whoever sets this budget; a turn that older versions left behind does not say which.
     Budget(Option<Purse>),
     /// An operator or a deploy, once what is wrong is mended; and a worker that looks again by itself.
@@ -94,6 +110,7 @@ impl Standing {
             Self::Ready => "ready",
             Self::Driven { .. } => "running",
             Self::Waits => "waits",
+            Self::Held { .. } => "held",
             Self::Stuck(_) => "stuck",
         }
     }
@@ -106,6 +123,7 @@ impl Mover {
             Self::Approval { .. } => "approval",
             Self::Completion(_) => "completion",
             Self::Time => "time",
+            Self::Provider { .. } => "provider",
             Self::Budget(_) => "budget",
             Self::Retry => "retry",
         }
@@ -120,7 +138,11 @@ pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<Why, Error> 
     }
     let standing = if session.state == SessionState::Ready { Standing::Ready } else { Standing::Rests };
     let queued = queued(store, &session).await?;
-    Ok(Why { session: id, turn: None, standing, since: session.updated, waits: Vec::new(), queued })
+    let last = match session.last_turn {
+        Some(LastTurn { id, .. }) => store.turn(id).await?.end.map(|end| (id, end)),
+        None => None,
+    };
+    Ok(Why { session: id, turn: None, standing, since: session.updated, waits: Vec::new(), queued, last })
 }
 
 /// Why a turn does not move.
@@ -134,6 +156,7 @@ pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<Why, Error> {
         since,
         waits: Vec::new(),
         queued: 0,
+        last: None,
     };
     let records = store.turn_records(id).await?;
     let (first, last) = (records.first().map(|record| record.at), records.last().map(|record| record.at));
@@ -162,11 +185,12 @@ async fn of_active(store: &dyn Store, session: &SessionView, turn: &TurnView) ->
         (SessionState::Leased, _) => {
             Standing::Driven { worker: session.worker, doing: doing(&effects).to_owned() }
         }
+        (SessionState::Held, _) => Standing::Held { deaths: session.deaths, until: session.wake_at },
         (SessionState::Ready | SessionState::Idle, _) => Standing::Ready,
     };
     let since = waits.iter().map(|blocked| blocked.since).min().unwrap_or(last);
     let queued = queued(store, session).await?;
-    Ok(Why { session: session.id, turn: Some(turn.id), standing, since, waits, queued })
+    Ok(Why { session: session.id, turn: Some(turn.id), standing, since, waits, queued, last: None })
 }
 
 /// Inputs that wait for the session.
@@ -192,6 +216,10 @@ async fn blocked(
             Mover::Approval { id: question_id(turn.id, &wait.key), who: Vec::new() }
         }
         WaitKind::Sleep => Mover::Time,
+        WaitKind::Provider => Mover::Provider {
+            name: wait.key.awaited_provider().map(ToOwned::to_owned),
+            failure: last_attempt(records, &wait.key),
+        },
         WaitKind::Budget => {
             let awaited = store.awaited(turn.id).await?.into_iter().find(|awaited| awaited.wait == wait.key);
             Mover::Budget(awaited.map(|awaited| awaited.purse))
@@ -237,6 +265,16 @@ fn parked_since(records: &[Record], wait: &Wait) -> Millis {
 fn failure(records: &[Record]) -> Option<Failure> {
     records.iter().rev().find_map(|record| match &record.fact {
         Fact::Stuck { failure } => Some(failure.clone()),
+        _ => None,
+    })
+}
+
+/// How the last attempt of the model call failed that waits here for its provider.
+fn last_attempt(records: &[Record], wait: &ReplayKey) -> Option<Failure> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Tried(tried) if wait.is_under(&tried.key) => {
+            tried.attempts.last().map(|attempt| attempt.failure.clone())
+        }
         _ => None,
     })
 }

@@ -31,7 +31,7 @@ use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::Limiter;
 use outlast_ports::sink::Outlet;
 use outlast_ports::store::{
-    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Store, Taker, Target, Work,
+    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Retry, Store, Taker, Target, TurnState, Work,
 };
 use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
@@ -46,14 +46,14 @@ use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{Delivery, End, Seq, Verdict};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::trace::TraceParent;
-use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
+use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{
     Error, Hash, Kind, Limits, Millis, OrgId, ReplayKey, SessionId, TurnId, WorkerId, limits,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -63,11 +63,17 @@ mod leased;
 mod listen;
 mod look;
 mod measure;
+mod trial;
+mod wake;
+mod watchdog;
 
 pub use look::{Load, Running};
 
 /// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
+
+/// How long a worker that stops waits for tasks that were dropped and block their threads.
+const BLOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// How often contents are put for one input, if they may have been deleted each time.
 const PLACED_AT_MOST: u32 = 5;
@@ -149,6 +155,8 @@ pub struct Input {
     pub agent: Option<String>,
     /// What the session and the turn say over their agent, in this order (R10.1).
     pub overlays: Vec<Overlay>,
+    /// Seconds that its turn waits for a provider that is down, where neither its agent nor an overlay says so.
+    pub provider_wait_s: Option<u32>,
     /// What it attaches: behind what it says, unless a part of it or of what was said before refers to it. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
     /// first ([`Runtime::attachments`]).
     pub files: Vec<Filed>,
@@ -174,9 +182,35 @@ impl Input {
             client_tools: Vec::new(),
             agent: None,
             overlays: Vec::new(),
+            provider_wait_s: None,
             files: Vec::new(),
         }
     }
+}
+
+/// Where a turn is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryPlace {
+    /// On its own head, in its place.
+    SameHead,
+    /// In a new session that branches off before it.
+    Fork,
+}
+
+/// What became of a retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retried {
+    /// The turn had not ended, and goes on.
+    Woken,
+    /// The turn had ended, and a new turn retries it.
+    NewTurn {
+        /// The session of the new turn: that of the original, or a fork of it.
+        session: SessionId,
+        /// The new turn.
+        turn: TurnId,
+        /// Whether the retry was there before.
+        duplicate: bool,
+    },
 }
 
 /// A running worker. Cheap to clone; [`Runtime::shut_down`] ends it.
@@ -202,6 +236,12 @@ struct Inner {
     tasks: Arc<Tasks>,
     wake: Notify,
     stopping: watch::Sender<bool>,
+    /// Whether turns hand their sessions back at the end of their step: the worker stops, or wants to run a suspect alone.
+    yielding: watch::Sender<bool>,
+    /// Whether this worker runs a suspect, or waits to.
+    on_trial: AtomicBool,
+    /// When this worker started, on the clock that is never set.
+    started: Duration,
     recent: Arc<Recent>,
     deliveries: Arc<Deliveries>,
     /// Held while this worker deletes contents.
@@ -219,6 +259,8 @@ struct Driving {
     since: Millis,
     /// The agent that answers, once that is known.
     agent: Option<String>,
+    /// Since when its task blocks its thread.
+    poll: Arc<watchdog::PollTimer>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -245,6 +287,7 @@ impl Runtime {
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
+        let started = clock.elapsed();
         let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
         let world = Arc::new(World {
             contents,
@@ -277,6 +320,9 @@ impl Runtime {
             tasks: Tasks::new(tasks),
             wake: Notify::new(),
             stopping: watch::Sender::new(false),
+            yielding: watch::Sender::new(false),
+            on_trial: AtomicBool::new(false),
+            started,
             recent,
             sweeping: tokio::sync::Mutex::default(),
             taking: AtomicUsize::new(0),
@@ -290,6 +336,7 @@ impl Runtime {
         if let Some(metrics) = metrics {
             inner.tasks.spawn(measure::hand_out(inner.clone(), metrics));
         }
+        inner.tasks.spawn(wake::wake_after_outages(inner.clone()));
         if inner.world.contents.is_some() {
             inner.tasks.spawn(keeper::sweep(inner.clone()));
         }
@@ -499,7 +546,8 @@ impl Runtime {
         inner.world.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
-        let layers = Layers { overlays: &overlays, client_tools: &client_tools };
+        let provider_wait_s = input.provider_wait_s;
+        let layers = Layers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
         let outfit = inner.outfits.chosen(agent.as_deref(), layers, self.access.reach, &inner.world)?;
         let before_it = before.iter().filter_map(|message| match message {
             Message::User { parts } => Some(parts.as_slice()),
@@ -664,19 +712,57 @@ impl Runtime {
         self.store.key_of(turn, wait.clone()).await
     }
 
-    /// Lets a stuck turn try again, after a person or a deploy has mended what it was stuck on.
+    /// Wakes a turn that is stuck or waits for its provider: it tries again now.
     pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
         let view = self.store.turn(turn).await?;
         let session = self.store.session(view.session).await?;
-        let stuck =
-            session.waits.into_iter().find(|wait| wait.kind == WaitKind::Event && wait.key.is_stuck());
-        let Some(wait) = stuck.filter(|_| session.active == Some(turn)) else {
-            return Err(Error::new(Kind::WaitNotFound, format!("{turn} is not stuck")));
+        let wakes = |wait: &Wait| match wait.kind {
+            WaitKind::Event => wait.key.is_stuck(),
+            WaitKind::Provider => true,
+            _ => false,
+        };
+        let wait = session.waits.into_iter().find(wakes);
+        let Some(wait) = wait.filter(|_| session.active == Some(turn)) else {
+            let detail = format!("{turn} is neither stuck nor waiting for its provider");
+            return Err(Error::new(Kind::WaitNotFound, detail));
         };
         let now = self.now();
         self.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
         self.inner.wake.notify_one();
         Ok(())
+    }
+
+    /// Retries a turn. One that is stuck or waits for its provider goes on at once. One that ended as failed, cancelled, sealed or out of
+    /// budget is retried as a new turn with the same input and the same agent: what the original has an answer for is taken over,
+    /// and calls of unknown outcome stay unknown. The same turn again gives the retry that is under way or has an answer.
+    ///
+    /// # Errors
+    /// `turn.superseded` if later turns follow it on its head and no fork is asked for, `turn.not_retryable` if it ended otherwise,
+    /// `wait.not_found` if it is under way and not stuck.
+    pub async fn retry_turn(&self, turn: TurnId, place: RetryPlace) -> Result<Retried, Error> {
+        let view = self.store.turn(turn).await?;
+        if view.state != TurnState::Ended {
+            self.retry(turn).await?;
+            return Ok(Retried::Woken);
+        }
+        let inner = &self.inner;
+        let now = self.now();
+        let _taking = Taking::new(&inner.taking);
+        let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
+        let fresh = TurnId::fresh(now, inner.world.entropy.for_id());
+        let (taker, queued_most) = (inner.taker(now), inner.world.limits.queued_inputs);
+        let accepted = self.store.retry(Retry { turn, fresh, fork, now, taker, queued_most }).await?;
+        let Accepted { session, turn: retry, duplicate, place, work } = accepted;
+        tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
+        if !duplicate {
+            inner.world.metrics.accepted();
+        }
+        inner.world.hub.committed(session, place.seq);
+        match work {
+            Some(work) => inner.spawn(work),
+            None => inner.wake.notify_one(),
+        }
+        Ok(Retried::NewTurn { session, turn: retry, duplicate })
     }
 
     /// Follows a session from a cursor.
@@ -703,16 +789,27 @@ impl Runtime {
     /// Stops taking work, lets turns come to a step's end, and hands their sessions back. What has not come there within
     /// `patience` is dropped where it stands, and handed back as well: whoever takes it finds its calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let Inner { stopping, tasks, world, store, .. } = &*self.inner;
+        let Inner { stopping, yielding, tasks, world, store, .. } = &*self.inner;
         stopping.send_replace(true);
+        yielding.send_replace(true);
         tokio::select! {
             biased;
             () = tasks.ended() => return,
             () = world.clock.sleep(patience) => {}
         }
         let leases = self.inner.leases();
-        tasks.drop_all().await;
+        tokio::select! {
+            biased;
+            () = tasks.drop_all() => {}
+            // A task that blocks its thread cannot be dropped.
+            () = world.clock.sleep(BLOCKED_WAIT) => {}
+        }
+        let blocked = self.inner.blocked();
         for lease in leases {
+            if blocked.contains(&lease.session) {
+                tracing::error!(session = %lease.session, turn = %lease.turn, "a turn blocks its thread; its session is not handed back");
+                continue;
+            }
             match store.hand_back(lease, world.clock.now()).await {
                 // It came to its step's end a moment before.
                 Err(error) if error.kind() == Kind::LeaseLost => {}
@@ -788,9 +885,18 @@ impl Inner {
         self.world.hub.begins(lease.turn, *org);
         let Lease { turn, fence, .. } = *lease;
         let since = self.world.clock.now();
-        let driving = Driving { turn, fence, canceller: canceller.clone(), org: *org, since, agent: None };
+        let poll = Arc::new(watchdog::PollTimer::default());
+        let driving = Driving {
+            turn,
+            fence,
+            canceller: canceller.clone(),
+            org: *org,
+            since,
+            agent: None,
+            poll: poll.clone(),
+        };
         lock(&self.driving).insert(lease.session, driving);
-        Wish { canceller, wish }
+        Wish { canceller, cancel: wish, poll }
     }
 
     /// Whether a session is still driven under this lease. A worker that lost a session may have got it back, and drives
@@ -808,6 +914,13 @@ impl Inner {
             fence: driving.fence,
         };
         lock(&self.driving).iter().map(lease).collect()
+    }
+
+    /// Sessions whose tasks are in the middle of a poll. After all tasks were dropped, those are the ones that block.
+    fn blocked(&self) -> Vec<SessionId> {
+        let driving = lock(&self.driving);
+        let polled = driving.iter().filter(|(_, driving)| driving.poll.since().is_some());
+        polled.map(|(session, _)| *session).collect()
     }
 
     /// Notes which agent answers under this lease.
@@ -832,7 +945,8 @@ impl Inner {
 /// The wish that a turn stops, from both ends.
 struct Wish {
     canceller: Arc<Canceller>,
-    wish: Cancel,
+    cancel: Cancel,
+    poll: Arc<watchdog::PollTimer>,
 }
 
 /// Counts while somebody takes sessions.

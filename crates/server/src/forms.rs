@@ -21,11 +21,25 @@ const IDS: [(&str, Noun); 7] = [
 ];
 
 /// Parameters of which there are few, by their name.
-const WORDS: [(&str, &[&str]); 5] = [
+const WORDS: [(&str, &[&str]); 6] = [
     ("kind", &["agent", "harness", "capability"]),
     ("by", &["session", "agent", "model", "source", "tool", "day"]),
     ("per", &["day"]),
-    ("state", &["idle", "ready", "running", "parked"]),
+    ("state", &["idle", "ready", "running", "parked", "held"]),
+    (
+        "last_end",
+        &[
+            "answered",
+            "refused",
+            "out_of_model_calls",
+            "out_of_budget",
+            "cancelled",
+            "aborted",
+            "failed",
+            "sealed",
+            "stuck",
+        ],
+    ),
     ("role", &["user", "assistant", "tool"]),
 ];
 

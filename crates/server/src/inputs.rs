@@ -39,8 +39,8 @@ pub(crate) struct Incoming {
     session_key: Option<String>,
     /// The agent that is to answer; the server's first one without it.
     agent: Option<String>,
-    /// What it says over that agent, for its turn alone: `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and
-    /// `rates`, in the form that a package has. It can tell the model more and let less happen.
+    /// What it says over that agent, for its turn alone: `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`,
+    /// `network`, `guard`, `rules` and `rates`, in the form that a package has. It can tell the model more and let less happen.
     #[schema(value_type = Option<Object>)]
     overlay: Option<Value>,
     /// The head it is for; the main one without it.
@@ -184,6 +184,7 @@ impl Incoming {
             before: Vec::new(),
             note: None,
             client_tools: Vec::new(),
+            provider_wait_s: None,
             agent,
             overlays: overlay.into_iter().collect(),
             files,

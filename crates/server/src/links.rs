@@ -153,6 +153,9 @@ fn question(linked: &Linked) -> String {
             &serde_json::to_string(&call.labels).unwrap_or_default(),
         );
     }
+    if !call.provenance.is_empty() {
+        row("Where the values that matter come from", &call.provenance.to_string());
+    }
     let votes: Vec<&str> = question.votes.iter().map(|vote| vote.by.as_str()).collect();
     if !votes.is_empty() {
         row("Approved so far by", &votes.join(", "));

@@ -11,7 +11,7 @@ use outlast_vocab::event::Event;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::policy;
 use outlast_vocab::record::{Delivery, Fact, Seq, Verdict};
-use outlast_vocab::wait::{CompletionKey, Resolution, WaitKind};
+use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Class, Error, Failure, Kind, SessionId, TurnId};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -343,7 +343,7 @@ async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<Log>>) {
             log.seqs.push(record.seq.0);
             *log.names.entry(record.fact.name()).or_default() += 1;
             if let Fact::Parked { waits } = &record.fact {
-                log.parked |= waits.iter().any(|wait| wait.kind != WaitKind::Sleep);
+                log.parked |= waits.iter().any(|wait| !wait.kind.ends_by_itself());
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::life::Origin;
 use crate::oracle::Found;
 use crate::plan::Plan;
 use crate::witness::Seen;
-use outlast_kernel::label::is_sink;
+use outlast_kernel::provenance::{TrustedText, provenance};
 use outlast_ports::budget::{Books, PurseView};
 use outlast_ports::conformance::block_on;
 use outlast_ports::payment::PaymentAuthority as _;
@@ -88,7 +88,9 @@ fn labels(
 ) {
     let Some(contract) = contracts.iter().find(|contract| contract.name == call.tool) else { return };
     let ran = seen.did.iter().any(|did| did.call == call.id);
-    if agent.guard.is_open() || call.labels.is_empty() || !ran || !is_sink(contract, &call.arguments) {
+    // No tool here names sink arguments, so no value can clear a call.
+    let matters = provenance(Some(contract), &call.arguments, &TrustedText::default()).is_tainted();
+    if agent.guard.is_open() || call.labels.is_empty() || !ran || !matters {
         return;
     }
     let approved = records.iter().any(|record| match &record.fact {

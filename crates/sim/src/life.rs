@@ -54,7 +54,7 @@ pub(crate) struct Origin {
 impl Origin {
     /// The surroundings of a plan.
     pub(crate) fn new(plan: &Plan) -> Self {
-        let mut limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
+        let mut limits = Limits::default();
         for session in 0..plan.plays.len() {
             (plan.scenario(session).limits)(&mut limits);
         }

@@ -80,7 +80,7 @@ impl ModelProvider for SimModel {
             Some(at) => format!("{at:?}"),
             None => request.turn.iter().map(Message::text).collect(),
         };
-        let request_no = self.witness.asked(which);
+        let request_no = self.witness.asked(which.clone());
         let mood = self.moods.get(&request_no).copied();
         let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
             Some(Mood::Busy(after)) => {
@@ -90,7 +90,13 @@ impl ModelProvider for SimModel {
             Some(Mood::Down) => {
                 VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down for a moment"))])
             }
-            _ => played(request),
+            _ => {
+                let pieces = played(request, self.clock.world_age_ms());
+                if matches!(pieces.front(), Some(Err(error)) if error.kind() == Kind::ModelUnavailable) {
+                    self.witness.was_down(&which);
+                }
+                pieces
+            }
         };
         let mut silent_after = None;
         let mut pause = 0;
@@ -125,7 +131,7 @@ impl ModelProvider for SimModel {
 }
 
 /// The pieces of the next line of the conversation's script.
-fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
+fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent, Error>> {
     let first = request.messages().find(|message| matches!(message, Message::User { .. }));
     let scenario = first.and_then(|first| scenario_of(&first.text()));
     if request.system.contains("summary") {
@@ -136,13 +142,16 @@ fn played(request: ModelRequest<'_>) -> VecDeque<Result<ModelEvent, Error>> {
     let line = scenario.and_then(|scenario| scenario.lines.get(said)).cloned();
     let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
     match line.unwrap_or(Line::Say("nothing more to say")) {
-        Line::Say(text) => {
+        Line::SayOnceUp(up_ms, _) | Line::CallOnceUp(up_ms, _) if age_ms < up_ms => {
+            VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down"))])
+        }
+        Line::Say(text) | Line::SayOnceUp(_, text) => {
             // What was said before an attempt broke off is not said again.
             let rest = text.strip_prefix(request.said).unwrap_or(text);
             let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
             words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
         }
-        Line::Call(calls) => {
+        Line::Call(calls) | Line::CallOnceUp(_, calls) => {
             let ask = |(i, (tool, text)): (usize, (&str, &str))| {
                 Ok(ModelEvent::Call(ToolUse::new(
                     format!("c{said}_{i}").parse().expect("a short id"),

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is left of a session: what must not depend on whether anything went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
-    ends: Vec<String>,
+    pub(crate) ends: Vec<String>,
     transcripts: BTreeMap<String, Vec<String>>,
     count: Option<serde_json::Value>,
 }

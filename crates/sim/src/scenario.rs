@@ -7,6 +7,7 @@ use crate::bounds;
 use outlast_vocab::package::Package;
 use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// One story of one session.
 pub(crate) struct Scenario {
@@ -35,6 +36,10 @@ pub(crate) enum Line {
     /// Asks for tools, each with a text.
     Call(&'static [(&'static str, &'static str)]),
     Fail(Kind),
+    /// The provider is down until the world is so many milliseconds old; then the model says this.
+    SayOnceUp(u64, &'static str),
+    /// The same, and then it asks for tools.
+    CallOnceUp(u64, &'static [(&'static str, &'static str)]),
 }
 
 /// Something that happens outside, once its time has come.
@@ -158,6 +163,7 @@ pub(crate) fn catalogue() -> &'static [Scenario] {
     static CATALOGUE: OnceLock<Vec<Scenario>> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
         let mut all = turns();
+        all.extend(outages());
         all.extend(waits());
         all.extend(outside());
         all.extend(trouble());
@@ -190,6 +196,30 @@ fn turns() -> Vec<Scenario> {
         Scenario::new("steps beside a payment", vec![Call(&[("stepped", "x"), ("pay", "y")]), Say("done")]),
         Scenario::new("typed answer", vec![Call(&[("pay", "a")]), Say("three"), Say("3")]).asking(),
         Scenario::new("sleep", vec![Call(&[("nap", "")]), Say("done")]),
+    ]
+}
+
+/// Turns whose provider is down.
+fn outages() -> Vec<Scenario> {
+    use Line::{Call, CallOnceUp, Say, SayOnceUp};
+    vec![
+        Scenario::new("provider outage", vec![SayOnceUp(8_000, "hello again")]).with(|_| {}),
+        Scenario::new(
+            "two provider outages",
+            vec![CallOnceUp(5_000, &[("pay", "a")]), SayOnceUp(12_000, "done")],
+        )
+        .with(|_| {}),
+        Scenario::new("cancel in an outage", vec![Call(&[("pay", "a")]), SayOnceUp(86_400_000, "done")])
+            .then(When::Recorded("turn.parked", 1), What::Cancel(0))
+            .with(|_| {}),
+        Scenario::new(
+            "outage longer than the patience",
+            vec![Call(&[("put", "a")]), SayOnceUp(864_000_000, "")],
+        )
+        .with(|limits| limits.provider_wait = Duration::from_secs(8)),
+        Scenario::new("input queued in an outage", vec![SayOnceUp(6_000, "one"), Say("two")])
+            .then(When::Acked(0), What::Say("more"))
+            .with(|_| {}),
     ]
 }
 
@@ -297,9 +327,7 @@ fn trouble() -> Vec<Scenario> {
         Scenario::new("unknown outcome", vec![Call(&[("lost", "a")]), Say("done")])
             .then(When::Recorded("turn.ended", 1), What::Settle)
             .deadly(),
-        Scenario::new("poison", vec![Call(&[("poison", "a")]), Say("done")])
-            .with(|limits| limits.claims_without_progress = 3)
-            .deadly(),
+        Scenario::new("poison", vec![Call(&[("poison", "a")]), Say("done")]).agent(|_| {}).deadly(),
     ]
 }
 

@@ -3,6 +3,8 @@ use crate::bounds;
 use crate::exhaustive::{kill_everywhere, whole};
 use crate::hunt::{Expected, verdict};
 use crate::life::{self, Graveyard};
+use crate::model::Mood;
+use crate::oracle::Left;
 use crate::plan::{At, Blow, Fault, Plan};
 use crate::scenario::catalogue;
 use crate::world::run;
@@ -155,4 +157,35 @@ fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first
         assert_eq!(sessions(&store)?, read, "at change {change}");
     }
     Ok(())
+}
+
+// The guard counted claims, so one fatal turn sealed every turn that was in flight with it.
+fn seals_only_the_fatal_turn_of_64(workers: usize, deaths_show: bool) {
+    const FATAL: usize = 20;
+    let mut plan = Plan { workers, deaths_show, ..Plan::of(play("plain")) };
+    plan.plays = vec![play("plain"); 64];
+    plan.plays[FATAL] = play("poison");
+    // Slow answers keep the others in flight until the fatal one is driven.
+    plan.moods = (0..10_000).map(|request| (request, Mood::Slow(1_000))).collect();
+    let outcome = run(&plan);
+    assert_eq!(outcome.broken, Vec::<String>::new());
+    let sealed = |left: &Left| left.ends == ["sealed"];
+    let which: Vec<usize> = (0..64).filter(|session| outcome.left[*session].iter().any(sealed)).collect();
+    assert_eq!(which, [FATAL]);
+    assert!(outcome.lives <= 20, "{} lives", outcome.lives);
+}
+
+#[test]
+fn only_the_fatal_turn_of_64_is_sealed() {
+    seals_only_the_fatal_turn_of_64(1, true);
+}
+
+#[test]
+fn two_workers_seal_only_the_fatal_turn() {
+    seals_only_the_fatal_turn_of_64(2, true);
+}
+
+#[test]
+fn hidden_deaths_seal_only_the_fatal_turn() {
+    seals_only_the_fatal_turn_of_64(1, false);
 }

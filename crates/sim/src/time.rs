@@ -77,6 +77,11 @@ impl ProcessClock {
         self.time.stir();
     }
 
+    /// Milliseconds since the world began, whatever the clock shows.
+    pub(crate) fn world_age_ms(&self) -> u64 {
+        self.time.now()
+    }
+
     fn ahead(&self) -> i64 {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }

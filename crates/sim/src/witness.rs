@@ -99,6 +99,13 @@ impl Witness {
         seen.requests += 1;
         seen.requests - 1
     }
+
+    /// The provider was down when it was asked this: it does not count as asked.
+    pub(crate) fn was_down(&self, call: &str) {
+        if let Some(times) = self.seen().asked.get_mut(call) {
+            *times -= 1;
+        }
+    }
 }
 
 impl Seen {

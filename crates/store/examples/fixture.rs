@@ -144,6 +144,7 @@ fn asked() -> Fact {
         arguments: json!({ "to": "you" }),
         payload: None,
         labels: outlast_vocab::label::Labels::default(),
+        provenance: outlast_vocab::label::Provenance::default(),
         ruling: None,
     };
     let batch = ToolBatch { calls: vec![BatchCall::Run(call)] };

@@ -4,7 +4,7 @@
 //! closing parenthesis falls away. Ids are 16 bytes, hashes 32, times milliseconds, flags 0 or 1. A released migration is
 //! never changed; a new one is added behind it, with a fixture of the database before it (`tests/fixtures`).
 use crate::error::failure;
-use outlast_vocab::record::Fact;
+use outlast_vocab::record::{EndKind, Fact};
 use outlast_vocab::{Error, Kind, words};
 use rusqlite::{Connection, params};
 use std::path::Path;
@@ -14,10 +14,10 @@ const APPLICATION_ID: i64 = 0x4f75_744c;
 
 /// What each version adds to the one before.
 const MIGRATIONS: &[&str] =
-    &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8];
+    &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9];
 
 /// The schema that this program writes.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 // Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
@@ -432,6 +432,34 @@ ALTER TABLE turns ADD COLUMN commits INTEGER;
 ALTER TABLE turns ADD COLUMN waited_us INTEGER;
 ";
 
+// The crash guard counts deaths of workers instead of claims: `deaths` since the turn's last progress, `deaths_alone` those in a row
+// while it was the only turn of its worker, and `trial` whether it is to run alone now. Claims that were counted before say nothing
+// about deaths, so every turn begins at zero.
+//
+// `last_turn` and `last_end` say which turn of a session ended last, and how. Sessions whose last turn was answered are not indexed:
+// they are the most, and nobody counts them. `retry_of` is the turn that a turn retries.
+//
+// `foreign_seq`: which records of a session came from a file without the proof of this database. Nobody proved where older imports
+// came from.
+const VERSION_9: &str = "
+ALTER TABLE sessions DROP COLUMN claims;
+ALTER TABLE sessions ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN deaths_alone INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN trial INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sessions_held ON sessions (state, no) WHERE state = 4;
+CREATE INDEX sessions_trial ON sessions (no) WHERE trial > 0;
+
+ALTER TABLE sessions ADD COLUMN last_turn INTEGER;
+ALTER TABLE sessions ADD COLUMN last_end TEXT;
+CREATE INDEX sessions_last_end ON sessions (last_end) WHERE last_end <> 'answered';
+
+ALTER TABLE turns ADD COLUMN retry_of INTEGER;
+CREATE INDEX turns_retry_of ON turns (retry_of) WHERE retry_of IS NOT NULL;
+
+ALTER TABLE sessions ADD COLUMN foreign_seq INTEGER NOT NULL DEFAULT 0;
+UPDATE sessions SET foreign_seq = imported;
+";
+
 /// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.
 pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
     // One statement sees one state: another process may be making the tables right now.
@@ -473,6 +501,9 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
             if from + 1 == INDEXED {
                 index(&next)?;
             }
+            if from + 1 == LAST_ENDS {
+                fill_last_ends(&next)?;
+            }
             next.pragma_update(None, "user_version", from + 1).map_err(failure)?;
         }
         next.commit().map_err(failure)?;
@@ -498,6 +529,35 @@ fn index(conn: &Connection) -> Result<(), Error> {
             let (pos, session): (i64, i64) = (row.get(0).map_err(failure)?, row.get(2).map_err(failure)?);
             let org: [u8; 16] = row.get(3).map_err(failure)?;
             insert.execute(params![pos, place(u128::from_be_bytes(org), session), words]).map_err(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// The version that knows how the last turn of a session ended.
+const LAST_ENDS: u32 = 9;
+
+/// Fills in how the last turns of sessions ended that were there before. An input that joined another turn does not count.
+fn fill_last_ends(conn: &Connection) -> Result<(), Error> {
+    let sql = "SELECT t.session, t.no, coalesce(r.body, b.bytes) FROM turns AS t
+               JOIN records AS r ON r.session = t.session AND r.seq = t.ended
+               LEFT JOIN blobs AS b ON b.hash = r.blob
+               WHERE t.ended IS NOT NULL ORDER BY t.session, t.ended DESC";
+    let mut ends = conn.prepare(sql).map_err(failure)?;
+    let mut rows = ends.query([]).map_err(failure)?;
+    let mut update =
+        conn.prepare("UPDATE sessions SET last_turn = ?2, last_end = ?3 WHERE no = ?1").map_err(failure)?;
+    let mut done = None;
+    while let Some(row) = rows.next().map_err(failure)? {
+        let (session, turn): (i64, i64) = (row.get(0).map_err(failure)?, row.get(1).map_err(failure)?);
+        if done == Some(session) {
+            continue;
+        }
+        let body: Option<Vec<u8>> = row.get(2).map_err(failure)?;
+        let Fact::Ended { end } = Fact::decode(&body.unwrap_or_default())? else { continue };
+        if end.kind() != EndKind::Joined {
+            update.execute(params![session, turn, end.name()]).map_err(failure)?;
+            done = Some(session);
         }
     }
     Ok(())

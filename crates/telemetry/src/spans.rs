@@ -430,8 +430,8 @@ impl Tracing {
         root.attributes.extend(agent.map(|agent| text("gen_ai.agent.name", agent)));
         match end {
             End::Failed { failure } => self.failed(&mut root, failure),
-            End::Sealed { claims } => {
-                let detail = format!("it was claimed {claims} times without progress");
+            End::Sealed { claims, alone, hung } => {
+                let detail = End::sealed_because(*claims, *alone, *hung);
                 self.failed(&mut root, &Failure::new(Kind::TurnSealed, detail));
             }
             End::Answered { text: said } | End::Refused { text: said }

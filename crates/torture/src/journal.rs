@@ -168,7 +168,8 @@ impl Session {
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
             // A long session is made shorter for the model; nothing is changed by it.
             // Who goes on after a kill says so.
-            Fact::Parked { .. } | Fact::Compacted(_) | Fact::Resumed(_) => {}
+            // What was said before a cancel is kept.
+            Fact::Parked { .. } | Fact::Compacted(_) | Fact::Resumed(_) | Fact::Interrupted(_) => {}
             Fact::Opened { .. }
             | Fact::HeadMoved { .. }
             | Fact::Repaired { .. }
@@ -245,7 +246,7 @@ pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
     Ok(views.iter().all(|session| match session.state {
         SessionState::Idle => true,
         SessionState::Parked => session.wake_at.is_none(),
-        SessionState::Ready | SessionState::Leased => false,
+        SessionState::Ready | SessionState::Leased | SessionState::Held => false,
     }))
 }
 

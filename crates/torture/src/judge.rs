@@ -339,8 +339,8 @@ impl<'a> Judge<'a> {
             ToolOutcome::Done(ToolResult::Err(failure)) => {
                 let explained = match failure.code {
                     Kind::ToolCancelled => cancelled,
-                    // Only a tool that can be asked is known not to have acted.
-                    Kind::ToolInterrupted => tool == "book" || (cancelled && !once),
+                    // A tool that can be asked is known not to have acted, and so is one that a cancelled turn never began.
+                    Kind::ToolInterrupted => tool == "book" || cancelled,
                     _ => false,
                 };
                 if !explained {

@@ -9,7 +9,7 @@
 use crate::effect::Place;
 use crate::message::Attachment;
 use crate::record::{Delivery, Fact, NodeRef, Seq};
-use crate::{Error, Hash, Kind, Millis, SessionId, TurnId};
+use crate::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -78,6 +78,20 @@ pub struct SessionLine {
     pub forked_from: Option<NodeRef>,
     /// Where its heads stand.
     pub heads: BTreeMap<String, Option<NodeRef>>,
+    /// The proof of the database that wrote the file: only it can make one for this session and its last record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Hash>,
+}
+
+impl SessionLine {
+    /// Returns the proof that an organisation of a database had this session with this last record, made with the secret of the
+    /// database. The hash of the record stands for all records before it.
+    pub fn sign(secret: &[u8; 32], org: OrgId, session: SessionId, last: Place) -> Hash {
+        let (org, id, seq) =
+            (org.to_u128().to_be_bytes(), session.to_u128().to_be_bytes(), last.seq.0.to_be_bytes());
+        let parts = [org.as_slice(), id.as_slice(), seq.as_slice(), last.hash.as_bytes().as_slice()];
+        Hash::signed(secret, "outlast archive session v1", parts)
+    }
 }
 
 /// A turn, as far as its records do not say it.

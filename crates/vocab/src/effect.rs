@@ -6,7 +6,7 @@ use crate::cost::Cost;
 use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
-use crate::label::Labels;
+use crate::label::{Labels, Provenance};
 use crate::message::{Arguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
 use crate::policy::Ruling;
 use crate::record::Seq;
@@ -42,6 +42,7 @@ macro_rules! effects {
 
         /// Any request, tagged by its kind.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[expect(clippy::large_enum_variant, reason = "a command is made once for each effect and moved a few times")]
         pub enum Command { $($(#[$doc])* #[serde(rename = $name)] $kind($request),)* }
 
         impl Command {
@@ -420,12 +421,16 @@ pub struct RefusedCall {
     /// The untrusted sources that may have asked for it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Where the values of its sink arguments come from, if it has labels and sinks.
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
 }
 
 impl RefusedCall {
     /// A call that does not run because of this.
     pub fn new(model_id: ModelCallId, tool: ToolName, failure: Failure) -> Self {
-        Self { model_id, tool, failure, ruling: None, labels: Labels::default() }
+        let (labels, provenance) = (Labels::default(), Provenance::default());
+        Self { model_id, tool, failure, ruling: None, labels, provenance }
     }
 }
 
@@ -609,6 +614,12 @@ pub struct Told {
 }
 
 impl Joined {
+    /// Whether all that joined is the reason why the answer does not do.
+    pub fn only_rejects(&self) -> bool {
+        let rejects = self.correction.is_some() || self.refused.is_some();
+        rejects && self.inputs.is_empty() && self.told.is_empty()
+    }
+
     /// Whether nothing joined.
     pub fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.correction.is_none() && self.refused.is_none() && self.told.is_empty()

@@ -104,6 +104,10 @@ kinds! {
     TurnRaced = "turn.raced", Retry, 409;
     /// A turn was cancelled.
     TurnCancelled = "turn.cancelled", Reject, 409;
+    /// A turn that ended so cannot be retried.
+    TurnNotRetryable = "turn.not_retryable", Reject, 409;
+    /// Later turns follow the turn that is to be retried.
+    TurnSuperseded = "turn.superseded", Reject, 409;
     /// The session has no message at this place.
     NodeNotFound = "node.not_found", Reject, 404;
 
@@ -159,7 +163,9 @@ kinds! {
     /// The provider refuses the request as it is.
     ModelRejected = "model.rejected", Reject, 400;
     /// The provider has no key, or does not accept the one it was given.
-    ModelUnauthorized = "model.unauthorized", Reject, 401;
+    ModelUnauthorized = "model.unauthorized", Park, 401;
+    /// The account at the provider has no credit left.
+    ModelNoCredit = "model.no_credit", Park, 402;
     /// The conversation is longer than the model can be shown.
     ModelContextExceeded = "model.context_exceeded", Reject, 413;
     /// The answer of a turn does not fit the contract that its input carried.

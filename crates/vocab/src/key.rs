@@ -181,13 +181,35 @@ impl ReplayKey {
         self.under(format_args!("completion"))
     }
 
-    /// The wait before a model call is tried again for the `attempt`-th time.
+    /// The `number`-th wait of a model call for a provider that is down.
     #[must_use]
-    pub fn backoff(&self, attempt: u32) -> Self {
-        self.under(format_args!("backoff:{attempt}"))
+    pub fn provider(&self, number: u32, name: &str) -> Self {
+        self.under(format_args!("provider:{number}:{}", Escaped(name)))
     }
 
-    /// The attempt of a model call after which this is the wait, if it is one.
+    /// The provider that this waits for, if it is such a wait.
+    pub fn awaited_provider(&self) -> Option<&str> {
+        self.last().strip_prefix("provider:")?.split_once(':').map(|(_, name)| name)
+    }
+
+    /// Whether this is a wait for the provider of this name.
+    pub fn awaits_provider(&self, name: &str) -> bool {
+        self.awaited_provider().is_some_and(|awaited| awaited == Escaped(name).to_string())
+    }
+
+    /// The model call that waits here for its provider, if this is such a wait.
+    pub fn waiting_model_call(&self) -> Option<Self> {
+        self.awaited_provider()?;
+        self.0.rsplit_once('/').map(|(call, _)| Self(call.to_owned()))
+    }
+
+    /// A model call as its `number`-th fallback model would answer it.
+    #[must_use]
+    pub fn fallback(&self, number: usize) -> Self {
+        self.under(format_args!("fallback:{number}"))
+    }
+
+    /// The attempt of a model call after which this is the wait, if it is one. Only journals of older versions have such waits.
     pub fn backed_off(&self) -> Option<u32> {
         self.last().strip_prefix("backoff:")?.parse().ok()
     }
@@ -223,6 +245,16 @@ impl ReplayKey {
     /// Whether this is a wait for a person after the turn got stuck.
     pub fn is_stuck(&self) -> bool {
         self.last().starts_with("stuck:")
+    }
+
+    /// Returns the same place in the session's `index`-th turn.
+    #[must_use]
+    pub fn in_turn(&self, index: u32) -> Self {
+        let rest = self.0.strip_prefix("turn/").and_then(|rest| rest.split_once('/'));
+        match rest {
+            Some((_, rest)) => Self(format!("turn/{index}/{rest}")),
+            None => Self::turn(index),
+        }
     }
 
     /// The path as it is written.
@@ -277,6 +309,13 @@ mod tests {
         assert_eq!(call.step("charge").as_str(), "turn/3/tools/1/child:0:call_abc/step:charge");
         assert!(call.step("charge").is_under(&call));
         assert!(!ReplayKey::turn(3).tools(1).child(0, "call_abcd").is_under(&call));
+    }
+
+    #[test]
+    fn key_moves_to_another_turn() {
+        let step = |index| ReplayKey::turn(index).tools(1).child(0, "call_abc").step("charge");
+        assert_eq!(step(3).in_turn(12), step(12));
+        assert_eq!(ReplayKey::turn(3).in_turn(4), ReplayKey::turn(4));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod payment;
 pub mod policy;
 pub mod rate;
 pub mod record;
+pub mod secret;
 pub mod sent;
 pub mod stream;
 pub mod time;

@@ -7,6 +7,19 @@ use std::time::Duration;
 /// on one database must agree on it.
 pub const INLINE_BYTES: usize = 16 << 10;
 
+/// Worker deaths without progress after which a turn is a suspect and runs only alone. Not a setting, like the three limits
+/// below: two processes on one database must agree on them.
+pub const SUSPECT_DEATHS: u32 = 3;
+
+/// Worker deaths in a row while a turn ran alone, after which it is sealed.
+pub const SEALED_DEATHS: u32 = 4;
+
+/// How long a death counts against a suspect that runs alone, the first time; doubled with each death.
+pub const TRIAL_FIRST: Duration = Duration::from_secs(5);
+
+/// The longest time for which a death counts against a suspect that runs alone.
+pub const TRIAL_MOST: Duration = Duration::from_mins(10);
+
 /// Bytes of an agent, a harness or a capability that is kept in the database, as JSON.
 pub const CONFIG_BYTES: usize = 4 << 20;
 
@@ -28,11 +41,33 @@ pub const ATTEMPTS_TOLD: usize = 16;
 /// Models, and tools, that metrics tell apart; what comes after them is counted together.
 pub const METRIC_NAMES: usize = 64;
 
+/// Characters that a sink value must have at least so that its appearance in trusted text says where it comes from.
+pub const VALUE_CHARS_LEAST: usize = 6;
+
+/// Bytes of records of earlier turns that are read for what the user typed there.
+pub const TYPED_HISTORY_BYTES: usize = 4 << 20;
+
 /// Bytes of one archive of a session that is imported, replayed or run again.
 pub const ARCHIVE_BYTES: u64 = 1 << 30;
 
 /// Bytes of one line of an archive.
 pub const ARCHIVE_LINE_BYTES: usize = 64 << 20;
+
+/// Parts of a JSON Schema from outside, with its references and repetitions written out. Not a setting, as the next three are not:
+/// a replay in another process must decide as the first run did.
+pub const SCHEMA_SIZE: u64 = 20_000;
+
+/// References and combinations that may apply to one place of a value, one within the other.
+pub const SCHEMA_NESTING: u64 = 128;
+
+/// Steps that the validation of one value against a schema may take. A million take about 0.1 s.
+pub const VALIDATION_STEPS: u64 = 10_000_000;
+
+/// Characters, classes and groups of one regular expression of a schema, with its counted repetitions written out.
+pub const PATTERN_SIZE: u64 = 10_000;
+
+/// Steps of a validation that runs where it is asked for. A longer one runs on a thread of its own.
+pub const VALIDATION_STEPS_INLINE: u64 = 20_000;
 
 /// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +102,21 @@ pub struct Limits {
     pub output_repairs: u32,
     /// Bytes of the JSON Schema that an answer must fit.
     pub schema_bytes: usize,
-    /// Attempts of one model call whose error may pass.
+    /// Attempts of one model call that follow each other quickly. If all of them fail, the turn waits for its provider.
     pub model_attempts: u32,
+    /// How long a turn waits for a provider that is down before it fails, where its agent says nothing.
+    pub provider_wait: Duration,
+    /// How long a turn must be allowed to wait for its provider so that it waits for a person to mend a key or an account. One that
+    /// may wait less fails at once.
+    pub refusal_wait: Duration,
+    /// First pause before a provider that is down is probed; doubled each time.
+    pub provider_pause_first: Duration,
+    /// Longest pause before a provider that is down is probed, unless it asks for a longer one.
+    pub provider_pause_most: Duration,
+    /// Time between two turns that wake up because their provider answers again.
+    pub provider_wake_apart: Duration,
+    /// Models that an agent may fall back to.
+    pub fallback_models: usize,
     /// Silence in a model's stream before it is cut.
     pub model_stall: Duration,
     /// How long a model's stream may be alive without bringing anything new before it is cut.
@@ -145,8 +193,12 @@ pub struct Limits {
     pub stuck_most: Duration,
     /// How long a worker may be silent before another takes its session.
     pub lease: Duration,
-    /// Claims of a turn without a new answered record before it is sealed.
-    pub claims_without_progress: u32,
+    /// How long a turn may block its thread, without coming back to the scheduler, before it counts as hung.
+    pub turn_hang: Duration,
+    /// How long a suspect turn waits until its worker is idle; after that, the worker asks its other turns to pause.
+    pub suspect_wait: Duration,
+    /// How long a worker waits for its other turns to pause before it postpones the suspect.
+    pub suspect_drain: Duration,
     /// Sessions that one process drives at the same time.
     pub sessions_at_once: usize,
     /// Attempts to deliver an output before it is given up.
@@ -194,6 +246,12 @@ impl Default for Limits {
             output_repairs: 3,
             schema_bytes: 64 << 10,
             model_attempts: 5,
+            provider_wait: Duration::from_hours(24),
+            refusal_wait: Duration::from_mins(15),
+            provider_pause_first: Duration::from_secs(2),
+            provider_pause_most: Duration::from_hours(1),
+            provider_wake_apart: Duration::from_millis(100),
+            fallback_models: 8,
             model_stall: Duration::from_mins(1),
             model_idle: Duration::from_mins(5),
             keep_bytes: 2 << 10,
@@ -232,7 +290,9 @@ impl Default for Limits {
             stuck_first: Duration::from_secs(5),
             stuck_most: Duration::from_mins(10),
             lease: Duration::from_secs(15),
-            claims_without_progress: 10,
+            turn_hang: Duration::from_mins(1),
+            suspect_wait: Duration::from_mins(1),
+            suspect_drain: Duration::from_mins(3),
             sessions_at_once: 1_024,
             delivery_attempts: 15,
             delivery_deadline: Duration::from_secs(30),
@@ -263,8 +323,10 @@ pub struct ServerLimits {
     pub headers: usize,
     /// How long a request's headers may take to arrive.
     pub header_wait: Duration,
-    /// Connections at the same time. One more is told to come again.
+    /// Connections at the same time. One more waits for [`ServerLimits::connection_wait`] and is then told to come again.
     pub connections: usize,
+    /// How long a new connection waits for the place of an idle one.
+    pub connection_wait: Duration,
     /// Requests that are answered at the same time. A stream counts as one until it begins.
     pub requests_at_once: usize,
     /// Requests of one caller that are answered at the same time, those that wait for a turn among them.
@@ -283,6 +345,9 @@ pub struct ServerLimits {
     pub wait_most: Duration,
     /// How long a request on another provider's API may wait for its answer, which has no word for `later`.
     pub wire_wait: Duration,
+    /// How long a turn on another provider's API waits for a model provider that is down, where its agent says nothing. Shorter than
+    /// [`ServerLimits::wire_wait`], so that the client is answered.
+    pub wire_provider_wait: Duration,
     /// Entries of one page.
     pub entries: usize,
     /// Sessions that one search looks at.
@@ -320,6 +385,7 @@ impl Default for ServerLimits {
             headers: 64,
             header_wait: Duration::from_secs(10),
             connections: 4_096,
+            connection_wait: Duration::from_secs(1),
             requests_at_once: 1_024,
             requests_per_caller: 512,
             bodies_bytes: 256 << 20,
@@ -328,7 +394,8 @@ impl Default for ServerLimits {
             relay_bytes: 1 << 20,
             heartbeat: Duration::from_secs(15),
             wait_most: Duration::from_mins(1),
-            wire_wait: Duration::from_mins(9),
+            wire_wait: Duration::from_secs(9 * 60 + 50),
+            wire_provider_wait: Duration::from_secs(9 * 60 + 40),
             entries: 500,
             searched: 10_000,
             drain: Duration::from_secs(5),
@@ -350,6 +417,11 @@ impl Default for ServerLimits {
 const FILES_KEPT: usize = 256;
 
 impl ServerLimits {
+    /// [`ServerLimits::wire_provider_wait`] in seconds.
+    pub fn wire_provider_wait_s(&self) -> u32 {
+        u32::try_from(self.wire_provider_wait.as_secs()).unwrap_or(u32::MAX)
+    }
+
     /// The same for a process that may have so many files open: each connection is one of them.
     #[must_use]
     pub fn within_files(self, files: usize) -> Self {

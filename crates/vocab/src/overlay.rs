@@ -4,6 +4,7 @@ use crate::label::Guard;
 use crate::message::ModelName;
 use crate::policy::Rule;
 use crate::rate::Rate;
+use crate::{Error, Kind, limits};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -19,6 +20,12 @@ pub struct Overlay {
     /// Which model answers; the last one counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
+    /// Which models answer: each where those before it cannot. The last list counts, and `model` of a layer above replaces it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ModelName>,
+    /// Seconds that turns wait for a provider that is down; the last number counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_wait_s: Option<u32>,
     /// Model calls in one turn; the last number counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_calls: Option<NonZeroU32>,
@@ -199,7 +206,39 @@ mod one_or_more {
     }
 }
 
+/// The models that a layer names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedModels {
+    /// The one that answers.
+    pub first: ModelName,
+    /// Those that answer where it cannot, in this order.
+    pub fallbacks: Vec<ModelName>,
+}
+
 impl Overlay {
+    /// The models that this layer names, if it names any.
+    ///
+    /// # Errors
+    /// `config.invalid` if it names them both as `model` and as `models`, one of them twice, or too many.
+    pub fn named_models(&self) -> Result<Option<NamedModels>, Error> {
+        let invalid = |detail| Err(Error::new(Kind::ConfigInvalid, detail));
+        let Some((first, fallbacks)) = self.models.split_first() else {
+            return Ok(self.model.clone().map(|first| NamedModels { first, fallbacks: Vec::new() }));
+        };
+        if let Some(model) = &self.model {
+            let detail = format!(
+                "`model = \"{model}\"` and `models` are both set; `models` alone names all, the first one first"
+            );
+            return invalid(detail);
+        }
+        let twice = (1..self.models.len()).find(|at| self.models[..*at].contains(&self.models[*at]));
+        if let Some(at) = twice {
+            return invalid(format!("`models` names `{}` twice; each model is tried once", self.models[at]));
+        }
+        limits::check("fallback_models", fallbacks.len(), limits::Limits::default().fallback_models)?;
+        Ok(Some(NamedModels { first: first.clone(), fallbacks: fallbacks.to_vec() }))
+    }
+
     /// Reads a layer from the JSON of a record or a table.
     pub fn from_json(value: Value) -> Result<Self, serde_json::Error> {
         if !value.is_object() {

@@ -25,6 +25,12 @@ pub struct Package {
     pub agent: String,
     /// Which model answers.
     pub model: ModelName,
+    /// Models that answer where the first one cannot, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback_models: Vec<ModelName>,
+    /// Seconds that its turns wait for a provider that is down; the runtime's default where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_wait_s: Option<u32>,
     /// What the model is told before the first message.
     pub system: String,
     /// The tools the model may ask for.
@@ -61,11 +67,18 @@ pub struct Package {
 }
 
 impl Package {
+    /// The models that may answer, in the order in which they are tried.
+    pub fn models(&self) -> impl Iterator<Item = &ModelName> {
+        std::iter::once(&self.model).chain(&self.fallback_models)
+    }
+
     /// A package that says only what every package says.
     pub fn new(agent: impl Into<String>, model: ModelName, system: impl Into<String>) -> Self {
         Self {
             agent: agent.into(),
             model,
+            fallback_models: Vec::new(),
+            provider_wait_s: None,
             system: system.into(),
             tools: Vec::new(),
             model_calls: limits::Limits::default().model_calls,

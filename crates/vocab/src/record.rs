@@ -10,8 +10,8 @@ use crate::error::Failure;
 use crate::hook::Patch;
 use crate::id::{CallId, SessionId, TurnId, WorkerId};
 use crate::key::ReplayKey;
-use crate::label::Labels;
-use crate::message::{HookName, Message, ModelCallId, Part, PluginName, ToolName, ToolResult};
+use crate::label::{Labels, Provenance};
+use crate::message::{HookName, Message, ModelCallId, ModelName, Part, PluginName, ToolName, ToolResult};
 use crate::payment::Payment;
 use crate::policy::{Decision, Point, Ruling};
 use crate::rate::Paced;
@@ -138,6 +138,8 @@ pub enum Fact {
     Resumed(Resumed),
     /// Attempts of a model call failed, and it has no outcome yet.
     Tried(Tried),
+    /// A model call was cut short because the turn was cancelled.
+    Interrupted(InterruptedReply),
     /// Whoever may approve a call was reminded of it.
     Reminded {
         /// The wait for the approval.
@@ -197,6 +199,9 @@ pub struct Accepted {
     /// What its sender wants to be shown again with it. Nobody else reads it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub note: Option<Value>,
+    /// The turn that this one retries: its answered effects are taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<TurnId>,
 }
 
 /// What an input does that arrives during a turn (R4.3).
@@ -319,12 +324,16 @@ pub struct Performed {
     /// What the call cost that is over with it, where its tool has a price. What a model cost stands in its reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+    /// Whether the outcome was taken over from the turn that this one retries. Nothing was performed or paid for it here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reused: bool,
 }
 
 impl Performed {
     /// An effect that had its outcome at the first attempt.
     pub fn new(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Self {
-        Self { key, command: command.into(), outcome: outcome.into(), tried: Vec::new(), cost: None }
+        let (command, outcome) = (command.into(), outcome.into());
+        Self { key, command, outcome, tried: Vec::new(), cost: None, reused: false }
     }
 }
 
@@ -360,6 +369,31 @@ pub struct FailedAttempt {
     pub until: Millis,
     /// Why.
     pub failure: Failure,
+}
+
+/// A reply that a cancel cut short: what was streamed of it, and what it is counted as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptedReply {
+    /// The model call.
+    pub key: ReplayKey,
+    /// The model that was asked.
+    pub model: ModelName,
+    /// The text that was streamed. Empty where answers are judged before people see them, or hooks may change them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// The tokens that the call is counted as: the most that it could use. The provider did not say how many it used.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub usage: Usage,
+    /// The price of these tokens, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+impl InterruptedReply {
+    /// Returns the text with a mark behind it that says that the reply is not complete. Models and people are shown this.
+    pub fn marked_text(&self) -> String {
+        format!("{}\n\n[interrupted: the turn was cancelled before this reply was complete]", self.text)
+    }
 }
 
 /// A call that was taken over from an earlier lease.
@@ -443,6 +477,7 @@ impl Ruled {
             payload: None,
             ruling: Some(ruling),
             labels,
+            provenance: Provenance::default(),
         })
     }
 }
@@ -522,10 +557,16 @@ pub enum End {
         /// Why.
         failure: Failure,
     },
-    /// It was claimed again and again without progress.
+    /// It was shown to kill or to block its worker.
     Sealed {
-        /// How often.
+        /// Claims that ended without progress.
         claims: u32,
+        /// Worker deaths while it was the only turn that ran. Zero in records of older versions, which did not know it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        alone: u32,
+        /// Whether it blocked its worker's thread while it was the only turn that ran.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        hung: bool,
     },
     /// The input joined another turn; that one's end is the answer.
     Joined {
@@ -569,9 +610,8 @@ impl End {
                 Error::new(Kind::TurnCancelled, detail)
             }
             Self::Failed { failure } => failure.into(),
-            Self::Sealed { claims } => {
-                let detail = format!("the turn was claimed {claims} times without progress");
-                Error::new(Kind::TurnSealed, detail)
+            Self::Sealed { claims, alone, hung } => {
+                Error::new(Kind::TurnSealed, Self::sealed_because(claims, alone, hung))
             }
             Self::Joined { into } => {
                 Error::new(Kind::Internal, format!("the input joined {into}, which has no end"))
@@ -579,19 +619,104 @@ impl End {
         })
     }
 
+    /// Says why a turn was sealed, from the fields of [`End::Sealed`].
+    pub fn sealed_because(claims: u32, alone: u32, hung: bool) -> String {
+        match (alone, hung) {
+            (_, true) => {
+                "the turn blocked its worker's thread while it was the only turn that ran".to_owned()
+            }
+            (0, false) => format!("the turn was claimed {claims} times without progress"),
+            (alone, false) => {
+                format!("the worker died {alone} times while the turn was the only one that ran")
+            }
+        }
+    }
+
+    /// Returns the kind of end, without its details.
+    pub const fn kind(&self) -> EndKind {
+        match self {
+            Self::Answered { .. } => EndKind::Answered,
+            Self::Refused { .. } => EndKind::Refused,
+            Self::OutOfModelCalls { .. } => EndKind::OutOfModelCalls,
+            Self::OutOfBudget { .. } => EndKind::OutOfBudget,
+            Self::Cancelled { .. } => EndKind::Cancelled,
+            Self::Aborted { .. } => EndKind::Aborted,
+            Self::Failed { .. } => EndKind::Failed,
+            Self::Sealed { .. } => EndKind::Sealed,
+            Self::Joined { .. } => EndKind::Joined,
+        }
+    }
+
     /// One word for tables.
     pub const fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+}
+
+/// The kind of an [`End`]: how a turn ended, without the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndKind {
+    /// The model answered.
+    Answered,
+    /// The model refused.
+    Refused,
+    /// The turn used all its model calls.
+    OutOfModelCalls,
+    /// A budget had not enough left.
+    OutOfBudget,
+    /// A person or program cancelled the turn.
+    Cancelled,
+    /// A person or program aborted the turn, and its calls were taken back.
+    Aborted,
+    /// The turn met an error that it could not pass.
+    Failed,
+    /// The turn was claimed too often without progress.
+    Sealed,
+    /// The input joined another turn.
+    Joined,
+}
+
+impl EndKind {
+    /// All kinds, in the order of [`End::NAMES`].
+    pub const ALL: [Self; 9] = [
+        Self::Answered,
+        Self::Refused,
+        Self::OutOfModelCalls,
+        Self::OutOfBudget,
+        Self::Cancelled,
+        Self::Aborted,
+        Self::Failed,
+        Self::Sealed,
+        Self::Joined,
+    ];
+
+    /// Returns the name of the kind, as tables, filters and the database use it.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Answered { .. } => "answered",
-            Self::Refused { .. } => "refused",
-            Self::OutOfModelCalls { .. } => "out_of_model_calls",
-            Self::OutOfBudget { .. } => "out_of_budget",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Aborted { .. } => "aborted",
-            Self::Failed { .. } => "failed",
-            Self::Sealed { .. } => "sealed",
-            Self::Joined { .. } => "joined",
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::OutOfModelCalls => "out_of_model_calls",
+            Self::OutOfBudget => "out_of_budget",
+            Self::Cancelled => "cancelled",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+            Self::Sealed => "sealed",
+            Self::Joined => "joined",
         }
+    }
+
+    /// Returns whether a turn that ended so can be retried. An answer stands, also one that refuses. A retry has no more model calls
+    /// than its original. What an aborted turn did was taken back, and an input that joined another turn is retried with that.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::Failed | Self::Cancelled | Self::Sealed | Self::OutOfBudget => true,
+            Self::Answered | Self::Refused | Self::OutOfModelCalls | Self::Aborted | Self::Joined => false,
+        }
+    }
+
+    /// Returns the kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -643,6 +768,7 @@ impl Fact {
             Self::Performed(performed) => performed.cost,
             Self::Answered(answered) => answered.cost,
             Self::Compacted(Compacted { shorter: Shorter::Summary { cost, .. }, .. }) => *cost,
+            Self::Interrupted(interrupted) => interrupted.cost,
             _ => None,
         }
     }
@@ -657,6 +783,7 @@ impl Fact {
                 Outcome::AwaitEvent(_) => performed.key.as_str().ends_with("/completion"),
                 _ => false,
             },
+            Self::Interrupted(interrupted) => !interrupted.text.is_empty(),
             Self::Asked(asked) => asked.command.kind() == EffectKind::ToolBatch,
             Self::Answered(answered) => {
                 matches!(&answered.outcome, Outcome::ToolCall(ToolOutcome::Done(_) | ToolOutcome::Unknown))
@@ -692,6 +819,7 @@ impl Fact {
             Self::Paced(_) => "effect.paced",
             Self::Resumed(_) => "turn.resumed",
             Self::Tried(_) => "effect.tried",
+            Self::Interrupted(_) => "effect.interrupted",
             Self::Reminded { .. } => "approval.reminded",
             Self::Escalated { .. } => "approval.escalated",
             Self::Repaired { .. } => "transcript.repaired",

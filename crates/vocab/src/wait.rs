@@ -27,9 +27,16 @@ pub enum WaitKind {
     ClientTool,
     /// Somebody has to raise a budget.
     Budget,
+    /// The model's provider is down, or limits how often it is called.
+    Provider,
 }
 
 impl WaitKind {
+    /// Whether such a wait ends without anybody doing something.
+    pub const fn ends_by_itself(self) -> bool {
+        matches!(self, Self::Sleep | Self::Provider)
+    }
+
     /// How the kind is said to a person.
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,6 +48,7 @@ impl WaitKind {
             Self::Connection => "connection",
             Self::ClientTool => "client-side tool",
             Self::Budget => "budget",
+            Self::Provider => "provider",
         }
     }
 }

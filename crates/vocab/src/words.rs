@@ -35,6 +35,7 @@ pub fn text_of_fact(fact: &Fact) -> Option<String> {
         Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
             Some(text_of(&reply.parts).into_owned())
         }
+        Fact::Interrupted(interrupted) => Some(interrupted.text.clone()),
         _ => None,
     }
 }

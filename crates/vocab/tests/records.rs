@@ -60,6 +60,7 @@ tags! { fact_tag, FACTS, Fact:
     Paced = "paced",
     Resumed = "resumed",
     Tried = "tried",
+    Interrupted = "interrupted",
     Reminded = "reminded",
     Escalated = "escalated",
     Repaired = "repaired",
@@ -106,6 +107,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         ("package-with_rates.json", true),
         ("package-with_client_tools.json", true),
         ("package-with_labels.json", true),
+        ("package-with_provenance.json", true),
         ("package-with_programs.json", true),
     ];
     for (name, has_contracts) in packages {

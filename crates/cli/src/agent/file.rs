@@ -20,11 +20,11 @@ use outlast::vocab::label::Guard;
 use outlast::vocab::message::{ModelName, ToolName};
 use outlast::vocab::overlay::{Overlay, Reach};
 use outlast::vocab::policy::Policy;
-use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy};
+use outlast::vocab::tool::{Contract, EffectClass, RetryPolicy, Sinks};
 use outlast::vocab::{Hash, canon};
 use outlast::{Builder, Error, Kind, Limits};
-use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, Way, Within};
-use schemars::JsonSchema;
+use outlast_mcp::{Http, McpTools, Pins, Process, Server, Settings, ToolFlow, Way, Within};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -46,6 +46,8 @@ pub(crate) struct AgentFile {
     pins: Pins,
     /// Files that it is made of: tools must not change them.
     own: Vec<PathBuf>,
+    /// Files that its documents are read from: tools may read them, but not change them.
+    documents: Vec<PathBuf>,
 }
 
 /// An agent, or a harness that agents and other harnesses stand on.
@@ -65,6 +67,13 @@ pub(crate) struct AgentTable {
     /// The model that answers, like `openai/gpt-5`; `--model` counts more.
     #[schemars(with = "Option<String>")]
     pub(super) model: Option<ModelName>,
+    /// The models that answer, each where those before it cannot: `["openai/gpt-5", "anthropic/claude-sonnet-4-5"]`. It stands in the place of
+    /// `model`.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub(super) models: Vec<ModelName>,
+    /// Seconds that a turn waits for a provider that is down before it fails; 24 hours when absent.
+    pub(super) provider_wait_s: Option<u32>,
     /// Model calls in one turn.
     pub(super) model_calls: Option<NonZeroU32>,
     /// Groups of built-in tools.
@@ -197,6 +206,7 @@ impl ShellTable {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.mcp.SERVER]")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
 pub(crate) struct McpTable {
     /// The program and what it is passed.
     pub(super) command: Option<Vec<String>>,
@@ -227,10 +237,50 @@ pub(crate) struct McpTable {
     /// Believes what it says of its tools.
     #[serde(default)]
     trust_annotations: bool,
+    /// Trusts the text of the definitions that were accepted. Otherwise it is untrusted text that the model has read.
+    #[serde(default)]
+    trust_definitions: bool,
+    /// What matters of calls, and what of results can be trusted, by tool.
+    #[serde(default)]
+    tools: BTreeMap<String, McpToolTable>,
     /// Whether it may ask the user.
     elicitation: Option<bool>,
     /// Seconds that a call may take.
     deadline_s: Option<NonZeroU32>,
+}
+
+/// What data flows through a tool of an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "[agents.NAME.mcp.SERVER.tools.TOOL]")]
+pub(crate) struct McpToolTable {
+    /// JSON pointers to the arguments that matter: who, what, how much, where; or `"call"` if its mere execution matters.
+    #[schemars(schema_with = "sinks_schema")]
+    sinks: Option<Sinks>,
+    /// Whether its results and its definition can be trusted: nobody outside has a say in them.
+    #[serde(default)]
+    trusted: bool,
+    /// Whether its arguments leave this machine, so that a call can carry data out.
+    #[serde(default)]
+    egress: bool,
+}
+
+impl From<&McpToolTable> for ToolFlow {
+    fn from(table: &McpToolTable) -> Self {
+        let McpToolTable { sinks, trusted, egress } = table.clone();
+        Self { sinks, trusted, egress }
+    }
+}
+
+/// The JSON Schema of `sinks`: the word `call`, or JSON pointers.
+fn sinks_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "anyOf": [
+            { "const": "call", "description": "The call itself." },
+            { "type": "array", "items": { "type": "string" }, "description": "JSON pointers to the arguments that matter." },
+            { "type": "null" }
+        ]
+    })
 }
 
 impl McpTable {
@@ -273,6 +323,8 @@ impl McpTable {
             only: self.only.clone(),
             classes: self.classes.iter().map(|(tool, class)| (tool.clone(), (*class).into())).collect(),
             trust_annotations: self.trust_annotations,
+            trust_definitions: self.trust_definitions,
+            flows: self.tools.iter().map(|(tool, table)| (tool.clone(), table.into())).collect(),
             elicitation: self.elicitation.unwrap_or(true),
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
             made_of: Some(self.made_of()),
@@ -280,7 +332,11 @@ impl McpTable {
         let way = match (words, &self.url, self.rules()?) {
             (Some(words), ..) => {
                 let Program { program, args, dir, passed_on } = words.in_dir(dir);
-                let launcher = self.sandbox.then(|| self.walled(&program, &args, &dir)).transpose()?;
+                let launcher = if self.sandbox {
+                    Some(self.walled(&program, &args, &dir)?)
+                } else {
+                    guarded(&program, &args)
+                };
                 Way::Process(Process { program, args, dir, passed_on, launcher })
             }
             (None, Some(url), Some(rules)) => {
@@ -295,6 +351,17 @@ impl McpTable {
         };
         Ok(Server { name: name.to_owned(), way, settings })
     }
+}
+
+/// What runs a program under a guardian.
+#[cfg(target_os = "linux")]
+fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
+    outlast::tools::sandbox::guarded(program, args)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn guarded(_: &OsStr, _: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
+    None
 }
 
 /// A tool that is a program.
@@ -327,8 +394,12 @@ pub(crate) struct ToolTable {
     /// Whether what it gives may be trusted: nobody outside has a say in it.
     #[serde(default)]
     trusted: bool,
-    /// JSON pointers to the arguments that matter: who, what, how much, where.
-    sinks: Option<Vec<String>>,
+    /// JSON pointers to the arguments that matter: who, what, how much, where; or `"call"` if its mere execution matters.
+    #[schemars(schema_with = "sinks_schema")]
+    sinks: Option<Sinks>,
+    /// Whether its arguments leave this machine, so that a call can carry data out.
+    #[serde(default)]
+    egress: bool,
     /// Variables of our environment that the program may see.
     #[serde(default)]
     env: Vec<String>,
@@ -380,7 +451,13 @@ impl AgentFile {
         let programs = programs.chain(servers.iter().filter_map(|(_, _, words)| words.as_ref()));
         let programs = programs.chain(hooks.iter().map(Hook::words)).flat_map(Words::files);
         let own = place.files().into_iter().chain(programs).collect();
-        Ok(Self { name, folded, agent, commands, servers, hooks, pins: Pins::default(), own })
+        let (pins, documents) = (Pins::default(), Vec::new());
+        Ok(Self { name, folded, agent, commands, servers, hooks, pins, own, documents })
+    }
+
+    /// With the files that its documents are read from.
+    pub(super) fn with_documents(self, documents: Vec<PathBuf>) -> Self {
+        Self { documents, ..self }
     }
 
     /// With what was accepted of its MCP servers.
@@ -400,7 +477,12 @@ impl AgentFile {
 
     /// The model that answers, if the agent has one of its own.
     pub(crate) fn model(&self) -> Option<&ModelName> {
-        self.folded.model.as_ref()
+        self.folded.models.first().or(self.folded.model.as_ref())
+    }
+
+    /// Adds the models that answer where its own cannot.
+    pub(crate) fn with_fallbacks(&self, builder: Builder) -> Builder {
+        builder.fallback_models(self.folded.models.iter().skip(1).map(ModelName::as_str))
     }
 
     /// What it is called.
@@ -411,8 +493,8 @@ impl AgentFile {
     /// Adds the agent to a builder. It works in this directory.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
-        let Overlay { system, model_calls, capabilities, documents, network, guard, rules, rates, .. } =
-            self.folded.clone();
+        let Overlay { system, provider_wait_s, model_calls, capabilities, .. } = self.folded.clone();
+        let Overlay { documents, network, guard, rules, rates, .. } = self.folded.clone();
         let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard).rates(rates);
         if let Some(budget) = budget {
             let budgets = budget.budgets().map_err(|what| Error::new(Kind::ConfigInvalid, what))?;
@@ -420,6 +502,9 @@ impl AgentFile {
         }
         if !system.is_empty() {
             builder = builder.system(outlast_kernel::overlay::prompt(system));
+        }
+        if let Some(seconds) = provider_wait_s {
+            builder = builder.provider_wait(Duration::from_secs(seconds.into()));
         }
         if let Some(model_calls) = model_calls {
             builder = builder.limits(Limits { model_calls: model_calls.get(), ..Limits::default() });
@@ -453,12 +538,11 @@ impl AgentFile {
             })?;
             let root =
                 FileRoot::open(&root)?.keeping_out(self.own.clone()).keeping_out([dir.join(providers::FILE)]);
+            let root = root.read_only(self.documents.clone());
             let place = root.path().to_owned();
             #[cfg(target_os = "linux")]
             if let Some(shell) = shell {
-                if let Some(own) =
-                    self.own.iter().find(|own| own.canonicalize().is_ok_and(|own| own.starts_with(&place)))
-                {
+                if let Some(own) = self.part_below(&place) {
                     let detail = format!(
                         "the agent `{}` is made of {}, which its shell could change; keep it out of the directory for files",
                         self.name,
@@ -475,6 +559,7 @@ impl AgentFile {
         for (contract, words) in &self.commands {
             commands.add(contract.clone(), words.in_dir(dir))?;
         }
+        self.check_servers(dir)?;
         if !self.servers.is_empty() {
             builder = builder.tools(McpTools::new(self.servers(dir)?, &self.pins)?);
         }
@@ -482,6 +567,31 @@ impl AgentFile {
             builder = builder.hook(hook.in_dir(dir)?);
         }
         Ok(builder.tools(commands))
+    }
+
+    /// A file that the agent is made of and that lies in this directory.
+    fn part_below(&self, place: &Path) -> Option<&PathBuf> {
+        let mut parts = self.own.iter().chain(&self.documents);
+        parts.find(|part| part.canonicalize().is_ok_and(|part| part.starts_with(place)))
+    }
+
+    /// Refuses servers behind walls that could change what the agent is made of.
+    fn check_servers(&self, dir: &Path) -> Result<(), Error> {
+        for (table, name, _) in &self.servers {
+            for write in &table.write {
+                let Ok(place) = dir.join(write).canonicalize() else { continue };
+                if let Some(own) = self.part_below(&place) {
+                    let detail = format!(
+                        "the agent `{}` is made of {}, which its MCP server `{name}` could change; keep it out of {}",
+                        self.name,
+                        own.display(),
+                        place.display()
+                    );
+                    return Err(Error::new(Kind::ConfigInvalid, detail));
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -535,6 +645,7 @@ impl ToolTable {
             price: self.price,
             trusted: self.trusted,
             sinks: self.sinks.clone(),
+            egress: self.egress,
             made_of: Some(made_of(&self.command, &self.env)),
             ..Contract::new(
                 self.name.clone(),

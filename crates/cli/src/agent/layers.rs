@@ -45,6 +45,11 @@ impl<'a> Place<'a> {
         written.into_iter().flat_map(|written| [pins_of(&written), written]).collect()
     }
 
+    /// The files that its documents are read from.
+    pub(super) fn document_files(&self) -> Result<Vec<PathBuf>, Error> {
+        self.document.map_or_else(|| Ok(Vec::new()), document_files)
+    }
+
     /// From where paths count.
     pub(super) fn home(&self) -> &Path {
         &self.home
@@ -68,6 +73,28 @@ impl<'a> Place<'a> {
         let steps: Vec<&str> = ["tools"].into_iter().chain(index.as_deref()).collect();
         self.invalid(&steps, &format!("tool `{name}`: {what}"))
     }
+}
+
+/// The files that the documents of a configuration are read from, whichever agent, harness or capability has them.
+pub(super) fn document_files(document: &Document) -> Result<Vec<PathBuf>, Error> {
+    let mut tables: Vec<Vec<String>> = vec![vec!["documents".to_owned()]];
+    for kind in ["agents", "harnesses", "capabilities"] {
+        // A file with one agent may list its capabilities.
+        for name in document.names(&[kind]).unwrap_or_default() {
+            tables.push(vec![kind.to_owned(), name, "documents".to_owned()]);
+        }
+    }
+    let home = document.home()?;
+    let mut files = Vec::new();
+    for at in tables {
+        let at: Vec<&str> = at.iter().map(String::as_str).collect();
+        let documents: BTreeMap<String, DocumentTable> = document.value(&at)?.unwrap_or_default();
+        files.extend(documents.into_values().filter_map(|document| match document {
+            DocumentTable::File(DocumentFile { file }) => Some(home.join(file)),
+            DocumentTable::Text(_) => None,
+        }));
+    }
+    Ok(files)
 }
 
 /// A bundle that agents switch on.
@@ -185,6 +212,8 @@ impl AgentTable {
         if let Some(budget) = &self.budget {
             budget.budgets().map_err(|what| place.invalid(&["budget"], &what))?;
         }
+        let models = Overlay { model: self.model.clone(), models: self.models.clone(), ..Overlay::default() };
+        models.named_models().map_err(|error| place.invalid(&["models"], error.detail()))?;
         let rules = rules(&self.rules, place)?;
         make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
         hooks_whole(&mut self.hooks, place)?;

@@ -4,7 +4,7 @@ use outlast::vocab::approval::Escalation;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::message::RuleId;
 use outlast::vocab::policy::{
-    Ask, Comparison, Day, Decision, Hours, Point, Redaction, Resume, Rule, Test, Times,
+    Ask, Comparison, Day, Decision, Hours, Point, Redaction, Resume, Rule, Test, Times, ValueTrust,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -33,6 +33,8 @@ pub(super) struct RuleTable {
     untrusted: Option<bool>,
     /// Only what text of one of these sources may have asked for, like `tool:fetch` or `attachment`; `*` stands for anything.
     labels: Option<Vec<String>>,
+    /// Only calls whose sink values all appear in trusted text (`trusted`), or only others (`untrusted`).
+    provenance: Option<ProvenanceTable>,
     /// Which agents it is for, `*` stands for anything.
     agent: Option<String>,
     /// Whose sessions it is for, like `org_…`.
@@ -166,6 +168,26 @@ struct TestTable {
     unlike: Option<String>,
 }
 
+/// Whether untrusted text may have chosen the sink values of a call.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum ProvenanceTable {
+    /// Every sink value appears in trusted text.
+    Trusted,
+    /// A sink value does not, or the call itself is the sink.
+    Untrusted,
+}
+
+impl From<ProvenanceTable> for ValueTrust {
+    fn from(table: ProvenanceTable) -> Self {
+        match table {
+            ProvenanceTable::Trusted => Self::Trusted,
+            ProvenanceTable::Untrusted => Self::Untrusted,
+        }
+    }
+}
+
 impl RuleTable {
     /// The rule, or what is wrong with it.
     pub(super) fn rule(&self) -> Result<Rule, String> {
@@ -183,6 +205,7 @@ impl RuleTable {
             tests,
             untrusted: self.untrusted,
             labels: self.labels.clone().unwrap_or_default(),
+            provenance: self.provenance.map(Into::into),
             agent: self.agent.clone(),
             org: self.org,
             cost_over: self.cost_over,

@@ -1,7 +1,7 @@
 //! The agents there are: those of `outlast.toml`, those in the database, and those in files of their own. All stand on the
 //! same harnesses and switch on the same capabilities; what `outlast.toml` names counts before what the database has.
 use super::file::{AgentFile, AgentTable, pins_of};
-use super::layers::{CapabilityTable, Place, folded};
+use super::layers::{CapabilityTable, Place, document_files, folded};
 use super::rates::{RateTable, rates};
 use crate::config::document::Document;
 use crate::config::{keys, schema};
@@ -254,6 +254,11 @@ impl Staff {
         over: Option<&Path>,
         place: &Place<'_>,
     ) -> Result<Member, Error> {
+        let mut documents = place.document_files()?;
+        documents.extend(self.document.as_ref().map(document_files).transpose()?.unwrap_or_default());
+        if let Some(path) = over {
+            documents.extend(document_files(&Document::read(path, "overlay")?)?);
+        }
         let over = over
             .map(|path| Ok::<_, Error>(Placed::new(format!("overlay {}", path.display()), overlay(path)?)));
         let mut layers = self.registry.layers(place.what.clone(), layer, over.transpose()?)?;
@@ -262,7 +267,7 @@ impl Staff {
             layers.insert(0, Placed::new("outlast.toml", rates));
         }
         let agent = folded(name, layers.clone(), &self.registry, place)?;
-        Ok(Member { agent: agent.accepted(self.pins.clone()), layers })
+        Ok(Member { agent: agent.accepted(self.pins.clone()).with_documents(documents), layers })
     }
 
     /// Says that there is no agent of this name.

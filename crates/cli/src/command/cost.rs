@@ -61,8 +61,11 @@ impl Cost {
         let spent = desk.spent(session, by).await?;
         if self.json {
             for (name, spent) in &spent {
-                let Spent { replies, usage, cost, unpriced } = spent;
-                let line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
+                let Spent { replies, usage, cost, unpriced, estimated } = spent;
+                let mut line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
+                if *estimated != Money::ZERO {
+                    line["estimated"] = json!(estimated);
+                }
                 terminal::json(&line);
             }
         } else {
@@ -95,5 +98,11 @@ fn table(spent: &BTreeMap<String, Spent>, by: By) {
     } else {
         format!(", and {} without a known price", words::count(unpriced, "reply", "replies"))
     };
-    terminal::note(&format!("· ${total} in all{without}"));
+    let estimated: Money = spent.values().map(|spent| spent.estimated).sum();
+    let estimated = if estimated == Money::ZERO {
+        String::new()
+    } else {
+        format!(", of which ${estimated} is an estimate for calls that were cancelled")
+    };
+    terminal::note(&format!("· ${total} in all{estimated}{without}"));
 }

@@ -1,17 +1,21 @@
-//! `outlast retry`: lets a stuck turn try again, and follows it.
+//! `outlast retry`: lets a stuck turn go on, or retries a turn that ended, and follows it.
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::follow::{AtWait, View, follow};
 use crate::host::Host;
 use crate::prose::Prose;
 use clap::Args;
+use outlast::runtime::worker::RetryPlace;
 use outlast::{Error, TurnId};
 
-/// Lets a stuck turn try again, after what it was stuck on has been mended.
+/// Retries a turn: lets a stuck one go on, or retries one that failed, was cancelled or sealed, as a new turn.
 #[derive(Args)]
 pub(crate) struct Retry {
     /// The turn
     turn: String,
+    /// Retry a turn that ended in a new session that branches off before it
+    #[arg(long)]
+    fork: bool,
     #[command(flatten)]
     agent: Agent,
 }
@@ -27,14 +31,15 @@ impl Retry {
             self.agent.named_there()?;
         }
         let host = self.agent.host(data).await?;
-        let ran = again(&host, turn, data).await;
+        let place = if self.fork { RetryPlace::Fork } else { RetryPlace::SameHead };
+        let ran = again(&host, turn, place, data).await;
         host.leave().await;
         ran
     }
 }
 
-async fn again(host: &Host, turn: TurnId, data: &Data) -> Result<(), Error> {
-    let followed = host.retry(turn).await?;
+async fn again(host: &Host, turn: TurnId, place: RetryPlace, data: &Data) -> Result<(), Error> {
+    let followed = host.retry(turn, place).await?;
     let mut view = if data.json { View::Frames } else { View::Prose(Prose::default()) };
     follow(host, followed, &mut view, AtWait::Leave).await
 }

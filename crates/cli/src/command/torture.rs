@@ -121,8 +121,6 @@ impl TortureWorker {
             lease: Duration::from_millis(self.lease_ms),
             wait_in_memory: WAIT_IN_MEMORY,
             cancel_grace: GRACE,
-            // Being killed over and over is what this is for; it must not be taken for a turn that poisons its workers.
-            claims_without_progress: u32::MAX,
             ..Limits::default()
         };
         let builder = data.builder().provider(model).model("rehearsal/torture").limits(limits);

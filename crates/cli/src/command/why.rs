@@ -7,6 +7,7 @@ use outlast::Error;
 use outlast::runtime::durability::Durability;
 use outlast::runtime::why::{self, Blocked, Mover, Standing};
 use outlast::store::Writes;
+use outlast::vocab::record::End;
 use serde_json::{Value, json};
 
 /// Letters of arguments in a line.
@@ -63,8 +64,21 @@ fn print(why: &why::Why, data: &Data) {
             format!("{what} is driven by {worker}; since {since} it waits for {doing}")
         }
         Standing::Waits => format!("{what} waits since {since}"),
+        Standing::Held { deaths, until } => {
+            let died = words::count(*deaths as usize, "worker died", "workers died");
+            let until = until.map(|until| format!(", not before {}", words::when(until))).unwrap_or_default();
+            format!("{what} is held back since {since}: {died} while it ran; it is tried alone{until}")
+        }
         Standing::Stuck(failure) => format!("{what} is stuck since {since}: {failure}"),
     });
+    if let Some((turn, end)) = &why.last
+        && !matches!(end, End::Answered { .. })
+    {
+        terminal::say(&format!("  its last turn {turn} ended as {}", words::end(end)));
+        if end.kind().is_retryable() {
+            terminal::say(&format!("  to try it again: outlast retry {turn}"));
+        }
+    }
     for blocked in &why.waits {
         terminal::say(&format!("  {}", moved(blocked, &what)));
     }
@@ -110,6 +124,11 @@ fn moved(blocked: &Blocked, turn: &str) -> String {
         Mover::Time if wait.key.is_rate() => format!("{what}; its rate lets it go then: outlast rates"),
         Mover::Time if wait.key.is_deferred() => format!("{what}; a rule has put it off"),
         Mover::Time => format!("{what}; time moves it"),
+        Mover::Provider { name: None, .. } => format!("{what}; it keeps to the provider's rate limit"),
+        Mover::Provider { name: Some(name), failure } => {
+            let last = failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
+            format!("`{name}` does not answer{last}; it is called again{at}; now: outlast retry {turn}")
+        }
         Mover::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
         Mover::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
         Mover::Retry => format!("it looks again by itself{at}; once it is mended: outlast retry {turn}"),
@@ -117,7 +136,7 @@ fn moved(blocked: &Blocked, turn: &str) -> String {
 }
 
 fn as_json(why: &why::Why) -> Value {
-    let why::Why { session, turn, standing, since, waits, queued } = why;
+    let why::Why { session, turn, standing, since, waits, queued, last } = why;
     let waits: Vec<Value> = waits
         .iter()
         .map(|Blocked { wait, since, call, mover }| {
@@ -128,6 +147,9 @@ fn as_json(why: &why::Why) -> Value {
                 Mover::Approval { id, who } => (json["approval"], json["who"]) = (json!(id), json!(who)),
                 Mover::Completion(key) => json["completion"] = json!(key.as_ref().map(ToString::to_string)),
                 Mover::Budget(purse) => json["budget"] = json!(purse),
+                Mover::Provider { name, failure } => {
+                    (json["provider"], json["failure"]) = (json!(name), json!(failure));
+                }
                 Mover::Time | Mover::Retry => {}
             }
             json
@@ -135,11 +157,17 @@ fn as_json(why: &why::Why) -> Value {
         .collect();
     let mut json = json!({ "session": session, "turn": turn, "standing": standing.name(), "since": since,
         "waits": waits, "queued": queued });
+    if let Some((turn, end)) = last {
+        (json["last_turn"], json["last_end"]) = (json!(turn), json!(end));
+    }
     match standing {
         Standing::Ended(end) => json["end"] = json!(end),
         Standing::Behind(turn) => json["behind"] = json!(turn),
         Standing::Driven { worker, doing } => (json["worker"], json["doing"]) = (json!(worker), json!(doing)),
         Standing::Stuck(failure) => json["failure"] = json!(failure),
+        Standing::Held { deaths, until } => {
+            (json["deaths"], json["held_until"]) = (json!(deaths), json!(until));
+        }
         Standing::Rests | Standing::Ready | Standing::Waits => {}
     }
     json

@@ -141,6 +141,7 @@ fn an_aborted_turn_takes_back_what_its_programs_did() {
             | · nothing is left that could be driven now
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
+            last turn trn_1 aborted: the trip is off (2 calls taken back)
             head main at #19 of ses_1
             trn_1 aborted: the trip is off (2 calls taken back)
             #2    user go

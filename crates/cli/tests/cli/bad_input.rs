@@ -248,11 +248,11 @@ fn a_database_of_a_newer_schema_is_refused_unchanged() {
          sessions list",
         &expect![[r#"
             $ run hi
-            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 8; nothing was written
+            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 9; nothing was written
             |   read on with: outlast explain store.too_new
             exit 1
             $ sessions list
-            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 8; nothing was written
+            | error[store.too_new]: DIR/outlast.db has schema 99, but this program knows up to 9; nothing was written
             |   read on with: outlast explain store.too_new
             exit 1
         "#]],

@@ -114,7 +114,7 @@ stor = "file:///x"
             outlast.toml:1: unknown key `provider`; did you mean `providers`?
             outlast.toml:5: unknown key `sistem` in `agents.clerk`; did you mean `system`?
             outlast.toml:6: unknown key `modle` in `agents.clerk`; did you mean `model`?
-            outlast.toml:7: unknown key `rocket` in `agents.clerk`; the keys are: budget, builtin, capabilities, documents, fetch, files, guard, hooks, mcp, model, model_calls, name, network, parent, rates, rules, shell, system, tools
+            outlast.toml:7: unknown key `rocket` in `agents.clerk`; the keys are: budget, builtin, capabilities, documents, fetch, files, guard, hooks, mcp, model, model_calls, models, name, network, parent, provider_wait_s, rates, rules, shell, system, tools
             outlast.toml:11: unknown key `thn` in `agents.clerk.rules`; did you mean `then`?
             outlast.toml:21: unknown key `stor` in `attachments`; did you mean `store`?
             outlast.toml:15: invalid value: integer `0`, expected a nonzero u32
@@ -184,14 +184,14 @@ builtin = ["clock"]
         outlast.toml:4: model.unknown: no provider serves the model `nobody/nothing`
         outlast.toml:7: model.unknown: no provider serves the model `nobody/nothing`
         outlast.toml:19: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
-        outlast.toml:13: rule `cards`: expected a regular expression, got `(`: error: unclosed group
+        outlast.toml:13: rule `cards`: expected a regular expression, got `(`: unclosed group
         outlast.toml:10: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
         exit 1
         $ agents validate
         asks cannot be made: model.unknown: no provider serves the model `nobody/nothing`
         begs cannot be made: model.unknown: no provider serves the model `nobody/nothing`
         guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
-        hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: error: unclosed group
+        hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: unclosed group
         spends cannot be made: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
         works a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
         exit 1

@@ -86,8 +86,9 @@ fn the_first_agent_is_denied_asked_approved_and_stopped_by_its_budget_as_the_gui
 }
 
 /// Variables that files of the guide name.
-const VARIABLES: [(&str, &str); 8] = [
+const VARIABLES: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "sk-x"),
+    ("ANTHROPIC_API_KEY", "sk-x"),
     ("CRM_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("CHAT_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("CHAT_URL", "https://chat.example.com/in"),

@@ -9,6 +9,7 @@ const AGENT: &str = "name = \"clerk\"\nsystem = \"Be brief.\"\n";
 
 /// What to call every command with, by its page in the manual. None: it prints nothing for programs, or for ever.
 const COMMANDS: &[(&str, Option<&str>)] = &[
+    ("outlast-agents-audit", Some("agents audit clerk")),
     ("outlast-agents-delete", Some("agents delete clerk")),
     ("outlast-agents-diff", Some("agents diff clerk.toml clerk")),
     ("outlast-agents-history", Some("agents history clerk")),

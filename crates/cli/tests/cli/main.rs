@@ -13,6 +13,8 @@ mod demo;
 mod document;
 mod explain;
 mod full;
+#[cfg(target_os = "linux")]
+mod guardian;
 mod guide;
 mod hooks;
 mod import;

@@ -151,14 +151,14 @@ fn a_turn_with_a_tool_runs_on_every_provider() {
 }
 
 #[test]
-fn a_wrong_key_ends_the_turn_and_names_the_variable() {
+fn wrong_key_makes_the_turn_stuck_and_names_the_variable() {
     for (provider, variable) in PROVIDERS {
         let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
         let server = Playback::of([Script::answer(401, &[], &echo)]);
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         let want = format!(
-            "| error[model.unauthorized]: `{provider}` does not accept the key in {variable}_API_KEY (401): bad key [key] \
+            "| · trn_1 is stuck; once that is mended: outlast retry trn_1\n| error[model.unauthorized]: `{provider}` does not accept the key in {variable}_API_KEY (401): bad key [key] \
              (in trn_1)\n|   read on with: outlast explain model.unauthorized\nexit 1\n"
         );
         assert_eq!(place.show(&output), want);
@@ -359,4 +359,62 @@ fn a_provider_that_hangs_is_waited_for_no_longer_than_asked() {
     "#]],
     );
     assert!(began.elapsed() < Duration::from_secs(8));
+}
+
+/// The answer of `outlast run` on the model `openai/gpt-a`.
+fn run(place: &Place, more: &[&str]) -> std::process::Output {
+    place.output(&[&["run", "hi", "--model", "openai/gpt-a"], more].concat())
+}
+
+#[test]
+fn outage_of_seconds_does_not_end_the_turn() {
+    let busy = || Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#);
+    let answer = Script::stream(reply("openai", &Says::Text("Here again.")));
+    let server = Playback::of((0..6).map(|_| busy()).chain([answer]));
+    let place = place(&server);
+    let output = run(&place, &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Here again."), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("waits for its model provider `openai`"), "{told}");
+    assert_eq!(server.heard().len(), 7);
+}
+
+#[test]
+fn refused_connection_does_not_end_the_turn() {
+    let server = Playback::of([Script::stream(reply("openai", &Says::Text("Here again.")))]);
+    // Nobody listens there until the turn has failed its quick attempts.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let place = place(&server);
+    place.set("OPENAI_BASE_URL", &format!("http://{address}"));
+    let upstream = server.url().trim_start_matches("http://").to_owned();
+    let forwards = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(5));
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = std::net::TcpStream::connect(upstream).unwrap();
+        let (mut answers, mut asks) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let back = std::thread::spawn(move || std::io::copy(&mut answers, &mut asks));
+        let _ = std::io::copy(&mut client, &mut server);
+        let _ = back.join();
+    });
+    let output = run(&place, &[]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Here again."), "{output:?}");
+    forwards.join().unwrap();
+}
+
+#[test]
+fn provider_wait_of_zero_fails_after_quick_attempts() {
+    let server = Playback::of([Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let place = place(&server);
+    let output = run(&place, &["--provider-wait", "0"]);
+    assert!(!output.status.success());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        told.contains("error[model.unavailable]: `openai` cannot answer now (503): overloaded"),
+        "{told}"
+    );
+    assert_eq!(server.heard().len(), 5);
 }

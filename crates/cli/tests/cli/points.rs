@@ -111,10 +111,10 @@ fn a_rule_that_makes_no_sense_at_its_point_is_refused_with_its_line() {
             | error[config.invalid]: agent.toml:2: rule `r`: `zone` means nothing without `days` or `hours`
             | error[config.invalid]: agent.toml:5: input.invalid: expected dollars like `0.25` with at most 12 decimals, got `much`
             | error[config.invalid]: agent.toml:5: expected an organisation id (`org_` and 32 hex digits), got `acme`
-            | error[config.invalid]: agent.toml:2: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `attachment` and `before`, where `*` stands for anything
+            | error[config.invalid]: agent.toml:2: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands for anything
             | error[config.invalid]: agent.toml:2: rule `r`: `labels` needs a source, like `tool:fetch`
             | error[config.invalid]: agent.toml:2: rule `r`: `labels` are of untrusted text, and `untrusted = false` is for the rest
-            | error[config.invalid]: rule `r`: expected a regular expression, got `(`: error: unclosed group
+            | error[config.invalid]: rule `r`: expected a regular expression, got `(`: unclosed group
         "#]],
     );
 }

@@ -26,6 +26,19 @@ fn recorded() -> Place {
 }
 
 #[test]
+fn exports_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = recorded();
+    // What an earlier export left behind is no reason to be less private.
+    place.write("again.jsonl.partial", "");
+    assert!(place.output(&["sessions", "export", "ann", "-o", "again.jsonl"]).status.success());
+    for file in ["ann.jsonl", "again.jsonl"] {
+        let mode = std::fs::metadata(place.path().join(file)).unwrap().permissions().mode();
+        assert_eq!((file, mode & 0o777), (file, 0o600));
+    }
+}
+
+#[test]
 fn a_session_moves_to_another_database_as_one_file() {
     recorded().check(
         "sessions export ann -o ann.jsonl

@@ -205,9 +205,13 @@ fn control_c_cancels_the_turn() {
         &expect![[r#"
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
-            head main at #2 of ses_1
+            last turn trn_1 cancelled: interrupted at the terminal
+            head main at #5 of ses_1
             trn_1 cancelled: interrupted at the terminal
             #2    user go
+            #5    assistant Wait
+
+                  [interrupted: the turn was cancelled before this reply was complete]
         "#]],
     );
 }

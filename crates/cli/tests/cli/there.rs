@@ -189,8 +189,8 @@ fn everything_that_waits_for_people_is_decided_over_a_server() {
             |   read on with: outlast explain wait.not_found
             exit 1
             $ retry trn_1
-            | error[wait.not_found]: trn_1 is not stuck
-            |   read on with: outlast explain wait.not_found
+            | error[turn.not_retryable]: trn_1 ended as answered; expected failed, cancelled, sealed or out_of_budget; send the input again
+            |   read on with: outlast explain turn.not_retryable
             exit 1
             $ unknown settle cal_00000000000000000000000000000000 --did-not-happen
             | error[claim.not_found]: no call with the id cal_1 has an unknown outcome; `outlast unknown` lists them
@@ -611,7 +611,7 @@ fn a_layer_over_an_agent_goes_to_the_server_with_each_input() {
             $ run hello --session ann --agent clerk --overlay brief.toml
             Reply to hello.
             $ run hello --session ann --agent clerk --overlay shell.toml
-            | error[config.invalid]: a session or a turn may say `system`, `model`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one says `tools`; say it of an agent
+            | error[config.invalid]: a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one says `tools`; say it of an agent
             |   read on with: outlast explain config.invalid
             exit 1
             $ retry trn_019a8b6e5c7d7f3a9b1c2d3e4f506172 --agent clerk --overlay brief.toml

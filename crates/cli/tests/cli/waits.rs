@@ -170,8 +170,10 @@ fn a_turn_whose_tools_are_gone_is_stuck_until_they_are_back() {
             ses_1 #15 turn.ended cancelled: enough
             | · nothing is left that could be driven now
             $ retry trn_1
-            | error[wait.not_found]: trn_1 is not stuck
-            |   read on with: outlast explain wait.not_found
+            | · trn_1 is retried as trn_2 in ses_1
+            | · trn_2 is stuck; once that is mended: outlast retry trn_2
+            | error[package.unavailable]: the turn began under another configuration: no provider serves the model `rehearsal/demo` (in trn_2)
+            |   read on with: outlast explain package.unavailable
             exit 1
         "#]],
     );

@@ -53,7 +53,8 @@ struct Server {
 
 impl Server {
     fn start(place: &Place, address: &str) -> Self {
-        let args = ["serve", "--listen", address, "--script", "script.txt", "--require-key"];
+        let args =
+            ["serve", "--listen", address, "--script", "script.txt", "--require-key", "--provider-wait", "0"];
         let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();

@@ -218,10 +218,10 @@ def ends(client):
         same((said(events), events[-2].delta.stop_reason), (words, reason))
     for content, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
         # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
-        error = refused(lambda: ask(client, content), anthropic.InternalServerError, "api_error", code)
+        error = refused(lambda: ask(client, content), anthropic.BadRequestError, "api_error", code)
         turn = error.message.partition("trn_")[2][:32]
         said_so = f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more"
-        same((error.status_code, error.body["error"]["message"]), (500, said_so))
+        same((error.status_code, error.body["error"]["message"]), (400, said_so))
         streamed = lambda: list(ask(client, content, stream=True))
         refused(streamed, anthropic.APIStatusError, "api_error", code)
 
@@ -234,7 +234,7 @@ def once(url, key):
     sessions = lambda: client.get(f"{api}/v1/sessions?limit=500", cast_to=object, options=bearer)["items"]
     before = len(sessions())
     failing = lambda: ask(client, "unauthorized, once")
-    refused(failing, anthropic.InternalServerError, "api_error", "model.unauthorized")
+    refused(failing, anthropic.BadRequestError, "api_error", "model.unauthorized")
     same(len(sessions()) - before, 1)
     with ThreadPoolExecutor(max_workers=1) as pool:
         endless = lambda: ask(client, "forever, once")

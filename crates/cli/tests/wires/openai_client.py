@@ -391,9 +391,9 @@ def ends(client):
         same((chunks[-1].choices[0].finish_reason, said(chunks)), (reason, words))
     for text, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
         # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
-        error = refused(lambda: say(text), openai.InternalServerError, code)
+        error = refused(lambda: say(text), openai.BadRequestError, code)
         turn = error.message.partition("trn_")[2][:32]
-        same((error.status_code, error.type), (500, "server_error"))
+        same((error.status_code, error.type), (400, "server_error"))
         same(error.body["message"], f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more")
         same(client.responses.retrieve(f"resp_{turn}").error.code, code)
         refused(lambda: list(say(text, stream=True)), openai.APIError, code)
@@ -404,7 +404,7 @@ def once(base_url, key, sessions):
     client = openai.OpenAI(base_url=base_url, api_key=key, timeout=60)
     say = lambda text: client.chat.completions.create(model="assistant", messages=user(text))
     before = len(sessions())
-    refused(lambda: say("unauthorized, once"), openai.InternalServerError, "model.unauthorized")
+    refused(lambda: say("unauthorized, once"), openai.BadRequestError, "model.unauthorized")
     same(len(sessions()) - before, 1)
     with ThreadPoolExecutor(max_workers=1) as pool:
         cancelled = pool.submit(lambda: refused(lambda: say("forever, once"), openai.ConflictError, "turn.cancelled"))

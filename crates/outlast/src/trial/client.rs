@@ -152,7 +152,7 @@ impl Client<'_> {
                 SessionState::Parked if more == More::Steps && view.waits.iter().any(is_outside) => {
                     return Ok(Some(view));
                 }
-                SessionState::Parked => match view.wake_at {
+                SessionState::Parked | SessionState::Held => match view.wake_at {
                     Some(wake) if wake > self.clock.now() => self.clock.skip_to(wake),
                     Some(_) => {}
                     None => return Err(nobody_comes(&view)),
@@ -191,7 +191,7 @@ fn nobody_comes(view: &SessionView) -> Broken {
 }
 
 fn is_outside(wait: &Wait) -> bool {
-    wait.kind != WaitKind::Sleep
+    !wait.kind.ends_by_itself()
 }
 
 fn is_stuck(wait: &Wait) -> bool {

@@ -116,7 +116,7 @@ fn claimed(records: &[Record]) -> Vec<Claimed> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use outlast_vocab::label::Labels;
+    use outlast_vocab::label::{Labels, Provenance};
     use outlast_vocab::message::{Part, ToolResult, ToolUse};
     use outlast_vocab::tool::EffectClass;
     use outlast_vocab::{Failure, Kind};
@@ -154,6 +154,7 @@ pub(super) mod tests {
                     payload: None,
                     ruling: None,
                     labels: Labels::default(),
+                    provenance: Provenance::default(),
                 },
                 parked: 0,
             }],

@@ -51,6 +51,7 @@ impl Words {
                 Pace::Refused { .. } => format!("refused by the rate {}", paced.rate),
             },
             Fact::Tried(_) => "model tried".to_owned(),
+            Fact::Interrupted(_) => "model interrupted".to_owned(),
             Fact::Hooked(hooked) => format!("changed by {}", hooked.hook),
             Fact::Ruled(ruled) => format!("{} by {}", ruled.ruling.decision.name(), ruled.ruling.rule),
             Fact::Reminded { .. } => "approval reminded".to_owned(),

@@ -149,6 +149,7 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
         traceparent: None,
         before: Vec::new(),
         note: None,
+        retry_of: None,
     });
     assert_eq!(s.turn_records(accepted.turn).await?[0].fact, expected);
     assert_eq!(s.joinable(session).await?, [(accepted.turn, parts)]);
@@ -163,7 +164,7 @@ pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_s
     let work = accepted.work.expect("the session is idle");
     assert_eq!((work.lease.session, work.lease.turn), (session, accepted.turn));
     assert_eq!((work.lease.worker, work.lease.fence), (s.taker().worker, Fence(1)));
-    assert_eq!((work.index, work.head.as_str(), work.parent, work.claims), (0, "main", None, 1));
+    assert_eq!((work.index, work.head.as_str(), work.parent, work.guard.deaths), (0, "main", None, 0));
     assert_eq!(work.records, s.turn_records(accepted.turn).await?);
     let view = s.session(session).await?;
     assert_eq!((view.state, view.active), (SessionState::Leased, Some(accepted.turn)));

@@ -190,20 +190,20 @@ pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_p
 pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &Scene<'_>) -> Rule {
     let mut work = s.begin("hi").await?;
     for _ in 0..3 {
-        assert_eq!(work.claims, 1);
+        assert_eq!(work.guard.deaths, 0);
         s.hand_back(work.lease, NOW).await?;
         work = s.take(s.taker(), NOW).await?;
     }
     Ok(())
 }
 
-pub(super) async fn claims_without_progress_are_counted(s: &Scene<'_>) -> Rule {
+pub(super) async fn deaths_without_progress_are_counted(s: &Scene<'_>) -> Rule {
     let first = s.begin("hi").await?;
     s.add(&first.lease, vec![started()]).await?;
     let second = s.take(s.rival(), UNTIL).await?;
     s.add(&second.lease, vec![asked(&[call("send")])]).await?;
     let third = s.take(s.rival(), LATER).await?;
-    assert_eq!([first.claims, second.claims, third.claims], [1, 2, 3]);
+    assert_eq!([first, second, third].map(|work| work.guard.deaths), [0, 1, 2]);
     Ok(())
 }
 
@@ -212,7 +212,7 @@ pub(super) async fn an_outcome_is_progress(s: &Scene<'_>) -> Rule {
     let second = s.take(s.rival(), UNTIL).await?;
     s.add(&second.lease, vec![reply("half")]).await?;
     let third = s.take(s.rival(), LATER).await?;
-    assert_eq!([second.claims, third.claims], [2, 1]);
+    assert_eq!([second, third].map(|work| work.guard.deaths), [1, 1]);
     Ok(())
 }
 
@@ -221,7 +221,7 @@ pub(super) async fn the_next_turn_begins_with_a_count_of_its_own(s: &Scene<'_>) 
     s.queue(work.lease.session, "next").await?;
     let again = s.take(s.rival(), UNTIL).await?;
     let following = next(s.end(&again.lease).await?);
-    assert_eq!([work.claims, again.claims, following.claims], [1, 2, 1]);
+    assert_eq!([work, again, following].map(|work| work.guard.deaths), [0, 1, 0]);
     Ok(())
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn every_way_to_end_reads_back(s: &Scene<'_>) -> Rule {
         End::OutOfBudget { budget: "tokens".to_owned(), why: None },
         End::Cancelled { reason: "enough".to_owned() },
         End::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
-        End::Sealed { claims: 10 },
+        End::Sealed { claims: 10, alone: 4, hung: false },
     ];
     for end in ends {
         let work = s.begin("hi").await?;

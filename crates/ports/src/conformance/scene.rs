@@ -6,7 +6,7 @@ use outlast_vocab::effect::{
     Reply, StopReason, ToolBatch, ToolChoice, ToolOutcome, Usage,
 };
 use outlast_vocab::id::{CallId, SessionId, TurnId};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{ModelCallId, ModelName, Part, ToolName, ToolResult};
 use outlast_vocab::record::{
     Answered, Asked, ClaimRef, Delivery, End, Fact, NodeRef, Performed, Reclaimed, Record, Seq, Started,
@@ -319,6 +319,7 @@ pub(super) fn call(tool: &str) -> PreparedCall {
         payload: None,
         ruling: None,
         labels: Labels::default(),
+        provenance: Provenance::default(),
     }
 }
 

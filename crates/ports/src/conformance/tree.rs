@@ -1,12 +1,12 @@
 //! The session tree: fork, rewind, delete (R4.1).
 use super::Rule;
 use super::scene::{
-    ALL, LATER, NOW, Scene, by_key, call, joined, next, place, reclaimed, refused, reply, session_id,
+    ALL, LATER, NOW, Scene, answer, by_key, call, joined, next, place, reclaimed, refused, reply, session_id,
     settled, wait, yes,
 };
-use crate::store::{Accept, Fork, ForkTo, SessionState};
-use outlast_vocab::id::SessionId;
-use outlast_vocab::record::{Fact, NodeRef, Seq, Verdict};
+use crate::store::{Accept, Fork, ForkTo, LastEnd, Retry, SessionState, Then};
+use outlast_vocab::id::{SessionId, TurnId};
+use outlast_vocab::record::{End, EndKind, Fact, NodeRef, Seq, Verdict};
 use outlast_vocab::{Error, Hash, Kind, Limits};
 
 /// The turns of a branch as inputs, newest first.
@@ -50,6 +50,66 @@ pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing
     assert_eq!(head(s, fork).await?, Some(one));
     assert_eq!(inputs(s, one).await?, ["one"]);
     assert_eq!(s.verify(fork).await?, 1);
+    Ok(())
+}
+
+/// A turn behind these that ended without an answer.
+async fn failed_turn(s: &Scene<'_>, session: SessionId, text: &str) -> Result<TurnId, Error> {
+    let lease = s.begin_in(session, text).await?.lease;
+    let end = End::Cancelled { reason: "enough".to_owned() };
+    s.write(&lease, vec![reply("half")], Then::End(end)).await?;
+    Ok(lease.turn)
+}
+
+fn retry_of(s: &Scene<'_>, turn: TurnId, fork: Option<SessionId>) -> Retry {
+    let fresh = TurnId::from_u128(session_id().to_u128());
+    Retry { turn, fresh, fork, now: NOW, taker: Some(s.taker()), queued_most: 9 }
+}
+
+pub(super) async fn retry_takes_the_place_of_its_original(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let one = s.whole_turn(session, "one").await?;
+    let original = failed_turn(s, session, "two").await?;
+    let accepted = s.retry(retry_of(s, original, None)).await?;
+    assert!(!accepted.duplicate);
+    let again = s.retry(retry_of(s, original, None)).await?;
+    assert_eq!((again.turn, again.duplicate, again.place), (accepted.turn, true, accepted.place));
+    let work = accepted.work.expect("the session is free");
+    assert_eq!((work.parent, work.index), (Some(one), 2));
+    let view = s.turn(accepted.turn).await?;
+    assert_eq!((view.retry_of, view.parent), (Some(original), Some(one)));
+    s.write(&work.lease, vec![reply("whole")], Then::End(answer("whole"))).await?;
+    let stands = head(s, session).await?.expect("it has messages");
+    assert_eq!(inputs(s, stands).await?, ["two", "one"]);
+    // An answer stands.
+    let again = s.retry(retry_of(s, original, None)).await?;
+    assert_eq!((again.turn, again.duplicate), (accepted.turn, true));
+    refused(s.retry(retry_of(s, accepted.turn, None)).await, Kind::TurnNotRetryable);
+    let last = s.session(session).await?.last_turn.expect("turns have ended");
+    assert_eq!((last.id, last.end), (accepted.turn, LastEnd::Ended(EndKind::Answered)));
+    s.verify(session).await?;
+    Ok(())
+}
+
+pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let one = s.whole_turn(session, "one").await?;
+    let original = failed_turn(s, session, "two").await?;
+    s.whole_turn(session, "three").await?;
+    let before = s.picture_of(session).await?;
+    refused(s.retry(retry_of(s, original, None)).await, Kind::TurnSuperseded);
+    let fork = session_id();
+    let accepted = s.retry(retry_of(s, original, Some(fork))).await?;
+    assert_eq!((accepted.session, accepted.duplicate), (fork, false));
+    assert_eq!(s.picture_of(session).await?, before);
+    let work = accepted.work.expect("the session is new");
+    assert_eq!((work.parent, work.index), (Some(one), 0));
+    assert_eq!(s.session(fork).await?.forked_from, Some(one));
+    // The retry is found, wherever it is.
+    let again = s.retry(retry_of(s, original, None)).await?;
+    assert_eq!((again.session, again.turn, again.duplicate), (fork, accepted.turn, true));
+    s.end(&work.lease).await?;
+    s.verify(fork).await?;
     Ok(())
 }
 

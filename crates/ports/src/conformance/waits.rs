@@ -32,7 +32,7 @@ pub(super) async fn resolving_a_wait_makes_its_turn_claimable(s: &Scene<'_>) -> 
     assert_eq!(resolved, Resolved { first: yes(), yours: true });
     assert_eq!(s.session(lease.session).await?.state, SessionState::Ready);
     let again = s.take(s.rival(), NOW).await?;
-    assert_eq!((again.lease.turn, again.claims), (lease.turn, 1));
+    assert_eq!((again.lease.turn, again.guard.deaths), (lease.turn, 0));
     let last = again.records.last().expect("a turn has records");
     assert_eq!(last.fact, Fact::Resolved { key: place("b"), resolution: yes() });
     assert_eq!(last.at, LATER);

@@ -19,7 +19,7 @@ use outlast_vocab::id::{AttachmentId, SessionId, TurnId};
 use outlast_vocab::limits::{INLINE_BYTES, Limits};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::package::StoredPackage;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, NodeRef, Seq};
+use outlast_vocab::record::{Accepted, Answered, Asked, ClaimRef, End, EndKind, Fact, NodeRef, Seq};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,8 +85,11 @@ fn outline(rows: &dyn ReadRows, session: &SessionRow, to: Seq) -> Result<Outline
     let SessionRow { id, key, created, updated, .. } = session.clone();
     let forked_from = session.forked_from.map(name).transpose()?;
     let last = Place { seq: to, hash };
+    // What came from elsewhere without a proof does not get one here.
+    let is_ours = session.foreign == Seq(0);
+    let signature = is_ours.then(|| rows.sign_session(session.org, id, last)).transpose()?;
     Ok(Outline {
-        session: SessionLine { id, key, created, updated, last, forked_from, heads },
+        session: SessionLine { id, key, created, updated, last, forked_from, heads, signature },
         turns,
         values: Vec::new(),
         attachments: attachments
@@ -155,10 +158,10 @@ pub fn note_rerun(rows: &mut dyn Rows, rerun: NotedRerun) -> Result<(), Error> {
 
 /// Takes a session in from a file that was checked.
 pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
-    let Import { from, key, outside, now } = import;
+    let Import { from, key, outside, compared, now } = import;
     let mut lines = Lines::new(from);
     let mut taking =
-        Taking { key, outside, now, sessions: BTreeMap::new(), at: None, closed: 0, target: None };
+        Taking { key, outside, compared, now, sessions: BTreeMap::new(), at: None, closed: 0, target: None };
     let mut totals = Totals::default();
     while let Some(line) = lines.take()? {
         totals.count(&line);
@@ -175,6 +178,7 @@ pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
 struct Taking {
     key: Option<String>,
     outside: BTreeMap<AttachmentId, Outside>,
+    compared: bool,
     now: Millis,
     /// The sessions of the file, as they are numbered here.
     sessions: BTreeMap<SessionId, SessionNo>,
@@ -258,9 +262,12 @@ impl Taking {
             return Err(Error::new(Kind::InputKeyReused, detail));
         }
         let forked_from = line.forked_from.map(|node| numbered(&self.sessions, node)).transpose()?;
+        let proof = rows.sign_session(org, line.id, line.last)?;
+        let is_ours = line.signature.is_some_and(|signature| signature.same_signature(&proof));
         let row = SessionRow {
             forked_from,
             imported: line.last.seq,
+            foreign: if is_ours || self.compared { Seq(0) } else { line.last.seq },
             ..empty_session(line.id, org, key, line.created)
         };
         let row = SessionRow { updated: line.updated, ..row };
@@ -332,6 +339,7 @@ impl Section {
             ended: line.ended,
             cancelled: false,
             writes: None,
+            retry_of: None,
         };
         row.no = rows.insert_turn(&row)?;
         self.row.turns += 1;
@@ -387,10 +395,24 @@ impl Section {
             }
             Fact::Answered(Answered { claim, .. }) => drop(self.claims.remove(&claim)),
             Fact::Settled(settled) => drop(self.claims.remove(&settled.claim)),
+            Fact::Accepted(Accepted { retry_of: Some(original), .. }) => {
+                self.retries(rows, turn, original)?;
+            }
+            Fact::Ended { end } => self.row.keep_end(turn, end.kind()),
             Fact::Resolved { key, resolution } if rows.resolution(turn, &key)?.is_none() => {
                 rows.insert_resolution(&ResolutionRow { turn, key, resolution })?;
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes which turn another one retries, where that is here.
+    fn retries(&mut self, rows: &mut dyn Rows, turn: TurnNo, original: TurnId) -> Result<(), Error> {
+        let original = rows.turn_by_id(original)?.map(|original| original.no);
+        if let Some(row) = self.turns.values_mut().find(|row| row.no == turn) {
+            row.retry_of = original;
+            rows.put_turn(row)?;
         }
         Ok(())
     }
@@ -447,6 +469,7 @@ impl Section {
         }
         let end = Fact::Ended { end: End::Cancelled { reason: CLOSED.to_owned() } };
         let (place, _) = append(rows, &mut self.row, Some(&mut turn), end.into(), now)?;
+        self.row.keep_end(turn.no, EndKind::Cancelled);
         (turn.state, turn.ended) = (TurnState::Ended, Some(place.seq));
         rows.put_turn(&turn)
     }

@@ -2,19 +2,19 @@
 use super::{referred, session_row, turn_by_no, turn_row};
 use crate::page::{Page, rows_for};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo, SessionRow,
-    TurnNo, TurnRow,
+    AttachmentRow, Body, ClaimRow, LastEnded, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo,
+    SessionRow, TurnNo, TurnRow,
 };
 use crate::store::{
-    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, Load, Said, SessionState, SessionView, TurnState,
-    TurnView, UnknownCall, WaitingTurn,
+    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, LastEnd, LastTurn, Load, Said, SessionState,
+    SessionView, TurnState, TurnView, UnknownCall, WaitingTurn,
 };
 use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, Place};
 use outlast_vocab::id::{AttachmentId, CallId};
 use outlast_vocab::message::Part;
 use outlast_vocab::package::StoredPackage;
-use outlast_vocab::record::{self, Asked, End, Fact, NodeRef, Record, Seq};
+use outlast_vocab::record::{self, Asked, End, EndKind, Fact, NodeRef, Record, Seq};
 use outlast_vocab::wait::{CompletionKey, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, canon};
 use serde_json::Value;
@@ -229,6 +229,16 @@ pub fn session_by_key(rows: &dyn ReadRows, key: &str) -> Result<SessionView, Err
 fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView, Error> {
     let heads = rows.heads(session.no)?.into_iter();
     let heads = heads.map(|(name, node)| Ok((name, node.map(|node| node_ref(rows, node)).transpose()?)));
+    let active = session.active.map(|no| turn_by_no(rows, no)).transpose()?.map(|turn| turn.id);
+    let waits = session.active.map(|no| rows.waits(no)).transpose()?.unwrap_or_default();
+    let is_stuck = session.state == SessionState::Parked && waits.iter().any(|wait| wait.key.is_stuck());
+    let last_turn = match (active.filter(|_| is_stuck), session.last_ended) {
+        (Some(id), _) => Some(LastTurn { id, end: LastEnd::Stuck }),
+        (None, Some(LastEnded { turn, end })) => {
+            Some(LastTurn { id: turn_by_no(rows, turn)?.id, end: LastEnd::Ended(end) })
+        }
+        (None, None) => None,
+    };
     Ok(SessionView {
         id: session.id,
         org: session.org,
@@ -240,11 +250,13 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
         last: Place { seq: session.last_seq, hash: session.last_hash },
         heads: heads.collect::<Result<_, Error>>()?,
         forked_from: session.forked_from.map(|node| node_ref(rows, node)).transpose()?,
-        active: session.active.map(|no| turn_by_no(rows, no)).transpose()?.map(|turn| turn.id),
+        active,
         worker: session.worker,
-        waits: session.active.map(|no| rows.waits(no)).transpose()?.unwrap_or_default(),
+        waits,
         wake_at: session.wake_at,
+        deaths: session.guard.deaths,
         cost: session.cost,
+        last_turn,
     })
 }
 
@@ -260,7 +272,27 @@ pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
     rows.access().need_everything()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
     let owed = rows.owed(rows.access().reach, COUNTED)?.len();
-    Ok(Load { ready: count(SessionState::Ready)?, leased: count(SessionState::Leased)?, owed })
+    let provider_waits = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?.len();
+    let (ready, leased, held) =
+        (count(SessionState::Ready)?, count(SessionState::Leased)?, count(SessionState::Held)?);
+    Ok(Load { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })
+}
+
+/// Counts sessions by how their last turn ended, where it was not answered.
+fn last_ends(rows: &dyn ReadRows) -> Result<Vec<(LastEnd, usize)>, Error> {
+    let mut counts = Vec::new();
+    for end in LastEnd::all() {
+        let count = match end {
+            LastEnd::Ended(EndKind::Answered) => continue,
+            LastEnd::Ended(kind) => rows.count_last_ended(kind, COUNTED)?,
+            LastEnd::Stuck => {
+                let events = rows.waiting(rows.access().reach, WaitKind::Event, COUNTED)?;
+                events.iter().filter(|(_, wait)| wait.key.is_stuck()).count()
+            }
+        };
+        counts.push((end, count));
+    }
+    Ok(counts)
 }
 
 /// Turns of a session, in the order they were accepted.
@@ -284,6 +316,8 @@ fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Resul
         span: (turn.accepted, turn.last_node.max(turn.accepted)),
         end: (turn.state == TurnState::Ended).then(|| end_of(rows, turn)).transpose()?,
         writes: turn.writes,
+        retry_of: turn.retry_of.map(|no| rows.turn(no)).transpose()?.flatten().map(|turn| turn.id),
+        foreign: turn.accepted <= session.foreign,
     })
 }
 

@@ -14,6 +14,12 @@ pub(super) fn use_outside(rows: &mut dyn Rows, outside: &Outside) -> Result<(), 
     rows.put_outside(&OutsideRow { uses: row.uses + 1, ..row })
 }
 
+/// Counts one more use of content that is in use.
+pub(super) fn use_again(rows: &mut dyn Rows, content: Hash) -> Result<(), Error> {
+    let row = super::referred("content", rows.outside(content)?)?;
+    rows.put_outside(&OutsideRow { uses: row.uses + 1, ..row })
+}
+
 /// Contents that nothing uses any more. Content is shared over organisations, so only the operator sweeps it.
 pub fn left(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Hash>, Error> {
     rows.access().need_everything()?;

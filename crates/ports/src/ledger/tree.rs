@@ -1,8 +1,10 @@
 //! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
 use super::orgs::{Deed, note};
+use super::outside::use_again;
 use super::owed::{decide, owes_nothing};
 use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
-use crate::rows::{Node, Rows, SessionNo, SessionRow};
+use crate::filed::Lies;
+use crate::rows::{AttachmentRow, ClaimRow, Node, Rows, SessionNo, SessionRow};
 use crate::store::{Fork, ForkTo, MAIN, SessionState};
 use outlast_vocab::access::Act;
 use outlast_vocab::budget::Purse;
@@ -47,14 +49,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
                     format!("a session has the key `{key}` already"),
                 ));
             }
-            // A branch belongs to whom its messages belong to.
-            let begun = empty_session(fresh, parent.org, key.clone(), now);
-            let mut session = SessionRow { forked_from: node, ..begun };
-            session.no = rows.insert_session(&session)?;
-            rows.put_head(session.no, MAIN, node)?;
-            let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
-            append(rows, &mut session, None, Fact::Opened { key, forked_from }.into(), now)?;
-            rows.put_session(&session)?;
+            let session = open_fork(rows, &parent, node, (fresh, key), now)?;
             if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
                 copy_values(rows, parent.no, session.no)?;
             }
@@ -64,6 +59,56 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             Ok(session.id)
         }
     }
+}
+
+/// Opens a session that branches off another one at a message. It belongs to whom the messages belong to.
+fn open_fork(
+    rows: &mut dyn Rows,
+    parent: &SessionRow,
+    node: Option<Node>,
+    (fresh, key): (SessionId, Option<String>),
+    now: Millis,
+) -> Result<SessionRow, Error> {
+    let begun = empty_session(fresh, parent.org, key.clone(), now);
+    let mut session = SessionRow { forked_from: node, ..begun };
+    session.no = rows.insert_session(&session)?;
+    rows.put_head(session.no, MAIN, node)?;
+    let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
+    append(rows, &mut session, None, Fact::Opened { key, forked_from }.into(), now)?;
+    rows.put_session(&session)?;
+    Ok(session)
+}
+
+/// Opens the session of a retry. It begins with the values of its parent: calls that are not performed again have written them. If
+/// it branches off before the first message, nothing leads to its parent, so it gets its attachments too.
+pub(super) fn fork_session(
+    rows: &mut dyn Rows,
+    parent: &SessionRow,
+    node: Option<Node>,
+    fresh: SessionId,
+    now: Millis,
+) -> Result<SessionRow, Error> {
+    let session = open_fork(rows, parent, node, (fresh, None), now)?;
+    copy_values(rows, parent.no, session.no)?;
+    if node.is_none() {
+        copy_attachments(rows, parent.no, session.no)?;
+    }
+    Ok(session)
+}
+
+fn copy_attachments(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
+    for row in rows.attachments(from, None, usize::MAX)? {
+        let content = row.attachment.content;
+        match row.lies {
+            Lies::Here => {
+                let bytes = lookup::blob(rows, content)?;
+                rows.put_blob(content, &bytes)?;
+            }
+            Lies::Outside => use_again(rows, content)?,
+        }
+        rows.insert_attachment(&AttachmentRow { session: to, ..row })?;
+    }
+    Ok(())
 }
 
 fn copy_values(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
@@ -97,7 +142,7 @@ pub fn rewind(
     move_head(rows, &mut session, head, node, now)
 }
 
-fn move_head(
+pub(super) fn move_head(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     head: &str,
@@ -139,26 +184,35 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
 }
 
 /// Says how a call of unknown outcome went. The transcript shows it from then on, and what the call had set aside is paid or freed.
-pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: Verdict, now: Millis) -> Result<SessionId, Error> {
+pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis) -> Result<SessionId, Error> {
     let claims = rows.unknown(rows.access().reach, None, usize::MAX)?;
-    let claim = claims.into_iter().find(|claim| claim.call == call).ok_or_else(|| {
+    let claims: Vec<ClaimRow> = claims.into_iter().filter(|claim| claim.call == call).collect();
+    let Some(first) = claims.first() else {
         let detail =
             format!("no call with the id {call} has an unknown outcome; `outlast unknown` lists them");
-        Error::new(Kind::ClaimNotFound, detail)
-    })?;
-    let mut session = referred("session", rows.session(claim.session)?)?;
-    let mut turn = turn_by_no(rows, claim.turn)?;
-    rows.delete_claim(claim.session, claim.claim)?;
-    let detail = match &verdict {
+        return Err(Error::new(Kind::ClaimNotFound, detail));
+    };
+    let session = referred("session", rows.session(first.session)?)?;
+    let detail = match verdict {
         Verdict::Happened(_) => "it happened",
         Verdict::DidNotHappen => "it did not happen",
     };
     let detail = detail.to_owned();
     note(rows, Deed { act: Act::Settle, org: session.org, subject: &call, detail }, now)?;
-    decide(rows, &mut session, &mut turn, (&claim, &verdict), now)?;
-    let fact = Fact::Settled(Settled { claim: claim.claim, verdict });
+    // Retries of a turn have its unknown calls too: it is one call, so one verdict settles all of them.
+    for claim in &claims {
+        settle_claim(rows, claim, verdict, now)?;
+    }
+    Ok(session.id)
+}
+
+fn settle_claim(rows: &mut dyn Rows, claim: &ClaimRow, verdict: &Verdict, now: Millis) -> Result<(), Error> {
+    let mut session = referred("session", rows.session(claim.session)?)?;
+    let mut turn = turn_by_no(rows, claim.turn)?;
+    rows.delete_claim(claim.session, claim.claim)?;
+    decide(rows, &mut session, &mut turn, (claim, verdict), now)?;
+    let fact = Fact::Settled(Settled { claim: claim.claim, verdict: verdict.clone() });
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;
-    rows.put_session(&session)?;
-    Ok(session.id)
+    rows.put_session(&session)
 }

@@ -1,5 +1,6 @@
 //! Writes that take inputs in and move turns on.
 use super::budget::{close, forget_wishes, meter, meter_first, must_wait};
+use super::guard::{count_death, release, runs_alone, trial_window};
 use super::notices::{arm, disarm};
 use super::orgs::{Deed, note, resolving};
 use super::outside::use_outside;
@@ -7,11 +8,11 @@ use super::owed;
 use super::rate::pace;
 use super::votes::{forget_votes, still_granted, vote_alone};
 use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
-use crate::budget::Held;
+use crate::budget::{FirstCall, Held};
 use crate::filed::{Filed, Lies};
 use crate::rows::{
-    AttachmentRow, ClaimRow, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo, SessionRow,
-    TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, CrashGuard, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo,
+    SessionRow, Trial, TurnNo, TurnRow,
 };
 use crate::store::{
     Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
@@ -53,7 +54,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         queued_most,
     } = accept;
     rows.access().need(Scope::Run)?;
-    let mut session = open_session(rows, target, now)?;
+    let session = open_session(rows, target, now)?;
     // Only a key can be used twice, so only then two inputs are compared.
     let input = key.as_ref().map_or(Hash::ZERO, |_| {
         let said = input_fingerprint(&parts, output.as_ref(), &plugins, &before);
@@ -79,7 +80,55 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     let Some(stands) = rows.head(session.no, &head)? else {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
     };
-    let taker = taker.filter(|_| session.state == SessionState::Idle);
+    put_blobs(rows, &blobs)?;
+    attach(rows, session.no, files)?;
+    let accepted = record::Accepted {
+        parts,
+        key,
+        delivery,
+        package,
+        output,
+        plugins,
+        traceparent,
+        before,
+        note,
+        retry_of: None,
+    };
+    let new = NewTurn { id: turn, input, head, stands, retry_of: None, accepted };
+    take_in(rows, session, new, (taker, first), now)
+}
+
+/// A turn that is about to be taken in.
+pub(super) struct NewTurn {
+    /// Its id.
+    pub id: TurnId,
+    /// The fingerprint of its input.
+    pub input: Hash,
+    /// The head it is for.
+    pub head: String,
+    /// Where that head stands.
+    pub stands: Option<Node>,
+    /// The turn that it retries.
+    pub retry_of: Option<TurnNo>,
+    /// Its first record.
+    pub accepted: record::Accepted,
+}
+
+/// Adds a turn to its session. If the session is free, the taker drives the turn at once, with what is reserved for its first effect.
+pub(super) fn take_in(
+    rows: &mut dyn Rows,
+    mut session: SessionRow,
+    new: NewTurn,
+    (taker, first): (Option<Taker>, Option<FirstCall>),
+    now: Millis,
+) -> Result<Accepted, Error> {
+    let NewTurn { id: turn, input, head, stands, retry_of, accepted: fact } = new;
+    let mut taker = taker.filter(|_| session.state == SessionState::Idle);
+    if let Some(Taker { worker, .. }) = taker
+        && runs_alone(rows, worker, session.no)?
+    {
+        taker = None;
+    }
     let accepted = Seq(session.last_seq.0 + 1);
     // An input is a message of the tree once its turn begins; one that never begins is none.
     let (state, last_node, parent) = match taker {
@@ -91,9 +140,9 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         id: turn,
         session: session.no,
         index: session.turns,
-        key: key.clone(),
+        key: fact.key.clone(),
         input,
-        delivery,
+        delivery: fact.delivery,
         head,
         state,
         accepted,
@@ -102,16 +151,13 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         ended: None,
         cancelled: false,
         writes: Some(Writes { commits: 1, waited: Duration::ZERO }),
+        retry_of,
     };
     row.no = rows.insert_turn(&row)?;
-    put_blobs(rows, &blobs)?;
-    attach(rows, session.no, files)?;
-    let accepted =
-        record::Accepted { parts, key, delivery, package, output, plugins, traceparent, before, note };
-    let (place, fact) = append(rows, &mut session, Some(&mut row), Fact::Accepted(accepted).into(), now)?;
+    let (place, fact) = append(rows, &mut session, Some(&mut row), Fact::Accepted(fact).into(), now)?;
     session.turns += 1;
     let work = if let Some(taker) = taker {
-        (session.active, session.claims) = (Some(row.no), 0);
+        (session.active, session.guard) = (Some(row.no), CrashGuard::default());
         lease(&mut session, taker);
         let accepted = record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
         let held = first.map(|first| meter_first(rows, &session, &row, &first, now)).transpose()?;
@@ -234,7 +280,7 @@ fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> R
     rows.put_turn(turn)?;
     session.active = Some(turn.no);
     session.queued -= 1;
-    session.claims = 0;
+    session.guard = CrashGuard::default();
     Ok(())
 }
 
@@ -245,7 +291,6 @@ fn lease(session: &mut SessionRow, taker: Taker) {
     session.worker = Some(taker.worker);
     session.lease_until = taker.until;
     session.wake_at = None;
-    session.claims += 1;
 }
 
 fn work_of(
@@ -261,17 +306,31 @@ fn work_of(
         index: turn.index,
         head: turn.head.clone(),
         parent: turn.parent.map(|node| lookup::node_ref(rows, node)).transpose()?,
-        claims: session.claims,
+        guard: session.guard,
+        trial: (session.guard.trial == Trial::Waits).then(|| trial_window(session.guard.deaths)),
         records,
         held: None,
         resumed: false,
     })
 }
 
-/// Takes sessions that want to be driven.
+/// Takes sessions that want to be driven. A worker that runs a suspect alone gets none. What is left by a worker that died
+/// counts against its turn, and is held back if that makes it a suspect.
 pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Result<Vec<Work>, Error> {
     let found = claimable(rows, taker.worker, now, limit)?;
-    found.into_iter().map(|session| take(rows, session, taker)).collect()
+    if found.is_empty() || runs_alone(rows, taker.worker, SessionNo(0))? {
+        return Ok(Vec::new());
+    }
+    let mut works = Vec::new();
+    for mut session in found {
+        if session.state == SessionState::Leased && !count_death(&mut session, taker.worker, now) {
+            session.updated = now;
+            rows.put_session(&session)?;
+        } else {
+            works.push(take(rows, session, taker)?);
+        }
+    }
+    Ok(works)
 }
 
 /// Whether there is a session that a worker could take now.
@@ -324,7 +383,7 @@ fn abandoned(
     }
 }
 
-fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
+pub(super) fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
     let (turn, resumed) = if let Some(no) = session.active {
         // One that parked has waits until it is taken again; any other was left in the middle.
         (turn_by_no(rows, no)?, rows.waits(no)?.is_empty())
@@ -347,18 +406,16 @@ pub fn renew(rows: &mut dyn Rows, taker: Taker) -> Result<Vec<(SessionId, Fence)
     rows.extend_leases(taker.worker, taker.until)
 }
 
-/// Gives a session back, so that another worker takes it at once. It was no attempt of its turn.
+/// Gives a session back, so that another worker takes it at once; a suspect is held back. It counts nothing against its turn.
 pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
     let mut session = fenced(rows, lease)?;
-    session.state = SessionState::Ready;
-    session.worker = None;
-    session.claims = session.claims.saturating_sub(1);
+    release(&mut session, now);
     session.updated = now;
     rows.put_session(&session)
 }
 
 /// The session of a lease, if the lease still counts (R3.6).
-fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
+pub(super) fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
     rows.access().need_everything()?;
     let session = session_row(rows, lease.session)?;
     if session.fence == lease.fence && session.worker == Some(lease.worker) {
@@ -442,7 +499,7 @@ fn project(
     now: Millis,
 ) -> Result<(), Error> {
     if fact.is_progress() {
-        session.claims = 0;
+        session.guard = CrashGuard::default();
     }
     match fact {
         Fact::Asked(asked) => match &asked.command {
@@ -483,6 +540,7 @@ fn project(
         | Fact::Paced(_)
         | Fact::Resumed(_)
         | Fact::Tried(_)
+        | Fact::Interrupted(_)
         | Fact::Compacted(_) => Ok(()),
         Fact::Opened { .. }
         | Fact::HeadMoved { .. }
@@ -582,6 +640,10 @@ fn join(
     now: Millis,
 ) -> Result<(), Error> {
     let mut joined = turn_row(rows, input)?;
+    // It joined the turn that this one retries.
+    if into.retry_of.is_some() && joined.state == TurnState::Ended {
+        return Ok(());
+    }
     let here = joined.session == session.no && joined.head == into.head;
     if !here || joined.state != TurnState::Queued {
         let detail = format!("{input} is not queued for `{}` any more, so it cannot join", into.head);
@@ -603,6 +665,7 @@ fn end_turn(
     end: End,
     now: Millis,
 ) -> Result<(), Error> {
+    session.keep_end(turn.no, end.kind());
     let (place, _) = append(rows, session, Some(turn), Fact::Ended { end }.into(), now)?;
     turn.state = TurnState::Ended;
     turn.ended = Some(place.seq);
@@ -628,7 +691,7 @@ fn finish(
     rows.put_head(session.no, &turn.head, Some(Node { session: session.no, seq: turn.last_node }))?;
     end_turn(rows, session, turn, end, now)?;
     session.active = None;
-    session.claims = 0;
+    session.guard = CrashGuard::default();
     Ok(())
 }
 
@@ -641,6 +704,11 @@ fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
         return Ok(After::Ended);
     };
     let taker = Taker { worker: referred("worker", session.worker)?, until: session.lease_until };
+    if runs_alone(rows, taker.worker, session.no)? {
+        session.state = SessionState::Ready;
+        session.worker = None;
+        return Ok(After::Ended);
+    }
     begin(rows, session, &mut turn)?;
     lease(session, taker);
     let records = lookup::of_turn(rows, session, &turn)?;
@@ -672,7 +740,7 @@ fn park(
     arm(rows, session, turn, &waits, now)?;
     session.state = SessionState::Parked;
     session.worker = None;
-    session.claims = 0;
+    session.guard = CrashGuard::default();
     session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min().filter(|due| *due <= LATEST);
     append(rows, session, Some(turn), Fact::Parked { waits }.into(), now)?;
     Ok(After::Parked)
@@ -708,6 +776,9 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Res
             append(rows, &mut session, Some(&mut turn), Fact::CancelRequested { reason, undo }.into(), now)?;
             turn.cancelled = true;
             wake(&mut session);
+            if session.state == SessionState::Held {
+                session.wake_at = Some(now);
+            }
         }
     }
     note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;

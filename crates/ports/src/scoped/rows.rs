@@ -17,9 +17,10 @@ use crate::rows::{
 use crate::sink::Moment;
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
+use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::{ClaimRef, Seq};
+use outlast_vocab::record::{ClaimRef, EndKind, Seq};
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Kind, Millis};
@@ -173,6 +174,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.for_operators(|| self.rows.sessions_in(state, after, limit))
     }
 
+    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error> {
+        self.for_operators(|| self.rows.count_last_ended(end, limit))
+    }
+
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
         self.for_operators(|| self.rows.sessions_due(now, limit))
     }
@@ -191,6 +196,15 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
 
     fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
         self.of(session, || self.rows.head(session, name))
+    }
+
+    fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error> {
+        self.for_operators(|| self.rows.suspect_due(now, most_deaths))
+    }
+
+    fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
+        // Numbers of sessions and workers, never shown: they decide whether a worker takes an input at once.
+        self.rows.trials()
     }
 
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
@@ -213,6 +227,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error> {
         let rows = self.of(session, || self.rows.queued(session, limit))?;
         Ok(rows.into_iter().map(|row| self.turn_seen(row)).collect())
+    }
+
+    fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
+        self.turn_shown(self.rows.last_retry(of)?)
     }
 
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {
@@ -533,6 +551,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     fn secret(&self) -> Result<[u8; 32], Error> {
         self.access.need_everything()?;
         self.rows.secret()
+    }
+
+    fn sign_session(&self, org: OrgId, session: SessionId, last: Place) -> Result<Hash, Error> {
+        self.rows.sign_session(org, session, last)
     }
 
     fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {

@@ -5,7 +5,9 @@ use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Pinned;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Compacted, Fact, Performed, Record, Shorter};
+use outlast_vocab::record::{
+    Answered, Asked, ClaimRef, Compacted, Fact, InterruptedReply, Performed, Record, Shorter,
+};
 use outlast_vocab::{Hash, ReplayKey, SessionId, TurnId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -119,6 +121,11 @@ impl Reader {
                 let model = self.named(turn).map_or("unknown", |named| &named.model).to_owned();
                 Some(self.entry(record, model, "summaries".to_owned(), replied(*usage, *cost)))
             }
+            Fact::Interrupted(InterruptedReply { model, usage, cost, .. }) => {
+                let spent =
+                    Spent { replies: 0, estimated: cost.unwrap_or_default(), ..replied(*usage, *cost) };
+                Some(self.entry(record, model.to_string(), "conversation".to_owned(), spent))
+            }
             Fact::Answered(Answered { claim, cost: Some(price), .. }) => {
                 let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);
                 let tool = calls.iter().find(|(_, of, _)| of == claim).map(|(.., tool)| tool.as_str());
@@ -134,8 +141,10 @@ impl Reader {
     }
 
     fn performed(&self, record: &Record, turn: TurnId, performed: &Performed) -> Option<Entry> {
-        let Performed { key, command, outcome, cost, .. } = performed;
+        let Performed { key, command, outcome, cost, reused, .. } = performed;
         match (command, outcome) {
+            // The turn that is retried has paid for it.
+            _ if *reused => None,
             (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
                 let source = "conversation".to_owned();
                 Some(self.entry(record, call.model.to_string(), source, replied(reply.usage, reply.cost)))
@@ -176,7 +185,7 @@ impl Reader {
 /// What a reply of a model used.
 fn replied(usage: Usage, cost: Option<Cost>) -> Spent {
     let (cost, unpriced) = cost.map_or((Cost::ZERO, 1), |price| (price, 0));
-    Spent { replies: 1, usage, cost, unpriced }
+    Spent { replies: 1, usage, cost, unpriced, estimated: Cost::ZERO }
 }
 
 /// What a call of a tool with a price cost, which says nothing.

@@ -1,15 +1,16 @@
 //! What another agent would have asked for: where its prompt, its tools or its rules part from those of a recording.
 use super::Divergence;
 use crate::outfit::Outfit;
+use outlast_kernel::provenance::{TrustedText, provenance};
 use outlast_kernel::replay::difference;
 use outlast_kernel::spending::Spending;
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance, SinkArgument};
 use outlast_vocab::message::{Arguments, ModelCallId, ToolName, shown};
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Decision, Facts, Point};
 use outlast_vocab::record::{Asked, Fact, Performed, Record};
-use outlast_vocab::tool::Contract;
+use outlast_vocab::tool::{Contract, PreparedCall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -96,8 +97,11 @@ pub(super) async fn of_policy(records: &[Record], then: &Outfit, now: &Outfit) -
                     else {
                         continue;
                     };
-                    let (tool, then) = (call.tool(), decided(then, call.tool(), arguments, &labels).await);
-                    let now = decided(now, tool, arguments, &labels).await;
+                    let tool = call.tool();
+                    let (judged, trusted) =
+                        ((tool, arguments, &labels), recorded_as_trusted(call, arguments));
+                    let then = decided(then, judged, &trusted).await;
+                    let now = decided(now, judged, &trusted).await;
                     if then != now {
                         let differences =
                             vec![format!("recorded: `{tool}` {then}"), format!("now: `{tool}` {now}")];
@@ -126,10 +130,30 @@ fn judged_by<'c>(call: &'c BatchCall, asked_for: Option<&'c Value>) -> Option<(&
     }
 }
 
+/// Returns the sink values of a call that were recorded as from trusted text.
+fn recorded_as_trusted<'c>(call: &'c BatchCall, arguments: &'c Value) -> TrustedText<'c> {
+    let mut trusted = TrustedText::default();
+    let BatchCall::Run(PreparedCall { provenance, .. }) = call else { return trusted };
+    for SinkArgument { path, origin } in provenance.arguments() {
+        if let Some(value) = arguments.pointer(path).filter(|_| origin.is_trusted()) {
+            trusted.add_values(origin, value);
+        }
+    }
+    trusted
+}
+
 /// What rules decide, without their names and versions: another rule that says the same changes nothing.
-async fn decided(outfit: &Outfit, tool: &ToolName, arguments: &Value, labels: &Labels) -> String {
-    let around = outfit.circumstances(None, Spending::default());
-    let facts = Facts { at: Point::Tool, tool: Some(tool), value: arguments, labels, around: &around };
+async fn decided(
+    outfit: &Outfit,
+    (tool, arguments, labels): (&ToolName, &Value, &Labels),
+    trusted: &TrustedText<'_>,
+) -> String {
+    let around = &outfit.circumstances(None, Spending::default());
+    let contract = outfit.contracts.iter().find(|contract| contract.name == *tool);
+    let provenance =
+        if labels.is_empty() { Provenance::default() } else { provenance(contract, arguments, trusted) };
+    let (tool, provenance) = (Some(tool), &provenance);
+    let facts = Facts { at: Point::Tool, tool, value: arguments, labels, provenance, around };
     match outfit.rule(&facts).await.map(|ruling| ruling.decision) {
         None | Some(Decision::Allow) => "runs".to_owned(),
         Some(decision) => format!("is ruled {}", json!(decision)),

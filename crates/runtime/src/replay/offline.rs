@@ -14,6 +14,7 @@ use outlast_vocab::record::{Compacted, End, Fact, Ruled, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Kind, ReplayKey};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Answers from a recording and from nothing else.
 pub(super) struct Offline {
@@ -91,6 +92,8 @@ impl Asker for Offline {
     }
 
     fn settle(&mut self, _: &ReplayKey, _: Option<Amount>) {}
+
+    fn waited_for_provider(&mut self, _: Duration) {}
 }
 
 impl Host for Offline {

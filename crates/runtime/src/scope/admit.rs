@@ -2,7 +2,9 @@
 use super::Scope;
 use crate::grants::still_covers;
 use outlast_kernel::policy::changed;
+use outlast_kernel::provenance::{TrustedText, provenance};
 use outlast_vocab::effect::{AwaitEvent, DurableStep, Sleep, Slept, StepOutcome};
+use outlast_vocab::label::{Origin, Provenance};
 use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Ruling, Verdict};
 use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -112,10 +114,19 @@ impl Scope {
     ) -> Result<Option<Value>, Error> {
         let held = self.held();
         let whole = held.project(arguments, &definition.input).await?;
-        self.outfit.catalogue.takes(&call.tool, &whole)?;
+        self.outfit.catalogue.takes(&call.tool, &whole).await?;
         let around = self.outfit.circumstances(self.org, self.spending);
         let (tool, labels) = (Some(&call.tool), &call.labels);
-        let facts = Facts { at: Point::Tool, tool, value: &whole, labels, around: &around };
+        // A person wrote these arguments.
+        let mut trusted = TrustedText::default();
+        trusted.add_values(&Origin::User, &whole);
+        let provenance = if labels.is_empty() {
+            Provenance::default()
+        } else {
+            provenance(Some(definition), &whole, &trusted)
+        };
+        let (provenance, around) = (&provenance, &around);
+        let facts = Facts { at: Point::Tool, tool, value: &whole, labels, provenance, around };
         if let Some(ruling) = self.outfit.rule(&facts).await {
             may_stand(&ruling, call.ruling.as_ref(), arguments)?;
         }

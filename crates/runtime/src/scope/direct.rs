@@ -1,20 +1,22 @@
 //! Questions of a running call to a model, outside the conversation.
 use super::Scope;
-use crate::asking::{Asked, Asking, Audience, Tries};
+use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries, backoff, provider_of};
 use crate::catalogue::Caller;
 use crate::host::{Asker, Reserved, Tier};
 use crate::meter::{bounded, most_of, price_of, short_of};
 use crate::output::{correction, value_of};
+use crate::partial_reply::{PartialReply, ReplyRecorder};
 use outlast_ports::budget::Hold;
-use outlast_ports::model::ModelRequest;
+use outlast_ports::model::{ModelInfo, ModelRequest};
 use outlast_ports::store::Said;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::event::LiveKind;
 use outlast_vocab::message::{Message, Part, text_of};
-use outlast_vocab::record::{Performed, Seq};
+use outlast_vocab::record::{Fact, Performed, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, ReplayKey};
+use outlast_vocab::{Error, Hash, Kind, Limits, ReplayKey};
+use std::time::Duration;
 
 impl Scope {
     /// Asks a model until its answer fits the contract, if there is one. Each question is an effect of its own.
@@ -24,7 +26,7 @@ impl Scope {
             let reply = self.ask_once(&call).await?;
             let Some(schema) = &call.output else { return Ok(reply) };
             let answer = text_of(&reply.parts);
-            let Some(correction) = correction(&answer, schema)? else {
+            let Some(correction) = correction(&answer, schema).await? else {
                 let whole = value_of(&answer)?.to_string();
                 return Ok(Reply { parts: vec![Part::text(whole)], ..reply });
             };
@@ -67,30 +69,53 @@ impl Scope {
         if metered {
             self.reserve(Hold::new(key.clone(), most, price_of(info))).await?;
         }
+        let recorder = ReplyRecorder::new(provider);
         let asking = Asking {
             world: &self.world,
             caller,
             key: &key,
-            provider,
+            provider: &recorder,
             info,
             lease: self.lease,
-            tried: self.history.tried(&key),
-            in_line: self.history.times_in_line(&key),
+            past: PastAttempts::of(&self.history, &key),
+            patience: self.outfit.provider_wait(&self.world.limits),
             tier: self.tier,
             audience: Audience::Nobody,
             most,
         };
         let mut tries = Tries::default();
-        let outcome = match asking.ask(request, String::new(), (&mut Aside(self), &mut tries)).await? {
+        let mut asker = Aside(self);
+        let asked = tokio::select! {
+            biased;
+            asked = asking.ask(request, String::new(), (&mut asker, &mut tries)) => asked?,
+            reason = self.cancel.requested() => {
+                self.note_tries(tries, &key).await;
+                self.note_interrupted(&key, (info, &request), recorder.partial()).await;
+                return Err(Error::new(Kind::ToolCancelled, reason));
+            }
+        };
+        let outcome = match asked {
             Asked::Outcome(outcome) => outcome,
             Asked::Short(short) => {
                 self.note_tries(tries, &key).await;
                 return Err(short_of(&short));
             }
-            Asked::Pause { key: wait, pause } => {
+            Asked::GaveUp(failure) => ModelOutcome::Failed(failure),
+            Asked::Wait { key: wait, pause } => {
                 self.note_tries(tries, &key).await;
                 let deadline = Some(self.world.clock.now().after(pause));
-                return self.hold_still(Wait { key: wait, kind: WaitKind::Sleep, deadline }).await;
+                return self.hold_still(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
+            }
+            // A call that runs cannot be stuck by itself, so its turn waits for the provider until a person has mended it.
+            Asked::Stuck(error) => {
+                let Limits { stuck_first, stuck_most, .. } = self.world.limits;
+                let waits = self.history.provider_waits(&key);
+                tracing::error!(%error, "the provider refuses a call of a tool");
+                self.note_tries(tries, &key).await;
+                let deadline =
+                    Some(self.world.clock.now().after(backoff(stuck_first, stuck_most, waits + 1)));
+                let wait = key.provider(waits, provider_of(&call.model));
+                return self.hold_still(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
             }
         };
         let performed = Performed::new(key, call.clone(), DirectOutcome(outcome.clone()));
@@ -100,6 +125,23 @@ impl Scope {
             Tier::Ephemeral => self.note(fact).await,
         }
         reply_of(outcome)
+    }
+
+    /// Counts a question that a cancel cut short as the most that it could use.
+    async fn note_interrupted(
+        &self,
+        key: &ReplayKey,
+        (info, request): (ModelInfo, &ModelRequest<'_>),
+        partial: PartialReply,
+    ) {
+        if partial.charged == 0 {
+            return self.settle(key.clone(), Some(Amount::ZERO));
+        }
+        let most = most_of(&self.world, info, request);
+        self.settle(key.clone(), None);
+        // What a tool asks is no part of the conversation.
+        let partial = PartialReply { text: String::new(), ..partial };
+        self.note(Fact::Interrupted(partial.interrupted(key, (info, request), most))).await;
     }
 
     async fn note_tries(&self, tries: Tries, key: &ReplayKey) {
@@ -123,6 +165,10 @@ impl Asker for Aside<'_> {
 
     fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
         self.0.settle(key.clone(), used);
+    }
+
+    fn waited_for_provider(&mut self, time: Duration) {
+        self.0.waited_for_provider(time);
     }
 }
 

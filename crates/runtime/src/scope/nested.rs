@@ -5,6 +5,7 @@ use crate::hooks::{after_tool, before_tool};
 use crate::meter::{calls, hold_calls};
 use crate::pace::{Begins, taken_over};
 use crate::undo::undoable;
+use outlast_kernel::provenance::TrustedText;
 use outlast_ports::tool::Ran;
 use outlast_vocab::budget::Amount;
 use outlast_vocab::effect::{BatchCall, DurableStep, RefusedCall, StepOutcome};
@@ -72,7 +73,9 @@ impl Scope {
         let labels = self.labels_now();
         let around = self.outfit.circumstances(self.org, self.spending);
         let (labels, around, cancel) = (&labels, &around, &self.cancel);
-        let asked = AskedFor { caller, key: &key, ask: &ask, labels, around, cancel };
+        // The arguments are what the tool made of what it knows, which no text of the conversation can clear.
+        let trusted = &TrustedText::default();
+        let asked = AskedFor { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
         self.may_run(tool)?;
         let prepared = match self.outfit.catalogue.prepare(asked, &self.held(), &self.outfit, limits).await {
             BatchCall::Run(prepared) => prepared,

@@ -2,6 +2,7 @@
 use super::Scope;
 use crate::ruling::{approved, model_facts, with_options};
 use outlast_vocab::effect::{Generation, ModelCall};
+use outlast_vocab::label::Provenance;
 use outlast_vocab::payment::Order;
 use outlast_vocab::policy::{Decision, Deed, Facts, Point, Ruling, approved_facts};
 use outlast_vocab::record::{Fact, Ruled};
@@ -77,7 +78,9 @@ impl Scope {
         let around = self.outfit.circumstances(self.org, self.spending);
         let labels = self.labels_now();
         let tool = if at.is_of_a_call() { self.tool.as_ref() } else { None };
-        let ruling = self.outfit.rule(&Facts { at, tool, value, labels: &labels, around: &around }).await?;
+        let provenance = &Provenance::default();
+        let facts = Facts { at, tool, value, labels: &labels, provenance, around: &around };
+        let ruling = self.outfit.rule(&facts).await?;
         let ruled = Ruled::new(key.clone(), at, ruling.clone(), value, labels);
         self.note(Fact::Ruled(ruled)).await;
         Some(ruling)

@@ -1,5 +1,6 @@
 //! Keeps a worker going: renews leases, takes work, tells people again what waits for them, passes on cancels, sweeps contents,
 //! notices agents that other processes keep.
+use super::watchdog::Watchdog;
 use super::{Inner, Runtime, Taking, lock};
 use crate::attachments::Swept;
 use crate::cancel::Canceller;
@@ -7,6 +8,7 @@ use outlast_ports::store::Taker;
 use outlast_ports::votes::Noticed;
 use outlast_vocab::{Error, Millis, TurnId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often an idle worker looks whether another process changed something.
@@ -18,9 +20,15 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// Renews leases, takes work that is ready or due, and passes on cancels that came through other processes.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
-    let mut keeper =
-        Keeper { changes: None, renewed: inner.world.clock.now(), looked: None, next_wake: None };
+    let mut keeper = Keeper {
+        changes: None,
+        renewed: inner.world.clock.now(),
+        looked: None,
+        next_wake: None,
+        watchdog: Watchdog::new(inner.world.clock.elapsed()),
+    };
     loop {
+        keeper.watchdog.look(&inner).await;
         if let Err(error) = keeper.tend(&inner).await {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
         }
@@ -98,6 +106,7 @@ struct Keeper {
     /// When work was last looked for; never looks at once.
     looked: Option<Millis>,
     next_wake: Option<Millis>,
+    watchdog: Watchdog,
 }
 
 impl Keeper {
@@ -121,6 +130,9 @@ impl Keeper {
                 continue;
             }
             if !agenda.has_work || !take_work(inner, now).await? {
+                if agenda.has_suspect {
+                    take_suspect(inner, now).await?;
+                }
                 return Ok(());
             }
         }
@@ -130,7 +142,8 @@ impl Keeper {
     async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
         // A dead worker changes nothing, so leases that may have been left are looked at now and then.
         let long_ago = self.looked.is_none_or(|looked| has_passed(looked, third, now));
-        if long_ago || self.next_wake.is_some_and(|wake| wake <= now) {
+        let alone = inner.on_trial.load(Ordering::SeqCst);
+        if long_ago || alone || self.next_wake.is_some_and(|wake| wake <= now) {
             return Ok(true);
         }
         let changes = inner.store.changes().await?;
@@ -187,4 +200,22 @@ async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
         inner.spawn(work);
     }
     Ok(took)
+}
+
+/// Takes a suspect to run it alone, if one is due and this worker is old enough. A busy worker waits for a while before it asks its
+/// turns to pause: turns that are no suspects go first.
+async fn take_suspect(inner: &Arc<Inner>, now: Millis) -> Result<(), Error> {
+    if *inner.stopping.borrow() || inner.on_trial.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    let lived = inner.world.clock.elapsed().saturating_sub(inner.started);
+    let busy = !lock(&inner.driving).is_empty();
+    let wait = if busy { inner.world.limits.suspect_wait } else { Duration::ZERO };
+    let due = Millis(now.0.saturating_sub(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
+    let taker = Taker { worker: inner.worker, until: now.after(inner.world.limits.lease) };
+    let _taking = Taking::new(&inner.taking);
+    if let Some(work) = inner.store.claim_suspect(taker, lived, due).await? {
+        inner.spawn(work);
+    }
+    Ok(())
 }

@@ -1,5 +1,5 @@
 //! One turn under one lease: driven until it ends, holds still or is handed back.
-use super::{Inner, Wish};
+use super::{Inner, Wish, trial};
 use crate::asking::backoff;
 use crate::catalogue::Caller;
 use crate::drive::{Turn, TurnInput, drive};
@@ -10,8 +10,11 @@ use crate::meter::Meter;
 use crate::metrics::Phase;
 use crate::outfit::Outfit;
 use crate::outfits;
+use crate::provenance::EarlierText;
 use outlast_kernel::label::{Known, of_elsewhere, of_hooks, of_turn};
 use outlast_kernel::replay::History;
+use outlast_kernel::retry::Reusable;
+use outlast_ports::rows::{CrashGuard, Trial};
 use outlast_ports::store::{Lease, Work};
 use outlast_vocab::access::Reach;
 use outlast_vocab::label::{Labels, Source};
@@ -30,7 +33,7 @@ pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: W
     loop {
         let lease = work.lease.clone();
         let span = tracing::info_span!("turn", session = %lease.session, turn = %lease.turn);
-        let driven = Drive { inner: &inner, wish }.turn(work).instrument(span.clone()).await;
+        let driven = Box::pin(trial::run(&inner, work, wish)).instrument(span.clone()).await;
         if inner.drives(&lease) {
             inner.world.hub.leaves(lease.turn);
         }
@@ -91,17 +94,28 @@ enum Observed {
     End(End),
 }
 
+/// What a drive of a turn needs to know beside its records.
+#[derive(Clone, Copy)]
+struct TurnFacts {
+    index: u32,
+    org: OrgId,
+    guard: CrashGuard,
+    /// Whether it is a suspect that runs alone.
+    alone: bool,
+}
+
 /// One turn under one lease.
-struct Drive<'a> {
-    inner: &'a Arc<Inner>,
-    wish: Wish,
+pub(super) struct Drive<'a> {
+    pub(super) inner: &'a Arc<Inner>,
+    pub(super) wish: Wish,
 }
 
 impl Drive<'_> {
     /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
     /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
-    async fn turn(&self, work: Work) -> Result<Driven, Error> {
-        let Work { lease, index, head, parent, claims, mut records, mut held, org, resumed } = work;
+    pub(super) async fn turn(&self, work: Work) -> Result<Driven, Error> {
+        let Work { lease, index, head, parent, guard, trial, mut records, mut held, org, resumed } = work;
+        let facts = TurnFacts { index, org, guard, alone: trial.is_some() };
         let Lease { worker, fence, .. } = lease;
         let since = self.inner.world.clock.now();
         if !resumed && let Some((phase, began)) = phase_before(&records) {
@@ -135,7 +149,7 @@ impl Drive<'_> {
                 )),
                 labels: None,
             };
-            let driven = self.once(records, (index, claims, org), &lease, &opening).await;
+            let driven = Box::pin(self.once(records, facts, &lease, &opening)).await;
             let error = match driven {
                 Ok(Driven::Again) => {
                     records = self.inner.store.turn_records(lease.turn).await?;
@@ -167,11 +181,11 @@ impl Drive<'_> {
     async fn once(
         &self,
         records: Vec<Record>,
-        (index, claims, org): (u32, u32, OrgId),
+        TurnFacts { index, org, guard, alone }: TurnFacts,
         lease: &Lease,
         opening: &impl Fn(History, Option<&Outfit>) -> Opening,
     ) -> Result<Driven, Error> {
-        let history = History::of(records)?;
+        let history = self.history(records, index).await?;
         if let Some(reason) = history.cancelled() {
             self.wish.canceller.cancel(reason);
         }
@@ -184,9 +198,10 @@ impl Drive<'_> {
         let input = accepted.map(given).ok_or_else(|| {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
-        if claims > self.inner.world.limits.claims_without_progress {
+        if guard.is_guilty() {
             let outfit = self.outfit(&history, org).await.ok();
-            let end = End::Sealed { claims: claims - 1 };
+            let hung = guard.trial == Trial::Hung;
+            let end = End::Sealed { claims: guard.deaths, alone: guard.alone, hung };
             let driven =
                 Journaled::aside(opening(history, outfit.as_deref())).close(end, outfit.as_deref()).await?;
             return Ok(self.observed(outfit.as_ref(), lease, index, driven));
@@ -212,21 +227,34 @@ impl Drive<'_> {
         if outfit.keeps_labels() {
             inherited.extend(of_hooks(&opening.history, &outfit.package.hooks));
         }
+        let parent = opening.parent;
         let mut host = Journaled::open(Opening { labels, ..opening }, &outfit);
         let turn = Turn {
             world: &self.inner.world,
             outfit: &outfit,
             org: Some(org),
             labels: &inherited,
+            earlier: &EarlierText::before(parent),
             heard: Heard::default(),
             caller: Caller { session: lease.session, turn: lease.turn },
             index,
             lease: lease.fence.0,
-            cancel: self.wish.wish.clone(),
-            stopping: self.inner.stopping.subscribe(),
+            cancel: self.wish.cancel.clone(),
+            // A suspect that runs alone is not the one that makes room for it.
+            stopping: if alone { &self.inner.stopping } else { &self.inner.yielding }.subscribe(),
         };
         let driven = drive(&turn, input, &mut host).await?;
         Ok(self.observed(Some(&outfit), lease, index, driven))
+    }
+
+    /// The history of a turn from its records, with what it takes over from the turn that it retries.
+    async fn history(&self, records: Vec<Record>, index: u32) -> Result<History, Error> {
+        let history = History::of(records)?;
+        let Some(original) = history.accepted().and_then(|accepted| accepted.retry_of) else {
+            return Ok(history);
+        };
+        let records = self.inner.store.turn_records(original).await?;
+        Ok(history.with_reusable(Reusable::of(&records, index)?))
     }
 
     /// The untrusted sources of what was said up to a message.
@@ -239,6 +267,9 @@ impl Drive<'_> {
         else {
             return Ok(Labels::from_iter([Source::Before]));
         };
+        if store.turn(turn).await?.foreign {
+            return Ok(Labels::from_iter([Source::Before]));
+        }
         let records = store.turn_records(turn).await?;
         // What it read is judged by what it ran with: this agent may trust another tool of the same name.
         let package = records.iter().find_map(|record| match &record.fact {
@@ -317,7 +348,11 @@ impl Drive<'_> {
     ) -> Result<Driven, Error> {
         let effect = error.place().effect.map(tracing::field::display);
         tracing::error!(%error, effect, "the turn cannot go on as it is");
-        let history = History::of(records)?;
+        // The turn ends or parks here, also if what it retries cannot be read.
+        let history = match self.history(records.clone(), index).await {
+            Ok(history) => history,
+            Err(_) => History::of(records)?,
+        };
         let times = history.times_stuck();
         let key = ReplayKey::turn(index).stuck(times);
         let aborted = history.aborted();

@@ -12,7 +12,8 @@ pub(super) async fn snapshot(inner: &Inner, store: &dyn Store) -> Result<Snapsho
     let (load, sinks, status) = (store.load().await?, store.sinks().await?, store.status().await?);
     let leases = lock(&inner.driving).len();
     let at = inner.world.clock.now();
-    Ok(inner.world.metrics.snapshot(&Standing { at, leases, load, sinks: &sinks, syncs: status.syncs }))
+    let down = inner.world.health.outages();
+    Ok(inner.world.metrics.snapshot(&Standing { at, leases, load, down, sinks: &sinks, syncs: status.syncs }))
 }
 
 /// Hands measurements out until the worker stops, and then once more.

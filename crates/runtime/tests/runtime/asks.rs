@@ -173,7 +173,7 @@ impl ModelProvider for Pings {
 async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
     let change = |config: &mut Config| {
         config.models = vec![Arc::new(Pings)];
-        config.limits = Limits { model_attempts: 1, ..Limits::default() };
+        config.limits = Limits { provider_wait: Duration::ZERO, model_attempts: 1, ..Limits::default() };
     };
     let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;

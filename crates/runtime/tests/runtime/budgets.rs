@@ -6,7 +6,7 @@ use outlast_ports::budget::{Books, PurseView};
 use outlast_ports::memory::Memory;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
 use outlast_ports::service::{Services, Tools};
-use outlast_ports::store::{Store, Target};
+use outlast_ports::store::{Queries, Store, Target};
 use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
 use outlast_runtime::costs::{By, spent};
 use outlast_runtime::{Config, Input};
@@ -15,6 +15,7 @@ use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period, Purse};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, StopReason, Usage};
 use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::policy::{Ask, Decision, Policy};
 use outlast_vocab::record::{End, Fact, Seq};
@@ -351,10 +352,14 @@ async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_se
     let turn = first.send("go").await;
     first.until("effect.asked").await;
     first.die(&memory).await;
-    // Every other life dies at its first write after the claim.
-    for number in 0..u128::from(Limits::default().claims_without_progress) {
-        let dying = life(Arc::new(Mortal::new(memory.clone(), Death::Before(1))), number + 2).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    // Every other life dies at its first write about the turn. Writes before that: the claim, and from the fourth life on the claim
+    // of the suspect and the beginning of its run alone.
+    for number in 2..=u128::from(SUSPECT_DEATHS + SEALED_DEATHS) {
+        let before = if number <= u128::from(SUSPECT_DEATHS) { 1 } else { 3 };
+        let mortal = Mortal::new(memory.clone(), Death::Before(before));
+        let pulse = mortal.pulse();
+        let dying = life(Arc::new(mortal), number).await;
+        pulse.stopped().await;
         dying.die(&memory).await;
     }
     let last = life(Arc::new(memory), 99).await;
@@ -706,7 +711,6 @@ async fn never_overspends(storm: &Storm) {
             config.models = vec![Arc::new(greedy.clone())];
             config.package.tools.clear();
             config.package.budgets = budgets.clone();
-            config.limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
         };
         let target =
             |n: u64| Target::Key { key: n.to_string(), fresh: SessionId::from_u128(u128::from(n) + 1) };
@@ -738,6 +742,11 @@ async fn never_overspends(storm: &Storm) {
         }
         let last = live_with(Arc::new(memory.clone()), vec![], Arc::default(), 99, change).await.unwrap();
         last.runtime.idle().await.unwrap();
+        // Turns whose workers died again and again are tried alone, one after the other.
+        while memory.load().await.unwrap().held > 0 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            last.runtime.idle().await.unwrap();
+        }
         let PurseView { spent, held, lost, .. } = agents(&memory).await;
         let used = greedy.used.load(Ordering::SeqCst);
         assert!(

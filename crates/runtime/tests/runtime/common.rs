@@ -8,7 +8,7 @@ pub(crate) use outlast_ports::mortal::{Death, Mortal};
 use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer, Values};
 use outlast_ports::store::{Store, Target};
 use outlast_ports::task::Spawner;
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done, failed};
+use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done};
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::{Config, Input, Runtime};
 use outlast_vocab::cost::{PerMillion, Prices};
@@ -261,11 +261,14 @@ tools! {
     Hangs((outlast_ports::service::Cancellation,)) = About::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
     |tool, (cancellation,), call, args| {
         tool.0.saw("hangs", &call);
-        if args.text == "polite" {
-            cancellation.requested().await;
-            return Err(failed("stopped when asked"));
-        }
-        std::future::pending().await
+        let kind = match args.text.as_str() {
+            "polite" => Kind::ToolFailed,
+            "cancelled" => Kind::ToolCancelled,
+            "interrupted" => Kind::ToolInterrupted,
+            _ => std::future::pending().await,
+        };
+        cancellation.requested().await;
+        Err(Error::new(kind, "stopped when asked"))
     };
 }
 
@@ -436,6 +439,12 @@ pub(crate) async fn fresh(lines: Vec<Line>) -> (Memory, Life) {
     let memory = Memory::new();
     let life = live(Arc::new(memory.clone()), lines, Arc::default(), 1).await;
     (memory, life)
+}
+
+/// A life on a fresh memory, whose turns wait so long for a provider that is down.
+pub(crate) async fn impatient(lines: Vec<Line>, wait: Duration) -> Life {
+    let change = |config: &mut Config| config.limits.provider_wait = wait;
+    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
 }
 
 pub(crate) const SESSION: SessionId = SessionId::from_u128(77);

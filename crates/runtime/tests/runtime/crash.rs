@@ -1,15 +1,16 @@
 //! A turn that dies at any write ends as if it had not: for every write of every scenario, before it and after it.
 use crate::common::*;
 use outlast_ports::memory::Memory;
-use outlast_runtime::{Config, Input};
+use outlast_runtime::{Config, Input, Retried, RetryPlace};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{Delivery, End, Fact, Seq};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Kind, Limits, TurnId};
+use outlast_vocab::{Kind, TurnId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What happens in a scenario beside the turn itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ enum Outside {
     Hooks,
     /// The same, and somebody resolves the wait `k`.
     HooksAndResolves,
+    /// Somebody cancels the turn once it is parked, retries it, and resolves the wait `k` of the retry.
+    Retries,
 }
 
 impl Outside {
@@ -79,6 +82,7 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
         ("hooks", Outside::Hooks, vec![hooked(), Line::Say("perhaps"), Line::Say("done")]),
         ("hooks and a completion", Outside::HooksAndResolves, vec![call("wait", "k"), Line::Say("done")]),
         ("retries", Outside::Nothing, vec![call("flaky", ""), Line::Say("done")]),
+        ("retry", Outside::Retries, vec![batch(), call("wait", "k"), Line::Say("done")]),
         ("bad call", Outside::Nothing, vec![call("nothing", ""), Line::Say("done")]),
     ]
 }
@@ -105,12 +109,9 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     };
     let witness = first.die(&memory).await;
     if !done {
-        let patient = |config: &mut Config| {
-            config.limits = Limits { claims_without_progress: 100, ..Limits::default() };
-            outside.prepare(config);
-        };
+        let prepare = |config: &mut Config| outside.prepare(config);
         let second =
-            live_with(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 2, patient).await.unwrap();
+            live_with(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 2, prepare).await.unwrap();
         act(&second, outside).await;
         second.die(&memory).await;
     }
@@ -145,6 +146,15 @@ async fn act(life: &Life, outside: Outside) {
             life.runtime.cancel(turn, "enough").await.unwrap();
             None
         }
+        Outside::Retries => {
+            life.until("turn.parked").await;
+            life.runtime.cancel(turn, "enough").await.unwrap();
+            life.end(turn).await;
+            let retried = life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
+            let Retried::NewTurn { turn: retry, .. } = retried else { panic!("{retried:?}") };
+            complete(life, retry).await;
+            Some(retry)
+        }
     };
     life.end(turn).await;
     if let Some(second) = second {
@@ -157,6 +167,18 @@ async fn resolve(life: &Life, turn: TurnId) {
     let key = life.witness.keys.lock().unwrap()["k"].clone();
     assert_eq!(key.turn, turn);
     life.runtime.resolve(&key, Resolution::Ok(json!("resolved"))).await.unwrap();
+}
+
+/// Resolves the wait `k` of this turn once it waits, unless the turn is over.
+async fn complete(life: &Life, turn: TurnId) {
+    while life.runtime.store().turn(turn).await.unwrap().end.is_none() {
+        let key = life.witness.keys.lock().unwrap().get("k").cloned();
+        if let Some(key) = key.filter(|key| key.turn == turn) {
+            life.runtime.resolve(&key, Resolution::Ok(json!("resolved"))).await.unwrap();
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 async fn look(life: &Life) -> Left {
@@ -270,5 +292,6 @@ crash_tests! {
     what_hooks_change_survives_a_death_anywhere = "hooks";
     what_hooks_change_of_a_completion_survives_a_death_anywhere = "hooks and a completion";
     a_retried_call_survives_a_death_anywhere = "retries";
+    retry_survives_a_death_anywhere = "retry";
     a_refused_call_survives_a_death_anywhere = "bad call";
 }

@@ -9,12 +9,14 @@ use outlast_runtime::drive::{Turn, TurnInput, drive};
 use outlast_runtime::hooks::Heard;
 use outlast_runtime::host::Driven;
 use outlast_runtime::inline::Inline;
+use outlast_runtime::provenance::EarlierText;
 use outlast_runtime::{Outfit, World};
 use outlast_vocab::envelope::effect_id;
 use outlast_vocab::label::Labels;
 use outlast_vocab::package::Package;
 use outlast_vocab::record::End;
 use outlast_vocab::{At, Error, Kind, Limits, OrgId, ReplayKey, TurnId};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -35,6 +37,10 @@ impl Tool for Parts {
 }
 
 async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
+    run_input(lines, tools, TurnInput::text("go")).await
+}
+
+async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result<Driven, Error> {
     let witness: Arc<Witness> = Arc::default();
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Pay(witness.clone())).unwrap();
@@ -58,6 +64,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
     let labels = Labels::default();
     let turn = Turn {
         labels: &labels,
+        earlier: &EarlierText::default(),
         heard: Heard::default(),
         org: Some(OrgId::DEFAULT),
         world: &world,
@@ -68,7 +75,7 @@ async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
         cancel: wish,
         stopping: watch::channel(false).1,
     };
-    drive(&turn, TurnInput::text("go"), &mut Inline::default()).await
+    drive(&turn, input, &mut Inline::default()).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,4 +108,44 @@ async fn an_error_of_a_turn_names_the_organisation_the_effect_and_the_call() {
     let call = error.place().call;
     assert_eq!((error.kind(), call.is_some()), (Kind::JournalDiverged, true));
     assert_eq!(error.place(), At { effect, call, ..place });
+}
+
+/// A schema of a few kilobytes that takes 2^39 steps to validate against.
+fn doubling() -> Value {
+    let link = |level: usize| {
+        let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
+        (format!("d{level}"), json!({ "allOf": [next, next] }))
+    };
+    let mut defs: serde_json::Map<String, Value> = (0..39).map(link).collect();
+    defs.insert("d39".to_owned(), json!(true));
+    json!({ "$ref": "#/$defs/d0", "$defs": defs })
+}
+
+/// An earlier version took such inputs in, and they may still be stored.
+#[tokio::test(start_paused = true)]
+async fn stored_turn_with_oversized_schema_fails() {
+    let input = TurnInput { output: Some(doubling()), ..TurnInput::text("go") };
+    let driven = run_input(vec![Line::Say("1")], &[], input).await.unwrap();
+    let Driven::Ended(End::Failed { failure }) = driven else { panic!("{driven:?}") };
+    assert_eq!(
+        (failure.code, failure.detail.as_str()),
+        (
+            Kind::LimitExceeded,
+            "the schema of the answer is too large: schema_size is limited to 20000, but with its references written out this \
+             needs 2199023255550"
+        )
+    );
+}
+
+/// The schema is small, but it recurses twice at each level of the answer.
+#[tokio::test(start_paused = true)]
+async fn answer_that_takes_too_long_fails() {
+    let schema = json!({
+        "properties": { "a": { "$ref": "#" } },
+        "allOf": [{ "properties": { "a": { "$ref": "#" } } }]
+    });
+    let answer = (0..60).fold("1".to_owned(), |value, _| format!("{{\"a\":{value}}}"));
+    let input = TurnInput { output: Some(schema), ..TurnInput::text("go") };
+    let error = run_input(vec![Line::Say(answer.leak())], &[], input).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::LimitExceeded);
 }

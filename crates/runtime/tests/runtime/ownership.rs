@@ -92,30 +92,6 @@ async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_claimed_again_and_again_without_progress_is_sealed_and_says_so() {
-    let memory = Memory::new();
-    let mut witness: Arc<Witness> = Arc::default();
-    let lines = || vec![call("pay", "5"), Line::Say("done")];
-    let mut turn = None;
-    // Every life dies at its first write after the claim.
-    for number in 0..u128::from(Limits::default().claims_without_progress) {
-        let dies = Mortal::new(memory.clone(), Death::Before(1));
-        let life = live(Arc::new(dies), lines(), witness, number + 1).await;
-        if turn.is_none() {
-            turn = Some(life.send("go").await);
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        witness = life.die(&memory).await;
-    }
-    let last = live(Arc::new(memory), lines(), witness, 99).await;
-    let end = last.end(turn.unwrap()).await;
-    assert_eq!(end, End::Sealed { claims: Limits::default().claims_without_progress });
-    assert_eq!(last.witness.count("pay"), 0);
-    let next = last.send("still there?").await;
-    assert!(matches!(last.end(next).await, End::Answered { .. }));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_worker_that_shuts_down_hands_its_session_back() {
     let (memory, first) = fresh(vec![call("hangs", "polite"), Line::Say("done")]).await;
     let turn = first.send("go").await;

@@ -11,7 +11,7 @@ use outlast_vocab::id::PaymentId;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::payment::{Order, PaymentState, Standing};
 use outlast_vocab::record::{End, Fact, Seq, Verdict};
-use outlast_vocab::{CallId, Error, Kind, Limits};
+use outlast_vocab::{CallId, Error, Kind};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -123,7 +123,6 @@ fn paying(
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
         config.payments = Some(authority);
-        config.limits = Limits { claims_without_progress: 100, ..Limits::default() };
     }
 }
 

@@ -13,7 +13,7 @@ use outlast_vocab::access::Access;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::rate::{Pace, Paced, Rate, Span, Taken, WhenDown, WhenFull};
 use outlast_vocab::record::{End, Fact};
-use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
+use outlast_vocab::{Error, Kind, Millis, SessionId};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,6 @@ impl Outside {
             config.tools = vec![Arc::new(toolbox)];
             config.package.rates.clone_from(&rates);
             config.clock = outside.clock.clone();
-            config.limits = Limits { claims_without_progress: 1_000, ..Limits::default() };
         }
     }
 }

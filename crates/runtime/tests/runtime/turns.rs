@@ -244,7 +244,7 @@ async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
-    let (_memory, life) = fresh(vec![Line::Hang]).await;
+    let life = impatient(vec![Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
     let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
     assert_eq!(failure.code, Kind::ModelStalled);
@@ -336,12 +336,11 @@ async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on
 
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_for_the_model_parks_the_turn_and_attempts_go_on_counting_over_it() {
-    let (_memory, life) = fresh(vec![Line::Busy]).await;
+    let life = impatient(vec![Line::Busy], Duration::from_secs(10)).await;
     let turn = life.send("go").await;
     let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
     assert_eq!(failure.code, Kind::ModelUnavailable);
-    let attempts = u64::from(Limits::default().model_attempts);
-    assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), attempts);
+    let attempts = life.script.calls.load(std::sync::atomic::Ordering::SeqCst);
     let parked = life.names().await.into_iter().filter(|name| *name == "turn.parked").count();
-    assert_eq!(parked as u64, attempts - 1);
+    assert!(parked == 3 && (3..=4).contains(&attempts), "{parked} waits, {attempts} attempts");
 }

@@ -80,11 +80,21 @@ pub(crate) struct Spending {
     cost: Cost,
     /// Replies whose price was not known.
     unpriced: u64,
+    /// How many of the dollars are an estimate: the most that model calls could cost which a cancel cut short. Absent if none are.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<String>)]
+    estimated: Cost,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(cost: &Cost) -> bool {
+    *cost == Cost::ZERO
 }
 
 impl From<(Place, Spent)> for Spending {
-    fn from((Place { day, name, .. }, Spent { replies, usage, cost, unpriced }): (Place, Spent)) -> Self {
-        Self { day, name, replies, usage, cost, unpriced }
+    fn from((Place { day, name, .. }, spent): (Place, Spent)) -> Self {
+        let Spent { replies, usage, cost, unpriced, estimated } = spent;
+        Self { day, name, replies, usage, cost, unpriced, estimated }
     }
 }
 

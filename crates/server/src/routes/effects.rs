@@ -12,7 +12,7 @@ use outlast_runtime::shown::{self, Shown};
 use outlast_runtime::timeline::{self, Befell, CallView, Decided, EffectView, Incident};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ModelCall;
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::policy::Ruling;
 use outlast_vocab::record::{FailedAttempt, Seq};
@@ -194,6 +194,10 @@ pub(crate) struct Call {
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
+    /// Where the values of its sink arguments come from: a JSON pointer and `user`, `agent`, `tool:NAME`, `unknown` or `call` each.
+    #[serde(skip_serializing_if = "Provenance::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    provenance: Provenance,
 }
 
 impl Effect {
@@ -226,8 +230,9 @@ impl Effect {
 }
 
 impl From<CallView> for Call {
-    fn from(CallView { id, tool, class, ruling, labels }: CallView) -> Self {
-        Self { id, tool, class: class.map(outlast_vocab::tool::EffectClass::name), ruling, labels }
+    fn from(CallView { id, tool, class, ruling, labels, provenance }: CallView) -> Self {
+        let class = class.map(outlast_vocab::tool::EffectClass::name);
+        Self { id, tool, class, ruling, labels, provenance }
     }
 }
 

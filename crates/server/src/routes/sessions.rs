@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// The key its caller knows it by.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// `idle`, `ready`, `running` or `parked`.
+    /// `idle`, `ready`, `running`, `parked` or `held`.
     state: &'static str,
     /// What was said first in it.
     title: String,
@@ -77,6 +77,9 @@ pub(crate) struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     wake_at: Option<Millis>,
+    /// Workers that died while they drove that turn, since its last progress.
+    #[serde(skip_serializing_if = "is_zero")]
+    deaths: u32,
     /// Sessions that were forked from it; lists leave them away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
@@ -85,6 +88,14 @@ pub(crate) struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "0.0123")]
     cost: Option<Cost>,
+    /// How its last turn ended: `answered`, `refused`, `out_of_model_calls`, `out_of_budget`, `cancelled`, `aborted`, `failed` or
+    /// `sealed`; `stuck` if the turn under way cannot go on. Absent before a turn ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_end: Option<&'static str>,
+    /// The turn that ended so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    last_turn: Option<TurnId>,
 }
 
 /// A head of a session.
@@ -131,10 +142,16 @@ impl From<&Wait> for Waiting {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl From<Listed> for Session {
     fn from(Listed { session, title }: Listed) -> Self {
         let SessionView { id, org, key, state, created, updated, turns, last, .. } = session;
-        let SessionView { heads, forked_from, active, worker, waits, wake_at, cost, .. } = session;
+        let SessionView { heads, forked_from, active, worker, waits, wake_at, .. } = session;
+        let SessionView { deaths, cost, last_turn, .. } = session;
         let head = |(name, at): (String, Option<NodeRef>)| Head { name, at: at.map(Node::from) };
         Self {
             id,
@@ -153,8 +170,11 @@ impl From<Listed> for Session {
             worker,
             waits: waits.iter().map(Waiting::from).collect(),
             wake_at,
+            deaths,
             forks: Vec::new(),
             cost,
+            last_end: last_turn.map(|last| last.end.name()),
+            last_turn: last_turn.map(|last| last.id),
         }
     }
 }
@@ -166,8 +186,10 @@ impl From<Listed> for Session {
 pub(crate) struct Find {
     /// The one with this key.
     key: Option<String>,
-    /// Only those that stand so: `idle`, `ready`, `running` or `parked`.
+    /// Only those that stand so: `idle`, `ready`, `running`, `parked` or `held`.
     state: Option<String>,
+    /// Only those whose last turn ended so: `answered`, `failed`, `cancelled`, `sealed`, `stuck`, …
+    last_end: Option<String>,
     /// Only those whose key or first input holds this text.
     search: Option<String>,
     /// How many at most.
@@ -199,14 +221,15 @@ async fn list(
         let title = listing::title(store, &session).await?;
         return Ok(Json(Page::whole(vec![Listed { session, title }.into()])));
     }
-    let filter = Filter { state, text: find.search.filter(|text| !text.is_empty()) };
+    let last_end = find.last_end.as_deref().map(str::parse).transpose()?;
+    let filter = Filter { state, last_end, text: find.search.filter(|text| !text.is_empty()) };
     let found = listing::page(store, &filter, before, (limit, shared.limits.searched)).await?;
     let next = found.before.map(|before| cursors.sign(&before.to_string()));
     Ok(Json(Page { items: found.sessions.into_iter().map(Session::from).collect(), next }))
 }
 
 fn state(text: &str) -> Result<SessionState, Error> {
-    let all = [SessionState::Idle, SessionState::Ready, SessionState::Leased, SessionState::Parked];
+    let all = SessionState::ALL;
     all.into_iter().find(|state| state.name() == text).ok_or_else(|| {
         let names = all.map(SessionState::name).join(", ");
         Error::new(Kind::InputInvalid, format!("expected a state ({names}), got `{text}`"))

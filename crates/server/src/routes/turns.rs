@@ -16,6 +16,7 @@ use outlast_runtime::Runtime;
 use outlast_runtime::durability::Durability;
 use outlast_runtime::outfits;
 use outlast_runtime::timeline::{self, Resume};
+use outlast_runtime::worker::{Retried, RetryPlace};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::record::{End, Resumed, Seq};
@@ -64,6 +65,10 @@ pub(crate) struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
+    /// The turn that this one retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    retry_of: Option<TurnId>,
 }
 
 /// A turn with what it took.
@@ -151,7 +156,7 @@ impl From<Durability> for Kept {
 
 impl From<TurnView> for Turn {
     fn from(turn: TurnView) -> Self {
-        let TurnView { id, session, index, state, parent, span: (first, last), end, .. } = turn;
+        let TurnView { id, session, index, state, parent, span: (first, last), end, retry_of, .. } = turn;
         let state = match state {
             TurnState::Queued => "queued",
             TurnState::Active => "active",
@@ -166,6 +171,7 @@ impl From<TurnView> for Turn {
             first,
             last,
             end: end.map(|end| said(&end)),
+            retry_of,
         }
     }
 }
@@ -419,10 +425,48 @@ async fn cancel(
     Ok(Json(Stopped { outcome, end }))
 }
 
-/// Lets a stuck turn try again, after what it was stuck on is mended.
+/// How a turn is retried.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NewRetry {
+    /// Retry a turn that ended in a new session that branches off before it. Without it, a turn that later turns follow is not retried.
+    fork: bool,
+}
+
+/// What became of a retry.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RetryAnswer {
+    /// `woken` if the turn goes on, `new_turn` if another turn retries it.
+    outcome: &'static str,
+    /// The session of the turn that is followed now.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// The turn that is followed now: the same one, or the new one.
+    #[schema(value_type = String)]
+    turn: TurnId,
+    /// Whether the retry was there before.
+    duplicate: bool,
+}
+
+/// Retries a turn. One that is stuck goes on, after what it was stuck on is mended. One that ended as failed, cancelled, sealed or out
+/// of budget is retried as a new turn with the same input: answered effects are taken over, and calls of unknown outcome stay unknown.
 #[utoipa::path(post, path = "/v1/turns/{turn}/retry", tag = "turns", params(("turn" = String, Path)),
-    responses((status = 202, description = "It will be tried."), Problems), security(("key" = ["operate"])))]
-async fn retry(caller: Caller<Operates>, At(turn): At<TurnId>) -> Answer<StatusCode> {
-    caller.runtime.retry(turn).await?;
-    Ok(StatusCode::ACCEPTED)
+    request_body = Option<NewRetry>, responses((status = 202, body = RetryAnswer), Problems),
+    security(("key" = ["operate"])))]
+async fn retry(
+    caller: Caller<Operates>,
+    At(turn): At<TurnId>,
+    MaySay(NewRetry { fork }): MaySay<NewRetry>,
+) -> Answer<(StatusCode, Json<RetryAnswer>)> {
+    let place = if fork { RetryPlace::Fork } else { RetryPlace::SameHead };
+    let answer = match caller.runtime.retry_turn(turn, place).await? {
+        Retried::Woken => {
+            let session = caller.runtime.store().turn(turn).await?.session;
+            RetryAnswer { outcome: "woken", session, turn, duplicate: false }
+        }
+        Retried::NewTurn { session, turn, duplicate } => {
+            RetryAnswer { outcome: "new_turn", session, turn, duplicate }
+        }
+    };
+    Ok((StatusCode::ACCEPTED, Json(answer)))
 }

@@ -12,7 +12,7 @@ use outlast_ports::votes::{Vote, Voted};
 use outlast_runtime::approvals::{Place, Question};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::policy::{Approval, Ask, Verdict};
 use outlast_vocab::record;
@@ -120,6 +120,10 @@ pub(crate) struct Pending {
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
+    /// Where the values of its sink arguments come from: a JSON pointer and `user`, `agent`, `tool:NAME`, `unknown` or `call` each.
+    #[serde(skip_serializing_if = "Provenance::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    provenance: Provenance,
     /// What the model asked for, where somebody has changed the arguments since.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -186,6 +190,7 @@ impl From<Question> for Pending {
             reason: ask.reason.clone(),
             policy,
             labels: call.labels,
+            provenance: call.provenance,
             original,
             who,
             votes: votes.iter().map(|vote| vote.by.clone()).collect(),

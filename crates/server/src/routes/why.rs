@@ -29,7 +29,7 @@ pub(crate) struct Why {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     turn: Option<TurnId>,
-    /// `rests`, `ended`, `queued`, `ready`, `running`, `waits` or `stuck`.
+    /// `rests`, `ended`, `queued`, `ready`, `running`, `waits`, `held` or `stuck`.
     standing: &'static str,
     /// Since when.
     #[schema(value_type = u64)]
@@ -45,6 +45,13 @@ pub(crate) struct Why {
     /// What that does now: `the model`, or a tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     doing: Option<String>,
+    /// Worker deaths while it ran, since its last progress, where it is held back for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deaths: Option<u32>,
+    /// When it is tried again at the earliest, alone, where it is held back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    held_until: Option<Millis>,
     /// Why it is stuck.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -57,6 +64,14 @@ pub(crate) struct Why {
     waits: Vec<Wait>,
     /// Inputs that wait behind it.
     queued: usize,
+    /// The last turn of a session that rests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    last_turn: Option<TurnId>,
+    /// How that turn ended: `how`, and what that says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    last_end: Option<Value>,
 }
 
 /// One thing that a turn waits for, and what moves it.
@@ -81,7 +96,7 @@ pub(crate) struct Wait {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
-    /// What moves it: `approval`, `completion`, `time`, `budget` or `retry`.
+    /// What moves it: `approval`, `completion`, `time`, `provider`, `budget` or `retry`.
     moved_by: &'static str,
     /// The approval to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +109,13 @@ pub(crate) struct Wait {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     budget: Option<Purse>,
+    /// The model provider that does not answer. It is called again at `deadline`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
+    /// How the provider failed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    failure: Option<Failure>,
     /// The key that finishes it. Only who may run turns is shown it.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
@@ -101,18 +123,37 @@ pub(crate) struct Wait {
 
 impl From<why::Why> for Why {
     fn from(why: why::Why) -> Self {
-        let why::Why { session, turn, standing, since, waits, queued } = why;
+        let why::Why { session, turn, standing, since, waits, queued, last } = why;
         let name = standing.name();
         let (mut behind, mut worker, mut doing, mut failure, mut end) = (None, None, None, None, None);
+        let (mut deaths, mut held_until) = (None, None);
         match standing {
             Standing::Behind(turn) => behind = Some(turn),
             Standing::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
+            Standing::Held { deaths: died, until } => (deaths, held_until) = (Some(died), until),
             Standing::Stuck(why) => failure = Some(why),
             Standing::Ended(how) => end = Some(said(&how)),
             Standing::Rests | Standing::Ready | Standing::Waits => {}
         }
         let waits = waits.into_iter().map(Wait::from).collect();
-        Self { session, turn, standing: name, since, behind, worker, doing, failure, end, waits, queued }
+        let (last_turn, last_end) = last.map(|(turn, end)| (turn, said(&end))).unzip();
+        Self {
+            session,
+            turn,
+            standing: name,
+            since,
+            behind,
+            worker,
+            doing,
+            deaths,
+            held_until,
+            failure,
+            end,
+            waits,
+            queued,
+            last_turn,
+            last_end,
+        }
     }
 }
 
@@ -121,14 +162,30 @@ impl From<Blocked> for Wait {
         let (tool, arguments) = call.unzip();
         let moved_by = mover.name();
         let (mut approval, mut who, mut budget, mut completion) = (None, Vec::new(), None, None);
+        let (mut provider, mut failure) = (None, None);
         match mover {
             Mover::Approval { id, who: may } => (approval, who) = (Some(id), may),
             Mover::Budget(purse) => budget = purse,
+            Mover::Provider { name, failure: last } => (provider, failure) = (name, last),
             Mover::Completion(key) => completion = key.map(|key| key.to_string()),
             Mover::Time | Mover::Retry => {}
         }
         let (key, kind, deadline) = (wait.key.as_str().to_owned(), wait.kind, wait.deadline);
-        Self { key, kind, since, deadline, tool, arguments, moved_by, approval, who, budget, completion }
+        Self {
+            key,
+            kind,
+            since,
+            deadline,
+            tool,
+            arguments,
+            moved_by,
+            approval,
+            who,
+            budget,
+            provider,
+            failure,
+            completion,
+        }
     }
 }
 

@@ -27,13 +27,23 @@ impl Content {
 
 /// A file of these base64 letters.
 pub(crate) fn file(media_type: &str, data: &str, name: Option<&str>, place: &str) -> Answer<Content> {
-    let about = |error: Error| Refusal::from(error).about(place);
     let Ok(bytes) = STANDARD.decode(data) else {
         return Err(Refusal::wrong(place, "expected base64, got something else"));
     };
+    uploaded(media_type, bytes, name, place)
+}
+
+fn uploaded(media_type: &str, bytes: Vec<u8>, name: Option<&str>, place: &str) -> Answer<Content> {
+    let about = |error: Error| Refusal::from(error).about(place);
     let media_type = MediaType::try_from(media_type.to_ascii_lowercase()).map_err(about)?;
     let name = name.filter(|name| !name.is_empty()).map(ToOwned::to_owned);
     Upload::new(media_type, name, bytes).map(|upload| Content::File(upload.into())).map_err(about)
+}
+
+/// A file of this text.
+pub(crate) fn text_file(media_type: &str, text: &str, name: Option<&str>, place: &str) -> Answer<Content> {
+    let media_type = if media_type.is_empty() { "text/plain" } else { media_type };
+    uploaded(media_type, text.as_bytes().to_vec(), name, place)
 }
 
 /// The file of a URL that holds it (`data:image/png;base64,…`). What lies elsewhere is not fetched.

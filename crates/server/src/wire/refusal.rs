@@ -109,6 +109,8 @@ impl IntoResponse for Refusal {
 /// An error as a wire says it.
 pub(crate) struct Complaint<'a> {
     pub(crate) status: StatusCode,
+    /// Whether a turn failed, and not the request.
+    pub(crate) of_turn: bool,
     pub(crate) code: &'static str,
     pub(crate) detail: String,
     pub(crate) param: Option<&'a str>,
@@ -121,7 +123,8 @@ fn complaint<'a>(error: &Error, after: After, param: Option<&'a str>) -> Complai
     let (status, detail) = match after {
         After::Turn(turn) => {
             let detail = format!("{turn} failed with {code}; GET /v1/turns/{turn} says more");
-            (StatusCode::INTERNAL_SERVER_ERROR, detail)
+            // Clients repeat a request that is answered with 409, 429 or 5xx, and the same request again is another turn.
+            (StatusCode::BAD_REQUEST, detail)
         }
         After::Nothing | After::Acceptance => {
             let status =
@@ -129,7 +132,8 @@ fn complaint<'a>(error: &Error, after: After, param: Option<&'a str>) -> Complai
             (status, detail(error, status))
         }
     };
-    Complaint { status, code, detail, param, request: None }
+    let of_turn = matches!(after, After::Turn(_));
+    Complaint { status, of_turn, code, detail, param, request: None }
 }
 
 /// Says the error of an answer in the shape of the wire that its path belongs to. It stands around everything, so that also who is

@@ -29,6 +29,8 @@ pub(crate) struct Talk {
     /// Kept with the turn.
     pub(crate) note: Option<Value>,
     pub(crate) client_tools: Vec<ClientTool>,
+    /// Seconds that the turn waits for a provider that is down, where its agent says nothing.
+    pub(crate) provider_wait_s: u32,
     pub(crate) names: Names,
 }
 
@@ -39,7 +41,7 @@ impl Talk {
             Brought::Results(results) => return sending::go_on(runtime, &results, &self.beside()).await,
             Brought::Input { before, parts, files } => (before, parts, files),
         };
-        let Self { wire, agent, instructions, output, note, client_tools, .. } = self;
+        let Self { wire, agent, instructions, output, note, client_tools, provider_wait_s, .. } = self;
         let Marks { key, request, traceparent } = marks;
         let overlays = if instructions.is_empty() {
             Vec::new()
@@ -55,6 +57,7 @@ impl Talk {
             client_tools,
             agent: Some(agent.clone()),
             overlays,
+            provider_wait_s: Some(provider_wait_s),
             files,
             ..Input::text(Target::New(runtime.fresh_session()), "")
         };

@@ -403,8 +403,8 @@ fn how(end: &End) -> How {
             let detail = format!("not enough is left of the {budget}{why}");
             How::Failed(Failure::new(Kind::BudgetExceeded, detail))
         }
-        End::Sealed { claims } => {
-            let detail = format!("the turn was claimed {claims} times without progress");
+        End::Sealed { claims, alone, hung } => {
+            let detail = End::sealed_because(*claims, *alone, *hung);
             How::Failed(Failure::new(Kind::TurnSealed, detail))
         }
         End::Joined { into } => {

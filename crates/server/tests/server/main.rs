@@ -17,4 +17,5 @@ mod quota;
 mod routes;
 mod search;
 mod stage;
+mod validation;
 mod wires;

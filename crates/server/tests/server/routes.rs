@@ -395,8 +395,10 @@ async fn a_turn_is_cancelled_and_a_late_cancel_is_told_so() {
     assert_eq!(end, json!({ "how": "cancelled", "reason": "enough" }));
     let late = stage.post(&format!("{path}/cancel"), &json!({ "reason": "again" })).await.ok();
     assert_eq!(late, json!({ "outcome": "too_late", "end": end }));
-    let stuck = stage.request("POST", &format!("{path}/retry")).send().await;
-    assert_eq!((stuck.status, stuck.code().as_str()), (404, "wait.not_found"));
+    let retried = stage.request("POST", &format!("{path}/retry")).send().await.ok();
+    assert_eq!((&retried["outcome"], &retried["session"]), (&json!("new_turn"), &receipt["session"]));
+    let again = stage.get(&format!("/v1/turns/{}", retried["turn"].as_str().unwrap())).await.ok();
+    assert_eq!(again["retry_of"], receipt["turn"]);
     stage.stop().await;
 }
 

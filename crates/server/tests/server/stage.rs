@@ -24,6 +24,7 @@ const SCRIPT: &str = "\
     when slowly\nsay one two three four five six seven eight nine ten
     when shaky\nerror once model.unavailable too many requests\nsay At last.
     when for ever\nsay one two\ndelay 60s\nsay three
+    when down\nerror model.unavailable the provider is down
     any\nsay Reply to {{input}}.";
 
 /// Pays somebody.

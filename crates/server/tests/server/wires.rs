@@ -2,7 +2,7 @@
 use crate::stage::{Stage, agent};
 use outlast_ports::hook::{AfterModel, HookAt, Point};
 use outlast_vocab::hook::{HookCall, ReplyPatch};
-use outlast_vocab::limits::ServerLimits;
+use outlast_vocab::limits::{Limits, ServerLimits};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -95,6 +95,35 @@ async fn a_turn_that_waits_for_others_goes_on_without_the_client_that_asked() {
     let waits = stage.post("/openai/v1/chat/completions", &chat).await;
     assert_eq!((waits.status, waits.code().as_str()), (424, "turn.waits"));
     assert_eq!(waits.header("x-should-retry"), Some("false"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn wire_request_fails_when_its_provider_stays_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let quick = Limits { model_attempts: 1, ..Limits::default() };
+    let limits = ServerLimits { wire_provider_wait: Duration::from_secs(1), ..ServerLimits::default() };
+    let stage = Stage::built(agent(&dir.path().join("outlast.db")).limits(quick), |door| door, limits).await;
+    let messages = json!([{ "role": "user", "content": "down" }]);
+    for (path, body) in [
+        ("/openai/v1/chat/completions", json!({ "model": "assistant", "messages": messages })),
+        ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 100, "messages": messages })),
+    ] {
+        let answer = stage.post(path, &body).await;
+        assert_eq!((answer.status, answer.header("x-should-retry")), (400, Some("false")), "{path}");
+    }
+    // A turn of our own API waits for its provider.
+    let turn = stage.post("/v1/turns", &json!({ "session_key": "ann", "text": "down" })).await.json();
+    let why = loop {
+        let why = stage.get(&format!("/v1/turns/{}/why", text(&turn["turn"]))).await.ok();
+        if why["standing"] == "waits" {
+            break why;
+        }
+    };
+    assert_eq!(
+        (text(&why["waits"][0]["moved_by"]), text(&why["waits"][0]["provider"])),
+        ("provider", "rehearsal")
+    );
     stage.stop().await;
 }
 

@@ -3,9 +3,9 @@ use outlast_ports::filed::Lies;
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow,
-    Node, NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, RecordRow, SessionNo, SessionRow, SinkRow,
-    TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, CrashGuard, DeliveryRow, GrantRow,
+    HoldRow, KeyRow, LastEnded, Node, NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, RecordRow,
+    SessionNo, SessionRow, SinkRow, Trial, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::Moment;
 use outlast_ports::store::{Fence, SessionState, TurnState, Writes};
@@ -16,7 +16,7 @@ use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
 use outlast_vocab::rate::Standing;
-use outlast_vocab::record::{ClaimRef, Delivery, Seq};
+use outlast_vocab::record::{ClaimRef, Delivery, EndKind, Seq};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::types::{Type, ValueRef};
@@ -58,6 +58,17 @@ pub(super) fn session_state(state: SessionState) -> i64 {
         SessionState::Ready => 1,
         SessionState::Leased => 2,
         SessionState::Parked => 3,
+        SessionState::Held => 4,
+    }
+}
+
+/// Whether a session is on trial. The schema's index and the statements name these numbers.
+pub(super) fn trial(trial: Trial) -> i64 {
+    match trial {
+        Trial::No => 0,
+        Trial::Waits => 1,
+        Trial::Runs => 2,
+        Trial::Hung => 3,
     }
 }
 
@@ -88,7 +99,9 @@ macro_rules! session {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq, last_hash, ",
-            "turns, active, queued, claims, forked_session, forked_seq, org, imported, cost FROM sessions ",
+            "turns, active, queued, deaths, forked_session, forked_seq, org, imported, cost, deaths_alone, trial, ",
+            "last_turn, last_end, foreign_seq ",
+            "FROM sessions ",
             $rest
         )
     };
@@ -99,7 +112,7 @@ macro_rules! turn {
     ($rest:literal) => {
         concat!(
             "SELECT no, id, session, place, key, input, delivery, head, state, accepted, last_node, parent_session, ",
-            "parent_seq, ended, cancelled, commits, waited_us FROM turns ",
+            "parent_seq, ended, cancelled, commits, waited_us, retry_of FROM turns ",
             $rest
         )
     };
@@ -190,12 +203,21 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         turns: row.get(12)?,
         active: row.get::<_, Option<i64>>(13)?.map(TurnNo),
         queued: row.get(14)?,
-        claims: row.get(15)?,
+        guard: CrashGuard { deaths: row.get(15)?, alone: row.get(21)?, trial: read_trial(row, 22)? },
         forked_from: read_node(row, 16)?,
         org: OrgId::from_u128(read_id(row, 18)?),
         imported: Seq(read_whole(row, 19)?),
         cost: read_perhaps(row, 20)?.map(Cost::of_picodollars),
+        last_ended: read_last_ended(row, 23)?,
+        foreign: Seq(read_whole(row, 25)?),
     })
+}
+
+/// How the last turn of a session ended. An end that this program does not know is none: another program wrote it.
+fn read_last_ended(row: &Row<'_>, at: usize) -> Result<Option<LastEnded>> {
+    let (turn, end) = (row.get::<_, Option<i64>>(at)?, row.get::<_, Option<String>>(at + 1)?);
+    let end = end.as_deref().and_then(EndKind::from_name);
+    Ok(turn.zip(end).map(|(turn, end)| LastEnded { turn: TurnNo(turn), end }))
 }
 
 pub(super) fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
@@ -215,6 +237,7 @@ pub(super) fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
         ended: read_perhaps(row, 13)?.map(Seq),
         cancelled: row.get(14)?,
         writes: read_writes(row, 15)?,
+        retry_of: row.get::<_, Option<i64>>(17)?.map(TurnNo),
     })
 }
 
@@ -535,6 +558,17 @@ fn read_session_state(row: &Row<'_>, column: usize) -> Result<SessionState> {
         1 => Ok(SessionState::Ready),
         2 => Ok(SessionState::Leased),
         3 => Ok(SessionState::Parked),
+        4 => Ok(SessionState::Held),
+        other => Err(odd(column, other)),
+    }
+}
+
+fn read_trial(row: &Row<'_>, column: usize) -> Result<Trial> {
+    match row.get(column)? {
+        0 => Ok(Trial::No),
+        1 => Ok(Trial::Waits),
+        2 => Ok(Trial::Runs),
+        3 => Ok(Trial::Hung),
         other => Err(odd(column, other)),
     }
 }

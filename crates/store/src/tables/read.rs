@@ -17,7 +17,7 @@ use outlast_ports::store::SessionState;
 use outlast_vocab::access::Reach;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::ClaimRef;
+use outlast_vocab::record::{ClaimRef, EndKind};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
@@ -31,7 +31,16 @@ const IDLE: &str = column::session!("WHERE state = 0 AND no > ?1 ORDER BY no LIM
 pub(super) const READY: &str = column::session!("WHERE state = 1 AND no > ?1 ORDER BY no LIMIT ?2");
 pub(super) const LEASED: &str = column::session!("WHERE state = 2 AND no > ?1 ORDER BY no LIMIT ?2");
 const PARKED: &str = column::session!("WHERE state = 3 AND no > ?1 ORDER BY no LIMIT ?2");
-pub(super) const DUE: &str = column::session!("WHERE wake_at <= ?1 ORDER BY wake_at, no LIMIT ?2");
+pub(super) const HELD: &str = column::session!("WHERE state = 4 AND no > ?1 ORDER BY no LIMIT ?2");
+pub(super) const DUE: &str =
+    column::session!("WHERE state = 3 AND wake_at <= ?1 ORDER BY wake_at, no LIMIT ?2");
+pub(super) const SUSPECT_DUE: &str = column::session!(
+    "INDEXED BY sessions_wake WHERE state = 4 AND wake_at <= ?1 AND deaths <= ?2 ORDER BY wake_at, no LIMIT 1"
+);
+pub(super) const TRIALS: &str = "SELECT no, worker FROM sessions INDEXED BY sessions_trial WHERE trial > 0 AND trial < 3 AND state = 2 AND worker IS NOT NULL ORDER BY no";
+const LAST_ENDED: &str = "SELECT count(*) FROM (SELECT 1 FROM sessions INDEXED BY sessions_last_end
+     WHERE last_end = ?1 AND last_end <> 'answered' LIMIT ?2)";
+pub(super) const LAST_RETRY: &str = column::turn!("WHERE retry_of = ?1 ORDER BY no DESC LIMIT 1");
 pub(super) const NEXT_WAKE: &str =
     "SELECT wake_at FROM sessions WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
 pub(super) const QUEUED: &str = column::turn!("WHERE session = ?1 AND state = 0 ORDER BY place LIMIT ?2");
@@ -144,12 +153,28 @@ impl ReadRows for Tables<'_> {
             SessionState::Ready => READY,
             SessionState::Leased => LEASED,
             SessionState::Parked => PARKED,
+            SessionState::Held => HELD,
         };
         self.all(sql, params![after.0, limit(most)], column::read_session)
     }
 
+    fn count_last_ended(&self, end: EndKind, most: usize) -> Result<usize, Error> {
+        let count = self.one(LAST_ENDED, params![end.name(), limit(most)], |row| row.get::<_, i64>(0))?;
+        Ok(count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+    }
+
     fn sessions_due(&self, now: Millis, most: usize) -> Result<Vec<SessionRow>, Error> {
         self.all(DUE, params![whole(now.0), limit(most)], column::read_session)
+    }
+
+    fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error> {
+        self.one(SUSPECT_DUE, params![whole(now.0), most_deaths], column::read_session)
+    }
+
+    fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
+        let read =
+            |row: &Row<'_>| Ok((SessionNo(row.get(0)?), WorkerId::from_u128(column::read_id(row, 1)?)));
+        self.all(TRIALS, [], read)
     }
 
     fn next_wake(&self) -> Result<Option<Millis>, Error> {
@@ -192,6 +217,10 @@ impl ReadRows for Tables<'_> {
 
     fn queued(&self, session: SessionNo, most: usize) -> Result<Vec<TurnRow>, Error> {
         self.all(QUEUED, params![session.0, limit(most)], column::read_turn)
+    }
+
+    fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
+        self.one(LAST_RETRY, [of.0], column::read_turn)
     }
 
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {

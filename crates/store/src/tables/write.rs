@@ -31,8 +31,10 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO sessions (id, key, created, updated, state, fence, worker, lease_until, wake_at, last_seq,
-             last_hash, turns, active, queued, claims, forked_session, forked_seq, org, imported, cost)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+             last_hash, turns, active, queued, deaths, forked_session, forked_seq, org, imported, cost, deaths_alone,
+             trial, last_turn, last_end, foreign_seq)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+             ?22, ?23, ?24, ?25)",
             params![
                 id(row.id.to_u128()),
                 row.key,
@@ -48,12 +50,17 @@ impl Rows for Tables<'_> {
                 row.turns,
                 row.active.map(|turn| turn.0),
                 row.queued,
-                row.claims,
+                row.guard.deaths,
                 forked_session,
                 forked_seq,
                 id(row.org.to_u128()),
                 whole(row.imported.0),
                 row.cost.map(|cost| whole(cost.picodollars())),
+                row.guard.alone,
+                column::trial(row.guard.trial),
+                row.last_ended.map(|last| last.turn.0),
+                row.last_ended.map(|last| last.end.name()),
+                whole(row.foreign.0),
             ],
         )?;
         Ok(SessionNo(no))
@@ -62,8 +69,8 @@ impl Rows for Tables<'_> {
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error> {
         self.run(
             "UPDATE sessions SET updated = ?2, state = ?3, fence = ?4, worker = ?5, lease_until = ?6, wake_at = ?7,
-             last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, claims = ?13, cost = ?14
-             WHERE no = ?1",
+             last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, deaths = ?13, cost = ?14,
+             deaths_alone = ?15, trial = ?16, last_turn = ?17, last_end = ?18 WHERE no = ?1",
             params![
                 row.no.0,
                 whole(row.updated.0),
@@ -77,8 +84,12 @@ impl Rows for Tables<'_> {
                 row.turns,
                 row.active.map(|turn| turn.0),
                 row.queued,
-                row.claims,
+                row.guard.deaths,
                 row.cost.map(|cost| whole(cost.picodollars())),
+                row.guard.alone,
+                column::trial(row.guard.trial),
+                row.last_ended.map(|last| last.turn.0),
+                row.last_ended.map(|last| last.end.name()),
             ],
         )?;
         self.hold(|held| held.put_session(row));
@@ -145,8 +156,8 @@ impl Rows for Tables<'_> {
         let no = self.insert(
             row.id,
             "INSERT INTO turns (id, session, place, key, input, delivery, head, state, accepted, last_node,
-             parent_session, parent_seq, ended, cancelled, commits, waited_us)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+             parent_session, parent_seq, ended, cancelled, commits, waited_us, retry_of)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
             params![
                 id(row.id.to_u128()),
                 row.session.0,
@@ -164,6 +175,7 @@ impl Rows for Tables<'_> {
                 row.cancelled,
                 row.writes.map(|writes| whole(writes.commits)),
                 row.writes.map(|writes| column::micros(writes.waited)),
+                row.retry_of.map(|turn| turn.0),
             ],
         )?;
         self.hold(|held| held.put_turn(&TurnRow { no: TurnNo(no), ..row.clone() }));
@@ -174,7 +186,7 @@ impl Rows for Tables<'_> {
         let (parent_session, parent_seq) = column::node(row.parent);
         self.run(
             "UPDATE turns SET state = ?2, last_node = ?3, parent_session = ?4, parent_seq = ?5, ended = ?6,
-             cancelled = ?7, commits = ?8, waited_us = ?9 WHERE no = ?1",
+             cancelled = ?7, commits = ?8, waited_us = ?9, retry_of = ?10 WHERE no = ?1",
             params![
                 row.no.0,
                 column::turn_state(row.state),
@@ -185,6 +197,7 @@ impl Rows for Tables<'_> {
                 row.cancelled,
                 row.writes.map(|writes| whole(writes.commits)),
                 row.writes.map(|writes| column::micros(writes.waited)),
+                row.retry_of.map(|turn| turn.0),
             ],
         )?;
         self.hold(|held| held.put_turn(row));

@@ -4,12 +4,13 @@ use outlast_ports::orgs::Orgs;
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::sink::{About, Output};
 use outlast_ports::store::{
-    After, Commit, Content, Inbox, Journal, Queries, SessionState, Store, Taker, Then, TurnState, Turns,
+    After, Commit, Content, Inbox, Journal, LastEnd, LastTurn, Queries, SessionState, Store, Taker, Then,
+    TurnState, Turns,
 };
 use outlast_store::Sqlite;
 use outlast_vocab::access::Access;
 use outlast_vocab::effect::ToolOutcome;
-use outlast_vocab::record::{Answered, ClaimRef, End, Fact, Reclaimed, Record, Seq};
+use outlast_vocab::record::{Answered, ClaimRef, End, EndKind, Fact, Reclaimed, Record, Seq};
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Hash, Millis, OrgId, ReplayKey, WorkerId};
 use serde_json::json;
@@ -49,13 +50,16 @@ async fn finish(fixture: &Path, schema: u32) {
     assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Answered { text: "hello".to_owned() })));
     let counts = schema >= COUNTS;
     assert_eq!(turn.writes.map(|writes| writes.commits), counts.then_some(2));
+    // How the last turn ended is filled in for databases that did not know it.
+    let last = LastTurn { id: turn.id, end: LastEnd::Ended(EndKind::Answered) };
+    assert_eq!(ended.last_turn, Some(last), "schema {schema}");
     assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
     let kept = b"kept beside the records";
     assert_eq!(store.blob(Hash::of(kept)).await.unwrap(), kept);
 
     let parked = store.session_by_key("parked".to_owned()).await.unwrap();
     assert_eq!((parked.state, store.verify(parked.id).await.unwrap()), (SessionState::Parked, 5));
-    assert_eq!(parked.wake_at, Some(Millis(WRITTEN + 60_000)));
+    assert_eq!((parked.wake_at, parked.last_turn), (Some(Millis(WRITTEN + 60_000)), None));
     let key = ReplayKey::turn(0).completion();
     assert_eq!((parked.waits[0].kind, &parked.waits[0].key), (WaitKind::Completion, &key));
     let turn = parked.active.unwrap();
@@ -86,6 +90,8 @@ async fn finish(fixture: &Path, schema: u32) {
     }
     keys.sort_unstable();
     assert_eq!(keys, ["in flight", "parked"]);
+    let cancelled = (LastEnd::Ended(EndKind::Cancelled), 2);
+    assert!(store.load().await.unwrap().last_ends.contains(&cancelled));
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
 }

@@ -10,7 +10,7 @@ use outlast_vocab::effect::{
     ToolOutcome, Usage,
 };
 use outlast_vocab::id::{AgentId, ProcessId};
-use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::label::{Labels, Origin, Provenance, SinkArgument, Source};
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
 use outlast_vocab::policy::{Decision, Ruling};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
@@ -115,6 +115,12 @@ fn reply() -> impl Strategy<Value = ModelOutcome> {
     prop_oneof![reply, failed]
 }
 
+fn provenance() -> Provenance {
+    let one = |path: &str, origin| SinkArgument { path: path.to_owned(), origin };
+    let tool = Origin::Tool("contacts".parse().unwrap());
+    Provenance::from_iter([one("/to/0", Origin::User), one("/to/1", tool), one("/cc", Origin::Unknown)])
+}
+
 fn prepared() -> impl Strategy<Value = PreparedCall> {
     let class = prop_oneof![
         Just(EffectClass::Pure),
@@ -134,6 +140,7 @@ fn prepared() -> impl Strategy<Value = PreparedCall> {
             payload,
             ruling: None,
             labels: Labels::default(),
+            provenance: provenance(),
         }
     })
 }
@@ -146,6 +153,7 @@ pub(super) fn batch_call() -> impl Strategy<Value = BatchCall> {
         BatchCall::Refused(RefusedCall {
             labels: Labels::from_iter(by_a_rule.then_some(Source::Attachment)),
             ruling: by_a_rule.then(ruling),
+            provenance: if by_a_rule { provenance() } else { Provenance::default() },
             ..RefusedCall::new(model_id, tool, failure)
         })
     });

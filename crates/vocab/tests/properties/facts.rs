@@ -36,7 +36,7 @@ fn end() -> impl Strategy<Value = End> {
         (text(), option(text())).prop_map(|(budget, why)| End::OutOfBudget { budget, why }),
         text().prop_map(|reason| End::Cancelled { reason }),
         failure().prop_map(|failure| End::Failed { failure }),
-        any::<u32>().prop_map(|claims| End::Sealed { claims }),
+        any::<(u32, u32, bool)>().prop_map(|(claims, alone, hung)| End::Sealed { claims, alone, hung }),
         (text(), any::<u32>(), any::<u32>()).prop_map(|(reason, undone, left)| End::Aborted {
             reason,
             undone,
@@ -69,8 +69,12 @@ fn cost() -> impl Strategy<Value = Cost> {
 }
 
 fn performed() -> impl Strategy<Value = Performed> {
-    (key(), asked_and_answered(), vec(failed_attempt(), 0..3), option(cost()))
-        .prop_map(|(key, (command, outcome), tried, cost)| Performed { key, command, outcome, tried, cost })
+    (key(), asked_and_answered(), vec(failed_attempt(), 0..3), option(cost())).prop_map(
+        |(key, (command, outcome), tried, cost)| {
+            let reused = cost.is_none();
+            Performed { key, command, outcome, tried, cost, reused }
+        },
+    )
 }
 
 pub(crate) fn fact() -> impl Strategy<Value = Fact> {
@@ -99,6 +103,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
                     traceparent: None,
                     before,
                     note,
+                    retry_of: None,
                 })
             }
         ),

@@ -22,6 +22,9 @@ pub(super) fn question(question: &Pending) -> String {
     if !question.labels.is_empty() {
         lines.push(format!("  untrusted text may have asked for it: {}", question.labels));
     }
+    if !question.provenance.is_empty() {
+        lines.push(format!("  sinks: {}", question.provenance));
+    }
     lines.extend(question.ask.reason.iter().map(|reason| format!("  because: {reason}")));
     lines.push(format!("  asked {} in {session}, {turn}; {}", words::when(*since), wanted(question)));
     if !question.votes.is_empty() {
@@ -71,13 +74,13 @@ pub(super) fn votes(question: &Pending) -> String {
 /// The same as JSON.
 pub(super) fn question_json(question: &Pending) -> Value {
     let Pending { id, session, turn, tool, arguments, original, ask, votes, given, since, .. } = question;
-    let Pending { labels, rule, preview, until, .. } = question;
+    let Pending { labels, provenance, rule, preview, until, .. } = question;
     let Given { reminded, escalated } = given;
     let votes: Vec<Value> =
         votes.iter().map(|vote| json!({ "by": vote.by, "at": vote.at, "verdict": vote.verdict })).collect();
     json!({
         "id": id, "session": session, "turn": turn, "tool": tool, "arguments": arguments,
-        "original": original, "labels": labels, "preview": preview, "rule": rule,
+        "original": original, "labels": labels, "provenance": provenance, "preview": preview, "rule": rule,
         "reason": ask.reason, "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": until,
     })
 }

@@ -18,7 +18,7 @@ use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::event::{Event, LiveKind};
 use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
-use outlast::{Error, Events, Kind, Limits, Outlast, SessionId, TurnId};
+use outlast::{Error, Events, Kind, Outlast, SessionId, TurnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -88,9 +88,7 @@ impl Stage {
         };
         let pace = Pace(self.pace);
         let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_pace(pace.of(WORD));
-        // Being killed over and over is what this is for; it must not be taken for a turn that poisons its workers.
-        let limits = Limits { claims_without_progress: u32::MAX, ..Limits::default() };
-        let builder = Outlast::at(database).provider(model).model("rehearsal/demo").limits(limits);
+        let builder = Outlast::at(database).provider(model).model("rehearsal/demo");
         let builder = builder.service(Witness::open(witness)?).service(pace);
         ACTIONS.into_iter().fold(builder, outlast::Builder::tool).start().await
     }

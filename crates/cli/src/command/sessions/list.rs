@@ -6,7 +6,8 @@ use crate::words;
 use clap::{Args, ValueEnum};
 use outlast::Error;
 use outlast::runtime::listing::{Filter, Listed};
-use outlast::store::{SessionState, SessionView};
+use outlast::store::{LastEnd, SessionState, SessionView};
+use outlast::vocab::record::EndKind;
 use serde_json::{Value, json};
 
 /// Sessions that are listed when nobody says how many.
@@ -24,6 +25,9 @@ pub(crate) struct List {
     /// Only those that stand so
     #[arg(long, value_enum)]
     state: Option<State>,
+    /// Only those whose last turn ended so: answered, failed, cancelled, sealed, stuck, …
+    #[arg(long, value_name = "END")]
+    last_end: Option<LastEnd>,
     /// Only those whose key or first input holds this text
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
@@ -39,6 +43,8 @@ enum State {
     Running,
     /// A turn waits for something outside
     Parked,
+    /// A turn is held back because workers died while it ran
+    Held,
 }
 
 impl List {
@@ -49,8 +55,9 @@ impl List {
             State::Ready => SessionState::Ready,
             State::Running => SessionState::Leased,
             State::Parked => SessionState::Parked,
+            State::Held => SessionState::Held,
         });
-        let filter = Filter { state, text: self.search };
+        let filter = Filter { state, last_end: self.last_end, text: self.search };
         found(&data.desk().await?, &filter, self.limit, data.json).await
     }
 }
@@ -83,13 +90,26 @@ async fn found(desk: &Desk, filter: &Filter, limit: usize, json: bool) -> Result
 /// A session as JSON.
 pub(crate) fn session_json(session: &SessionView) -> Value {
     let SessionView { id, org, key, state, created, updated, turns, last, heads, forked_from, .. } = session;
-    let SessionView { active, worker, waits, wake_at, .. } = session;
+    let SessionView { active, worker, waits, wake_at, deaths, last_turn, .. } = session;
     let heads: Vec<Value> = heads.iter().map(|(name, at)| json!({ "name": name, "at": at })).collect();
     json!({
         "id": id, "org": org, "key": key, "state": state.name(), "created": created, "updated": updated,
         "turns": turns, "last": last.seq, "hash": last.hash, "heads": heads, "forked_from": forked_from,
         "active": active, "worker": worker, "waits": waits, "wake_at": wake_at,
+        "deaths": deaths,
+        "last_turn": last_turn.map(|last| last.id), "last_end": last_turn.map(|last| last.end.name()),
     })
+}
+
+/// How a session stands, and how its last turn ended unless it was answered.
+fn state(session: &SessionView) -> String {
+    let state = session.state.name();
+    match session.last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(EndKind::Answered)) {
+        Some(end) if matches!(session.state, SessionState::Idle | SessionState::Parked) => {
+            format!("{state}, {}", end.name().replace('_', " "))
+        }
+        Some(_) | None => state.to_owned(),
+    }
 }
 
 fn table(sessions: Vec<Listed>) {
@@ -98,7 +118,7 @@ fn table(sessions: Vec<Listed>) {
         rows.push(vec![
             session.id.to_string(),
             session.key.clone().unwrap_or_default(),
-            session.state.name().to_owned(),
+            state(&session),
             session.turns.to_string(),
             words::when(session.updated),
             terminal::one_line(&title, TITLE_LETTERS),

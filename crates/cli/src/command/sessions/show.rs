@@ -6,10 +6,10 @@ use crate::question;
 use crate::terminal::{self, Ink, Line};
 use crate::words;
 use clap::Args;
-use outlast::store::{HistoryTurn, MAIN, SessionView, TurnState, TurnView};
+use outlast::store::{HistoryTurn, LastEnd, LastTurn, MAIN, SessionView, TurnState, TurnView};
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, End, Fact, Performed, Record, Seq};
+use outlast::vocab::record::{Asked, End, EndKind, Fact, Performed, Record, Seq};
 use outlast::{Error, Kind, Limits, SessionId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -108,9 +108,14 @@ fn message_line(said: Said<'_>) {
         Said::Message(record, who, what) => Line::new()
             .ink(Ink::Faint, &format!("#{:<4} ", record.seq.0))
             .ink(Ink::Bold, who)
-            .text(&format!(" {}", what.replace('\n', &format!("\n{INDENT}"))))
+            .text(&format!(" {}", indented(what)))
             .say(),
     }
+}
+
+/// A text whose further lines are indented; empty ones stay empty.
+fn indented(text: &str) -> String {
+    text.replace('\n', &format!("\n{INDENT}")).replace(&format!("\n{INDENT}\n"), "\n\n")
 }
 
 fn message_json(said: Said<'_>) {
@@ -123,7 +128,7 @@ fn message_json(said: Said<'_>) {
 }
 
 fn turn_json(turn: &TurnView) -> Value {
-    let TurnView { id, session, index, state, parent, span: (first, last), end, .. } = turn;
+    let TurnView { id, session, index, state, parent, span: (first, last), end, retry_of, .. } = turn;
     let state = match state {
         TurnState::Queued => "queued",
         TurnState::Active => "active",
@@ -131,7 +136,7 @@ fn turn_json(turn: &TurnView) -> Value {
     };
     json!({
         "turn": id, "session": session, "index": index, "state": state, "parent": parent, "first": first,
-        "last": last, "end": end,
+        "last": last, "end": end, "retry_of": retry_of,
     })
 }
 
@@ -151,6 +156,12 @@ async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
         .ink(Ink::Bold, &format!("{}{key}", session.id))
         .text(&format!(" {}, {turns}, updated {}", session.state.name(), words::when(session.updated)))
         .say();
+    if let Some(LastTurn { id, end: LastEnd::Ended(kind) }) = session.last_turn
+        && kind != EndKind::Answered
+        && let Some(end) = desk.turn(id).await?.end
+    {
+        terminal::say(&format!("last turn {id} {}", words::end(&end)));
+    }
     if let Some(node) = session.forked_from {
         terminal::say(&format!("forked from {}", words::place(Some(node))));
     }
@@ -178,7 +189,8 @@ fn turn(turn: &TurnView, session: SessionId) {
     };
     // The numbers of messages that a fork shares count in the session they were said in.
     let place = if turn.session == session { String::new() } else { format!(", in {}", turn.session) };
-    Line::new().ink(Ink::Faint, &format!("{} {state}{place}", turn.id)).say();
+    let retry = turn.retry_of.map(|original| format!(", retry of {original}")).unwrap_or_default();
+    Line::new().ink(Ink::Faint, &format!("{} {state}{place}{retry}", turn.id)).say();
 }
 
 /// Prints the messages of one turn up to `cut`, each with the number that fork and rewind take. Results of calls that were
@@ -191,7 +203,11 @@ fn messages(records: &[Record], cut: Seq, say: Say) {
                 let calls = (0..).zip(&batch.calls);
                 tools.extend(calls.map(|(child, call)| ((record.seq, child), call.tool().to_string())));
             }
-            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) if record.seq > cut => return,
+            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) | Fact::Interrupted(_)
+                if record.seq > cut =>
+            {
+                return;
+            }
             _ => {}
         }
         let Some((who, what)) = message(&record.fact, &tools) else { continue };
@@ -208,6 +224,9 @@ fn message<'a>(fact: &Fact, tools: &'a BTreeMap<(Seq, u32), String>) -> Option<(
             let text = Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty());
             let calls = reply.calls.iter().map(|ask| format!("[{}]", words::call(ask)));
             ("assistant", text.into_iter().chain(calls).collect::<Vec<_>>().join("\n"))
+        }
+        Fact::Interrupted(interrupted) if !interrupted.text.is_empty() => {
+            ("assistant", interrupted.marked_text())
         }
         Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. })
             if !joined.inputs.is_empty() =>

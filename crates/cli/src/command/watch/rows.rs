@@ -101,6 +101,12 @@ fn doing(why: &Why) -> String {
             waits.collect::<Vec<_>>().join(", ")
         }
         Standing::Stuck(failure) => format!("stuck: {failure}"),
+        Standing::Held { deaths, .. } => {
+            format!(
+                "held back: {} while it ran",
+                words::count(*deaths as usize, "worker died", "workers died")
+            )
+        }
         Standing::Behind(turn) => format!("behind {turn}"),
         Standing::Ready => "no worker has taken it".to_owned(),
         Standing::Ended(end) => words::end(end),
@@ -114,6 +120,7 @@ fn last_words(records: &[Record]) -> String {
         Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
             Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty())
         }
+        Fact::Interrupted(interrupted) => Some(interrupted.text.clone()).filter(|text| !text.is_empty()),
         Fact::Accepted(accepted) => Some(text_of(&accepted.parts).into_owned()),
         _ => None,
     });
@@ -131,8 +138,8 @@ impl Rows {
     /// Those that run or wait now.
     pub(super) async fn of(desk: &Desk) -> Result<Self, Error> {
         let mut rows = Self { rows: Vec::new(), after: desk.feed_end().await? };
-        for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked] {
-            let filter = Filter { state: Some(state), text: None };
+        for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked, SessionState::Held] {
+            let filter = Filter { state: Some(state), ..Filter::default() };
             for Listed { session, .. } in desk.sessions(&filter, SHOWN).await? {
                 rows.put(Row::of(desk, session).await?);
             }

@@ -30,6 +30,10 @@ pub(super) enum Ask {
     Renew(Taker),
     Commit(Commit),
     HandBack(Lease, Millis),
+    ClaimSuspect(Taker, Millis),
+    BeginTrial(Lease),
+    EndTrial(Lease),
+    ReportHang(Lease),
     Fork(Fork),
     Rewind(SessionId, String, Option<Seq>, Millis),
     Delete(SessionId, Millis),
@@ -185,6 +189,16 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
             })
         }
         Ask::HandBack(lease, now) => Answer::of("hand_back", store.hand_back(lease, now).await),
+        Ask::ClaimSuspect(taker, due) => {
+            let old_enough = std::time::Duration::from_hours(1);
+            let claimed = store.claim_suspect(taker, old_enough, due).await;
+            Answer::learning("claim_suspect", claimed, |work, answer| {
+                answer.leases.extend(work.map(|work| work.lease));
+            })
+        }
+        Ask::BeginTrial(lease) => Answer::of("begin_trial", store.begin_trial(lease).await),
+        Ask::EndTrial(lease) => Answer::of("end_trial", store.end_trial(lease).await),
+        Ask::ReportHang(lease) => Answer::of("report_hang", store.report_hang(lease).await),
         Ask::Fork(fork) => Answer::of("fork", store.fork(fork).await),
         Ask::Rewind(session, head, to, now) => {
             Answer::of("rewind", store.rewind(session, head, to, now).await)

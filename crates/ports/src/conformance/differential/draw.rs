@@ -74,6 +74,15 @@ pub(super) const WRITES: &[(u64, Draw)] = &[
         Some(lease) => Ask::HandBack(lease, known.now),
         None => Ask::Accept(accept(known, dice)),
     }),
+    (2, |known, dice| Ask::ClaimSuspect(taker(known, dice), Millis(known.now.0 + 1_000_000))),
+    (2, |known, dice| match commit::lease(known, dice) {
+        Some(lease) => match dice.below(3) {
+            0 => Ask::BeginTrial(lease),
+            1 => Ask::EndTrial(lease),
+            _ => Ask::ReportHang(lease),
+        },
+        None => Ask::Accept(accept(known, dice)),
+    }),
     (8, |known, dice| Ask::Resolve(turn(known, dice), wait_key(dice), resolution(known, dice), known.now)),
     (4, |known, dice| Ask::Cancel(turn(known, dice), dice.one_of(&["enough", "stop"]).to_owned(), known.now)),
     (1, |known, dice| Ask::Abort(turn(known, dice), "stop".to_owned(), known.now)),

@@ -9,7 +9,7 @@ use crate::orgs::{AuditRange, NewKey, Org};
 use crate::outbox::{Attempt, Begins, Collect, Subscription};
 use crate::search::Find;
 use crate::sink::Moment;
-use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Store, Taker, Target, Then};
+use crate::store::{Accept, FeedCursor, Fork, ForkTo, Lease, MAIN, Retry, Store, Taker, Target, Then};
 use crate::votes::Ballot;
 use outlast_vocab::access::{ApiKey, Principal, Scopes};
 use outlast_vocab::budget::Purse;
@@ -110,6 +110,7 @@ macro_rules! asks {
 
 asks! {
     accept => |s, ids| s.accept(Accept { target: Target::Id(ids.session), key: Some("idempotent".to_owned()), ..input(ids.session, "hi") });
+    retry => |s, ids| s.retry(Retry { turn: ids.turn, fresh: TurnId::from_u128(99), fork: None, now: NOW, taker: None, queued_most: 9 });
     open => |s, ids| s.open(Target::Id(ids.session), NOW);
     cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
     abort => |s, ids| s.abort(ids.waiting, "stop".to_owned(), NOW);
@@ -119,6 +120,10 @@ asks! {
     renew => |s, ids| s.renew(ids.taker());
     commit => |s, ids| s.commit(commit(&ids.lease, vec![started()], Then::GoOn));
     hand_back => |s, ids| s.hand_back(ids.lease, NOW);
+    claim_suspect => |s, ids| s.claim_suspect(ids.taker(), std::time::Duration::MAX, Millis(9_000));
+    begin_trial => |s, ids| s.begin_trial(ids.lease);
+    end_trial => |s, ids| s.end_trial(ids.lease);
+    report_hang => |s, ids| s.report_hang(ids.lease);
     records => |s, ids| s.records(ids.session, Seq(0), ALL);
     turn_records => |s, ids| s.turn_records(ids.turn);
     feed => |s, _ids| s.feed(FeedCursor(0), ALL);
@@ -148,7 +153,7 @@ asks! {
     outlines => |s, ids| s.outlines(ids.session);
     recorded => |s, ids| s.recorded(ids.records(), BTreeSet::new());
     note_rerun => |s, ids| s.note_rerun(NotedRerun { session: ids.session, is_live: true, detail: String::new(), now: NOW });
-    import => |s, _ids| s.import(Import { from: Box::new(std::io::empty()), key: None, outside: BTreeMap::new(), now: NOW });
+    import => |s, _ids| s.import(Import { from: Box::new(std::io::empty()), key: None, outside: BTreeMap::new(), compared: false, now: NOW });
     settle => |s, ids| s.settle(ids.call, Verdict::DidNotHappen, NOW);
     blob => |s, ids| s.blob(ids.content);
     package => |s, ids| s.package(ids.turn);

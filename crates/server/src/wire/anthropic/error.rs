@@ -39,9 +39,9 @@ pub(crate) struct AnthropicErrorBody {
 
 /// The body of an error.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
-    let Complaint { status, code, detail, param, request } = complaint;
+    let Complaint { status, of_turn, code, detail, param, request } = complaint;
     let error = AnthropicErrorBody {
-        kind: kind(status.as_u16()),
+        kind: if *of_turn { "api_error" } else { kind(status.as_u16()) },
         message: detail.clone(),
         param: param.map(ToOwned::to_owned),
         code: (*code).to_owned(),

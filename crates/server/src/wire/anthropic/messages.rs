@@ -22,6 +22,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use outlast_runtime::Runtime;
 use outlast_vocab::Error;
+use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::tool::ClientTool;
 use serde::Deserialize;
@@ -93,7 +94,7 @@ async fn create(
     let streams = request.stream == Some(true);
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
-    let Sent { leg, hearing } = request.send(&caller.runtime, marks).await?;
+    let Sent { leg, hearing } = request.send(&caller.runtime, &shared.limits, marks).await?;
     let head = Head { leg, model };
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, hearing, Blocks::new(head)));
@@ -123,7 +124,7 @@ impl CreateMessage {
         Err(Refusal::unsupported("tool_choice", why))
     }
 
-    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+    async fn send(self, runtime: &Runtime, limits: &ServerLimits, marks: Marks) -> Answer<Sent> {
         let (client_tools, output) = (self.client_tools()?, self.output()?);
         let mut conversed = Conversed::default();
         for (index, message) in self.messages.iter().enumerate() {
@@ -138,6 +139,7 @@ impl CreateMessage {
             output,
             note: None,
             client_tools,
+            provider_wait_s: limits.wire_provider_wait_s(),
             names: Names { input: "messages", instructions: "system", output: "output_config.format" },
         };
         talk.send(runtime, brought, marks).await

@@ -1,5 +1,5 @@
 //! What the `messages` and the `system` of a request say.
-use crate::wire::content::{Content, file};
+use crate::wire::content::{Content, file, text_file};
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::BETWEEN_TEXTS;
 use crate::wire::refusal::{Answer, Refusal};
@@ -89,7 +89,8 @@ fn piece(block: &Value, place: &str) -> Answer<Content> {
     let member = |name: &str| source[name].as_str().unwrap_or_default();
     match member("type") {
         "base64" => file(member("media_type"), member("data"), name, &format!("{place}.source")),
-        "text" => Ok(Content::Text(member("data").to_owned())),
+        // A document is a document in every form: its text is not what the user typed.
+        "text" => text_file(member("media_type"), member("data"), name, &format!("{place}.source")),
         other => {
             let why = format!("only what the request holds itself is, and this is `{}`", shown(other));
             Err(Refusal::unsupported(format!("{place}.source.type"), why))

@@ -27,6 +27,7 @@ use axum::response::{IntoResponse, Response};
 use outlast_runtime::Runtime;
 use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
+use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::shown;
 use outlast_vocab::tool::ClientTool;
 use serde::Deserialize;
@@ -100,7 +101,7 @@ async fn create(
         .is_some_and(|options| options.get("include_usage") == Some(&json!(true)));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
-    let Sent { leg, hearing } = request.send(&caller.runtime, marks).await?;
+    let Sent { leg, hearing } = request.send(&caller.runtime, &shared.limits, marks).await?;
     let completion = Completion { leg, model };
     if let Some(open) = open {
         let chunks = Chunks { completion, tells_usage, texts: 0, calls: 0 };
@@ -111,7 +112,7 @@ async fn create(
 }
 
 impl CreateCompletion {
-    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+    async fn send(self, runtime: &Runtime, limits: &ServerLimits, marks: Marks) -> Answer<Sent> {
         check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
         let output = match &self.response_format {
             None | Some(Value::Null) => None,
@@ -132,6 +133,7 @@ impl CreateCompletion {
             output,
             note,
             client_tools,
+            provider_wait_s: limits.wire_provider_wait_s(),
             names: Names { input: "messages", instructions: "messages", output: "response_format" },
         };
         talk.send(runtime, brought, marks).await

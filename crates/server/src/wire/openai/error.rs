@@ -32,10 +32,10 @@ pub(crate) struct OpenAiErrorBody {
 
 /// The body of an error.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
-    let Complaint { status, code, detail, param, .. } = complaint;
+    let Complaint { status, of_turn, code, detail, param, .. } = complaint;
     let error = OpenAiErrorBody {
         message: detail.clone(),
-        kind: kind(status.as_u16()),
+        kind: if *of_turn { "server_error" } else { kind(status.as_u16()) },
         param: param.map(ToOwned::to_owned),
         code: (*code).to_owned(),
     };

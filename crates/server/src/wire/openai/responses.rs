@@ -24,6 +24,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response as Reply};
 use outlast_ports::store::Target;
 use outlast_runtime::{Input, Runtime};
+use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::shown;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -130,7 +131,7 @@ async fn create(
     check_rest(&request.rest)?;
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
-    let Sent { leg, mut hearing } = request.send(&caller.runtime, marks).await?;
+    let Sent { leg, mut hearing } = request.send(&caller.runtime, &shared.limits, marks).await?;
     let late = |error: Error| Refusal::from(error).late();
     let past = Past::of(&caller.runtime, leg).await.map_err(late)?;
     let past = past.ok_or_else(|| late(no_response(&leg.id(RESPONSE))))?;
@@ -148,7 +149,7 @@ async fn create(
 }
 
 impl CreateResponse {
-    async fn send(self, runtime: &Runtime, marks: Marks) -> Answer<Sent> {
+    async fn send(self, runtime: &Runtime, limits: &ServerLimits, marks: Marks) -> Answer<Sent> {
         check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
         let note = self.note();
         let (place, param) = self.place()?;
@@ -194,6 +195,8 @@ impl CreateResponse {
             client_tools,
             agent: self.model,
             overlays,
+            // Who asks for a response in the background comes back for it, however late.
+            provider_wait_s: (self.background != Some(true)).then(|| limits.wire_provider_wait_s()),
             files,
             ..Input::text(Target::New(runtime.fresh_session()), "")
         };

@@ -7,7 +7,7 @@ use outlast::vocab::effect::{
     StepOutcome, ToolBatch,
 };
 use outlast::vocab::id::OrgId;
-use outlast::vocab::label::Labels;
+use outlast::vocab::label::{Labels, Provenance};
 use outlast::vocab::record::{Accepted, Answered, Asked, Delivery, Reclaimed, Seq, Started};
 use outlast::vocab::tool::PreparedCall;
 use outlast::vocab::wait::Wait;
@@ -47,7 +47,9 @@ impl Story {
             worker: None,
             waits: Vec::new(),
             wake_at: None,
+            deaths: 0,
             cost: None,
+            last_turn: None,
         };
         Self { view, records: Vec::new() }
     }
@@ -72,6 +74,7 @@ impl Story {
                 traceparent: None,
                 before: Vec::new(),
                 note: None,
+                retry_of: None,
             }),
         );
     }
@@ -119,6 +122,7 @@ pub(super) fn call(number: u128, tool: &str, class: EffectClass) -> PreparedCall
         payload: None,
         ruling: None,
         labels: Labels::default(),
+        provenance: Provenance::default(),
     }
 }
 

@@ -91,6 +91,9 @@ fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
     if !question.labels.is_empty() {
         lines.push(entry("untrusted text may have asked", &question.labels.to_string()));
     }
+    if !question.provenance.is_empty() {
+        lines.push(entry("sinks", &question.provenance.to_string()));
+    }
     lines.push(entry("why", &shown::wanted(question)));
     lines.extend(question.ask.reason.iter().map(|reason| entry("because", reason)));
     if let Some(policy) = &question.policy {

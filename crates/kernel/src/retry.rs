@@ -1,0 +1,362 @@
+//! What a retry takes over from the turn that it retries.
+//!
+//! A retry is a new turn with the same input. It asks for the same effects in the same order. An effect that the original turn has an
+//! answer for is answered from the original's journal: the model is not asked again, and the call is not performed again. A call
+//! whose outcome is unknown stays unknown. Pure: reading the original's records is the runtime's business.
+use crate::replay::{History, RecordedCall};
+use crate::transcript::result_of_resolution;
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{BatchCall, Command, Joined, ModelOutcome, Outcome, Reply, ToolOutcome, Usage};
+use outlast_vocab::hook::Patch;
+use outlast_vocab::id::CallId;
+use outlast_vocab::message::{ModelName, ToolResult};
+use outlast_vocab::payment::PaymentState;
+use outlast_vocab::record::{
+    Answered, Asked, ClaimRef, End, Fact, Hooked, Performed, Record, Seq, Undoable, Verdict,
+};
+use outlast_vocab::tool::{PreparedCall, Undo};
+use outlast_vocab::{Error, Failure, Kind, ReplayKey};
+use std::collections::BTreeMap;
+
+/// The answered effects of a turn, under the keys that the turn which retries it asks with.
+#[derive(Debug, Default)]
+pub struct Reusable {
+    replies: BTreeMap<ReplayKey, ReusableReply>,
+    calls: BTreeMap<ReplayKey, ReusableCall>,
+    /// Calls that are performed again, with the ids that they had: to its tool, a repeated call is the same call.
+    again: BTreeMap<ReplayKey, CallId>,
+    checkpoints: BTreeMap<ReplayKey, Joined>,
+    /// Steps of calls that are performed again.
+    steps: BTreeMap<ReplayKey, (Command, Outcome)>,
+}
+
+/// A reply that is not asked for again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReusableReply {
+    /// The model that gave it.
+    pub model: ModelName,
+    /// The reply, without its cost.
+    pub reply: Reply,
+}
+
+/// A call that is not performed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReusableCall {
+    /// The call as it was claimed.
+    pub call: BatchCall,
+    /// Its outcome; none if the call was refused before it could run.
+    pub outcome: Option<ToolOutcome>,
+    /// How the call can be taken back.
+    pub undo: Option<Undo>,
+}
+
+impl Reusable {
+    /// Reads the records of a turn that ended, for a retry that is the `index`-th turn of its session.
+    pub fn of(records: &[Record], index: u32) -> Result<Self, Error> {
+        let history = History::of(records.to_vec())?;
+        let original = Original::of(records, &history);
+        let mut reusable = Self::default();
+        for (key, model, reply) in original.replies() {
+            // The original has paid for it.
+            let reply = Reply { usage: Usage::default(), cost: Some(Cost::ZERO), ..reply.clone() };
+            reusable.replies.insert(key.in_turn(index), ReusableReply { model: model.clone(), reply });
+        }
+        for (key, recorded) in history.calls().filter(|(key, _)| !key.takes_back()) {
+            let place = key.in_turn(index);
+            match (original.decide(&key, recorded), &recorded.call) {
+                (Decided::Keep(outcome), _) => {
+                    let (call, undo) = (without_grant(&recorded.call), original.undo(&key));
+                    reusable.calls.insert(place, ReusableCall { call, outcome, undo });
+                }
+                (Decided::Again, BatchCall::Run(call)) => {
+                    reusable.again.insert(place, call.id);
+                    let steps = original.steps(&key);
+                    reusable.steps.extend(steps.map(|(key, command, outcome)| {
+                        (key.in_turn(index), (command.clone(), outcome.clone()))
+                    }));
+                }
+                (Decided::Again, BatchCall::Refused(_)) => {}
+            }
+        }
+        for (key, joined) in original.checkpoints() {
+            reusable.checkpoints.insert(key.in_turn(index), joined);
+        }
+        Ok(reusable)
+    }
+
+    /// Returns the reply to the model call at this place.
+    pub fn reply(&self, model_call: &ReplayKey) -> Option<&ReusableReply> {
+        self.replies.get(model_call)
+    }
+
+    /// Returns the call at this place, if it is not performed again.
+    pub fn call(&self, call: &ReplayKey) -> Option<&ReusableCall> {
+        self.calls.get(call)
+    }
+
+    /// Returns the outcome of the call at this place, if it is not performed again.
+    pub fn outcome(&self, call: &ReplayKey) -> Option<&ToolOutcome> {
+        self.calls.get(call)?.outcome.as_ref()
+    }
+
+    /// Returns the id that the call at this place had, if it is performed again.
+    pub fn call_id(&self, call: &ReplayKey) -> Option<CallId> {
+        self.again.get(call).copied()
+    }
+
+    /// Returns what joined the turn at this checkpoint.
+    pub fn joined(&self, checkpoint: &ReplayKey) -> Option<&Joined> {
+        self.checkpoints.get(checkpoint)
+    }
+
+    /// Returns the recorded step at this place, of a call that is performed again.
+    pub(crate) fn step(&self, key: &ReplayKey) -> Option<&(Command, Outcome)> {
+        self.steps.get(key)
+    }
+}
+
+/// A grant covers calls of the session that it was given in, and no call runs because of this one.
+fn without_grant(call: &BatchCall) -> BatchCall {
+    let mut call = call.clone();
+    if let BatchCall::Run(PreparedCall { ruling: Some(ruling), .. }) = &mut call {
+        ruling.grant = None;
+    }
+    call
+}
+
+/// Whether a call is performed again.
+enum Decided {
+    /// No: this is its outcome.
+    Keep(Option<ToolOutcome>),
+    /// Yes.
+    Again,
+}
+
+/// The turn that is retried.
+struct Original<'a> {
+    records: &'a [Record],
+    history: &'a History,
+    /// Claims of calls, with their places.
+    claims: BTreeMap<ReplayKey, ClaimRef>,
+    cancelled: Option<Seq>,
+    last_reply: Option<Seq>,
+}
+
+impl<'a> Original<'a> {
+    fn of(records: &'a [Record], history: &'a History) -> Self {
+        let mut claims = BTreeMap::new();
+        let (mut cancelled, mut last_reply) = (None, None);
+        for record in records {
+            match &record.fact {
+                Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                    for (child, call) in (0..).zip(&batch.calls) {
+                        let place = key.child(child as usize, call.model_id().as_str());
+                        claims.insert(place, ClaimRef { asked: record.seq, child });
+                    }
+                }
+                Fact::Performed(Performed {
+                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)), ..
+                }) => {
+                    last_reply = Some(record.seq);
+                }
+                Fact::CancelRequested { .. } => cancelled = Some(record.seq),
+                _ => {}
+            }
+        }
+        Self { records, history, claims, cancelled, last_reply }
+    }
+
+    /// The replies that are not asked for again.
+    fn replies(&self) -> impl Iterator<Item = (&'a ReplayKey, &'a ModelName, &'a Reply)> {
+        self.reusable_records().filter_map(|record| match &record.fact {
+            Fact::Performed(Performed {
+                key,
+                command: Command::ModelCall(call),
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
+                ..
+            }) => Some((key, &call.model, reply)),
+            _ => None,
+        })
+    }
+
+    /// What joined the turn at its checkpoints. Inputs that joined behind the replies on which the turn failed all join at the first of
+    /// those checkpoints: the retry may not reach the others.
+    fn checkpoints(&self) -> Vec<(&'a ReplayKey, Joined)> {
+        let failed_at = self.failed_at();
+        let mut checkpoints: Vec<(&ReplayKey, Joined)> = Vec::new();
+        let mut first_behind = None;
+        for record in self.records {
+            let Fact::Performed(Performed { key, outcome: Outcome::Checkpoint(joined), .. }) = &record.fact
+            else {
+                continue;
+            };
+            if failed_at.is_none_or(|from| record.seq < from) {
+                checkpoints.push((key, joined.clone()));
+                continue;
+            }
+            let at = *first_behind.get_or_insert_with(|| {
+                checkpoints.push((key, Joined::default()));
+                checkpoints.len() - 1
+            });
+            checkpoints[at].1.inputs.extend_from_slice(&joined.inputs);
+        }
+        checkpoints.retain(|(_, joined)| !joined.is_empty());
+        checkpoints
+    }
+
+    /// The records before the replies on which the turn failed. The model is asked for those again.
+    fn reusable_records(&self) -> impl Iterator<Item = &'a Record> {
+        let failed_at = self.failed_at();
+        self.records.iter().take_while(move |record| failed_at.is_none_or(|from| record.seq < from))
+    }
+
+    /// The first of the replies on which the turn failed.
+    fn failed_at(&self) -> Option<Seq> {
+        let failed = matches!(self.history.ended(), Some(End::Failed { .. }));
+        self.rejected_from().filter(|_| failed)
+    }
+
+    /// The first of the last replies that led to nothing: each was sent back to the model with a correction, or ended the turn.
+    fn rejected_from(&self) -> Option<Seq> {
+        let (mut rejected, mut was_answered) = (None, false);
+        for record in self.records {
+            match &record.fact {
+                Fact::Performed(Performed {
+                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)), ..
+                }) => {
+                    // The model went on with what had joined: the replies before that are part of the conversation.
+                    if std::mem::take(&mut was_answered) {
+                        rejected = None;
+                    }
+                    rejected.get_or_insert(record.seq);
+                }
+                Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+                    was_answered |= !joined.only_rejects();
+                }
+                Fact::Asked(asked) if !asked.key.takes_back() => rejected = None,
+                _ => {}
+            }
+        }
+        rejected
+    }
+
+    fn decide(&self, key: &ReplayKey, recorded: &RecordedCall) -> Decided {
+        let claim = self.claims.get(key).copied();
+        // What the model has read is what it answered to.
+        let was_read = claim.is_some_and(|claim| self.last_reply > Some(claim.asked));
+        let BatchCall::Run(call) = &recorded.call else {
+            return if was_read { Decided::Keep(None) } else { Decided::Again };
+        };
+        let verdict = claim.and_then(|claim| self.verdict(claim));
+        let outcome = match (recorded.outcome.clone(), verdict) {
+            (Some(ToolOutcome::Unknown), Some(Verdict::Happened(result))) => {
+                ToolOutcome::Done(result.clone())
+            }
+            (Some(ToolOutcome::Unknown), Some(Verdict::DidNotHappen)) if was_read => {
+                let detail = "it did not happen, as an operator found out";
+                ToolOutcome::Done(ToolResult::Err(Failure::new(Kind::ToolFailed, detail)))
+            }
+            (Some(ToolOutcome::Unknown), Some(Verdict::DidNotHappen)) => return Decided::Again,
+            (Some(ToolOutcome::Unknown), None) => ToolOutcome::Unknown,
+            (Some(ToolOutcome::Pending) | None, _) => match self.completed(key) {
+                Some(result) => ToolOutcome::Done(result),
+                None => return self.again_if_safe(key, call),
+            },
+            (Some(ToolOutcome::Done(ToolResult::Err(failure))), _)
+                if !was_read && self.is_no_answer(call, claim, &failure) =>
+            {
+                return self.again_if_safe(key, call);
+            }
+            (Some(outcome @ ToolOutcome::Done(_)), _) => outcome,
+        };
+        Decided::Keep(Some(outcome))
+    }
+
+    /// Whether an error says only that the turn ended before the call was done.
+    fn is_no_answer(&self, call: &PreparedCall, claim: Option<ClaimRef>, failure: &Failure) -> bool {
+        let may_repeat = call.class.may_repeat();
+        match failure.code {
+            // Only calls that did not happen are answered so. A journal of an older version says `ToolCancelled` of calls that
+            // never began too; a tool that was stopped may say it after it acted.
+            Kind::ToolInterrupted => true,
+            Kind::ToolCancelled | Kind::BudgetExceeded | Kind::PolicyInterrupted => may_repeat,
+            _ => {
+                let answered = claim.and_then(|claim| self.answered(claim));
+                may_repeat && self.cancelled.is_some() && answered > self.cancelled
+            }
+        }
+    }
+
+    /// Performs a call again, unless it must happen at most once and may have happened, or has paid.
+    fn again_if_safe(&self, key: &ReplayKey, call: &PreparedCall) -> Decided {
+        let freed = |state: &PaymentState| {
+            matches!(state, PaymentState::Releasing { .. } | PaymentState::Released { .. })
+        };
+        let mut payments = self.history.payments().filter(|payment| payment.key.is_under(key));
+        let paid = payments.any(|payment| !freed(&payment.state));
+        let answered = self.claims.get(key).and_then(|claim| self.answered(*claim)).is_some();
+        let has_begun = !call.class.may_repeat() && (!answered || self.is_pending(key));
+        if paid || has_begun { Decided::Keep(Some(ToolOutcome::Unknown)) } else { Decided::Again }
+    }
+
+    /// Whether the call ran and waits for an answer from outside.
+    fn is_pending(&self, key: &ReplayKey) -> bool {
+        let mut calls = self.history.calls().filter(|(place, _)| place == key);
+        calls.any(|(_, call)| call.outcome == Some(ToolOutcome::Pending))
+    }
+
+    fn answered(&self, claim: ClaimRef) -> Option<Seq> {
+        self.records.iter().rev().find_map(|record| match &record.fact {
+            Fact::Answered(Answered { claim: of, .. }) if *of == claim => Some(record.seq),
+            _ => None,
+        })
+    }
+
+    fn verdict(&self, claim: ClaimRef) -> Option<&'a Verdict> {
+        self.records.iter().rev().find_map(|record| match &record.fact {
+            Fact::Settled(settled) if settled.claim == claim => Some(&settled.verdict),
+            _ => None,
+        })
+    }
+
+    /// The result of a call that was completed from outside, as hooks left it.
+    fn completed(&self, key: &ReplayKey) -> Option<ToolResult> {
+        let completion = key.completion();
+        let resolution = self.records.iter().find_map(|record| match &record.fact {
+            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. })
+                if *key == completion =>
+            {
+                Some(resolution.clone())
+            }
+            _ => None,
+        })?;
+        let hooked = self.records.iter().rev().find_map(|record| match &record.fact {
+            Fact::Hooked(Hooked { key: of, patch: Patch::AfterTool(patch), .. }) if of == key => {
+                Some(patch.to_result())
+            }
+            _ => None,
+        });
+        Some(hooked.unwrap_or_else(|| result_of_resolution(resolution)))
+    }
+
+    fn undo(&self, key: &ReplayKey) -> Option<Undo> {
+        self.records.iter().find_map(|record| match &record.fact {
+            Fact::Undoable(Undoable { key: of, undo }) if of == key => Some(undo.clone()),
+            _ => None,
+        })
+    }
+
+    /// The steps that a call has done. People are asked again, and rates are waited for again.
+    fn steps(&self, call: &ReplayKey) -> impl Iterator<Item = (&'a ReplayKey, &'a Command, &'a Outcome)> {
+        let (call, completion) = (call.clone(), call.completion());
+        let asks = |key: &ReplayKey| key.is_approval() || key.is_rate() || key.is_deferred();
+        self.records.iter().filter_map(move |record| match &record.fact {
+            Fact::Performed(Performed { key, command, outcome, .. })
+                if key.is_under(&call) && !asks(key) && *key != completion =>
+            {
+                Some((key, command, outcome))
+            }
+            _ => None,
+        })
+    }
+}

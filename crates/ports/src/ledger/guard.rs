@@ -1,0 +1,181 @@
+//! The crash guard: which turns are suspected of killing their workers, when they run alone, and when they are sealed.
+//!
+//! A turn whose worker died [`SUSPECT_DEATHS`] times without progress is a suspect. It is held back, and then runs as the
+//! only turn of its worker (a trial), after a pause that grows with each death. Only a death within the trial counts against
+//! the turn; [`SEALED_DEATHS`] of them seal it. Progress clears everything.
+use super::turn::{fenced, take};
+use crate::rows::{CrashGuard, ReadRows, Rows, SessionNo, SessionRow, Trial};
+use crate::store::{Lease, SessionState, Taker, Work};
+use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MOST};
+use outlast_vocab::{Error, Millis, WorkerId};
+use std::time::Duration;
+
+/// Sessions read at once while the other sessions of a worker are looked for.
+const PAGE: usize = 256;
+
+impl CrashGuard {
+    /// Whether the turn runs only alone.
+    pub fn is_suspect(&self) -> bool {
+        self.deaths >= SUSPECT_DEATHS
+    }
+
+    /// Whether the turn was shown to kill or to block its worker.
+    pub fn is_guilty(&self) -> bool {
+        self.alone >= SEALED_DEATHS || self.trial == Trial::Hung
+    }
+}
+
+/// How long a death counts against a suspect that runs alone. It doubles with each death.
+pub fn trial_window(deaths: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(deaths.saturating_sub(SUSPECT_DEATHS)).unwrap_or(u32::MAX);
+    TRIAL_FIRST.saturating_mul(doubled).min(TRIAL_MOST)
+}
+
+/// How long a suspect is held back, and how long a worker must have lived before it runs one: twice the window. A worker
+/// that cannot live that long without the suspect says nothing about the suspect.
+pub fn trial_pause(deaths: u32) -> Duration {
+    trial_window(deaths) * 2
+}
+
+/// The most deaths of a suspect that a worker of this age may run.
+fn most_deaths(lived: Duration) -> u32 {
+    if lived >= TRIAL_MOST * 2 {
+        return u32::MAX;
+    }
+    (SUSPECT_DEATHS..u32::BITS).take_while(|deaths| trial_pause(*deaths) <= lived).last().unwrap_or(0)
+}
+
+/// Whether another session of this worker is on trial, so that the worker runs nothing beside it.
+pub(super) fn runs_alone(rows: &dyn ReadRows, worker: WorkerId, beside: SessionNo) -> Result<bool, Error> {
+    Ok(rows.trials()?.iter().any(|(session, of)| *of == worker && *session != beside))
+}
+
+/// Holds a suspect back.
+fn hold(session: &mut SessionRow, now: Millis) {
+    session.state = SessionState::Held;
+    session.worker = None;
+    session.guard.trial = Trial::No;
+    session.wake_at = Some(now.after(trial_pause(session.guard.deaths)));
+}
+
+/// Counts what the end of a lease says about its turn. Says whether the session may be taken now; if not, it is held back.
+pub(super) fn count_death(session: &mut SessionRow, finder: WorkerId, now: Millis) -> bool {
+    // A worker that finds its own lease is alive.
+    if session.worker != Some(finder) {
+        match session.guard.trial {
+            // It was claimed to run alone and had not begun.
+            Trial::Waits => {}
+            Trial::Runs => {
+                session.guard.deaths += 1;
+                session.guard.alone += 1;
+            }
+            Trial::No | Trial::Hung => session.guard.deaths += 1,
+        }
+    }
+    if session.guard.is_guilty() || !session.guard.is_suspect() {
+        return true;
+    }
+    hold(session, now);
+    false
+}
+
+/// Where a session goes that its worker gives back: to any worker, or back behind the pause of a suspect.
+pub(super) fn release(session: &mut SessionRow, now: Millis) {
+    if session.guard.is_suspect() && !session.guard.is_guilty() {
+        hold(session, now);
+    } else {
+        session.state = SessionState::Ready;
+        session.worker = None;
+    }
+}
+
+/// Takes the suspect that has been due longest, to run it alone. There is one trial at a time.
+///
+/// `due` is the latest time at which it must have been due, and `lived` the age of the worker.
+pub fn claim_suspect(
+    rows: &mut dyn Rows,
+    taker: Taker,
+    lived: Duration,
+    due: Millis,
+) -> Result<Option<Work>, Error> {
+    rows.access().need_everything()?;
+    if !rows.trials()?.is_empty() {
+        return Ok(None);
+    }
+    let Some(mut session) = rows.suspect_due(due, most_deaths(lived))? else { return Ok(None) };
+    session.guard.trial = Trial::Waits;
+    take(rows, session, taker).map(Some)
+}
+
+/// Whether a suspect could be taken for a trial, by a worker that is old enough.
+pub fn has_suspect(rows: &dyn ReadRows, now: Millis) -> Result<bool, Error> {
+    rows.access().need_everything()?;
+    Ok(rows.trials()?.is_empty() && rows.suspect_due(now, u32::MAX)?.is_some())
+}
+
+/// Notes that a suspect runs from now on, if its worker drives nothing else. From here on a death counts against it.
+pub fn begin_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
+    let mut session = fenced(rows, lease)?;
+    if has_other(rows, &session, lease.worker)? {
+        return Ok(false);
+    }
+    session.guard.trial = Trial::Runs;
+    rows.put_session(&session)?;
+    Ok(true)
+}
+
+fn has_other(rows: &dyn Rows, session: &SessionRow, worker: WorkerId) -> Result<bool, Error> {
+    let mut after = SessionNo(0);
+    loop {
+        let page = rows.sessions_in(SessionState::Leased, after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(false) };
+        after = last.no;
+        if page.iter().any(|row| row.worker == Some(worker) && row.no != session.no) {
+            return Ok(true);
+        }
+    }
+}
+
+/// Notes that a suspect ran alone for its whole window and its worker lives. It goes on beside others.
+pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
+    let mut session = fenced(rows, lease)?;
+    if session.guard.trial == Trial::Runs {
+        session.guard.trial = Trial::No;
+        session.guard.alone = 0;
+        rows.put_session(&session)?;
+    }
+    Ok(())
+}
+
+/// Notes that a turn blocks its thread. In company it runs alone after the death of its worker; on trial it is guilty, and the
+/// session is given back to be sealed. Says whether it was given back.
+pub fn report_hang(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
+    let mut session = fenced(rows, lease)?;
+    let alone = session.guard.trial == Trial::Runs;
+    if alone {
+        session.guard.trial = Trial::Hung;
+        session.state = SessionState::Ready;
+        session.worker = None;
+    } else {
+        session.guard.deaths = session.guard.deaths.max(SUSPECT_DEATHS - 1);
+    }
+    rows.put_session(&session)?;
+    Ok(alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let seconds = |deaths| trial_pause(deaths).as_secs();
+        assert_eq!([3, 4, 5, 6, 60].map(seconds), [10, 20, 40, 80, 1_200]);
+    }
+
+    #[test]
+    fn young_workers_run_no_suspects() {
+        let most = |seconds| most_deaths(Duration::from_secs(seconds));
+        assert_eq!([0, 9, 10, 39, 40, 1_199, 1_200].map(most), [0, 0, 3, 4, 5, 9, u32::MAX]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Takes a retry of an ended turn in: a new turn with the input of the original, in the original's place or in a fork.
+use super::orgs::{Deed, note};
+use super::tree::{fork_session, move_head};
+use super::turn::{NewTurn, take_in};
+use super::{lookup, referred, turn_by_no, turn_row};
+use crate::rows::{Node, Rows, SessionRow, TurnRow};
+use crate::store::{Accepted, MAIN, Retry, TurnState};
+use outlast_vocab::access::{Act, Scope};
+use outlast_vocab::effect::Place;
+use outlast_vocab::record::{self, Delivery, End, Fact};
+use outlast_vocab::{Error, Hash, Kind};
+
+/// Retries a turn that ended. If a retry of it is under way or has an answer, that one is returned; if that one ended without an
+/// answer too, it is retried in turn.
+pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
+    rows.access().need(Scope::Run)?;
+    let mut original = turn_row(rows, retry.turn)?;
+    while let Some(newer) = rows.last_retry(original.no)? {
+        if newer.state != TurnState::Ended || !lookup::end_of(rows, &newer)?.kind().is_retryable() {
+            return duplicate(rows, &newer);
+        }
+        original = newer;
+    }
+    check_end(rows, &original)?;
+    let session = referred("session", rows.session(original.session)?)?;
+    let deed = Deed {
+        act: Act::Retry,
+        org: session.org,
+        subject: &original.id,
+        detail: format!("as {}", retry.fresh),
+    };
+    note(rows, deed, retry.now)?;
+    let (session, head, stands) = if let Some(fresh) = retry.fork {
+        let node = if has_begun(&original) {
+            original.parent
+        } else {
+            referred("head", rows.head(session.no, &original.head)?)?
+        };
+        let fork = fork_session(rows, &session, node, fresh, retry.now)?;
+        (fork, MAIN.to_owned(), node)
+    } else {
+        let (session, stands) = step_back(rows, session, &original, &retry)?;
+        (session, original.head.clone(), stands)
+    };
+    let row = referred("record", lookup::one(rows, original.session, original.accepted)?)?;
+    let Fact::Accepted(input) = lookup::decode(rows, row, Some(original.id))?.fact else {
+        let detail = format!("the first record of {} is not its input", original.id);
+        return Err(Error::new(Kind::RecordCorrupt, detail));
+    };
+    // Its own key is taken, and what joined a turn then begins one now.
+    let accepted =
+        record::Accepted { key: None, delivery: Delivery::Next, retry_of: Some(original.id), ..input };
+    let new =
+        NewTurn { id: retry.fresh, input: Hash::ZERO, head, stands, retry_of: Some(original.no), accepted };
+    take_in(rows, session, new, (retry.taker, None), retry.now)
+}
+
+fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {
+    if turn.state != TurnState::Ended {
+        let detail = format!("{} has not ended; only a turn that ended is retried as a new turn", turn.id);
+        return Err(Error::new(Kind::TurnNotRetryable, detail));
+    }
+    let end = lookup::end_of(rows, turn)?;
+    if end.kind().is_retryable() {
+        return Ok(());
+    }
+    let instead = match &end {
+        End::Joined { into } => format!("its input joined {into}; retry that turn"),
+        _ => "send the input again".to_owned(),
+    };
+    let detail = format!(
+        "{} ended as {}; expected failed, cancelled, sealed or out_of_budget; {instead}",
+        turn.id,
+        end.name()
+    );
+    Err(Error::new(Kind::TurnNotRetryable, detail))
+}
+
+fn duplicate(rows: &dyn Rows, turn: &TurnRow) -> Result<Accepted, Error> {
+    let session = referred("session", rows.session(turn.session)?)?;
+    let record = referred("record", lookup::one(rows, session.no, turn.accepted)?)?;
+    let place = Place { seq: record.seq, hash: record.hash };
+    Ok(Accepted { session: session.id, turn: turn.id, duplicate: true, place, work: None })
+}
+
+/// Moves the head back to the message before the original's input, so that the model is shown the input once.
+fn step_back(
+    rows: &mut dyn Rows,
+    mut session: SessionRow,
+    original: &TurnRow,
+    retry: &Retry,
+) -> Result<(SessionRow, Option<Node>), Error> {
+    if session.queued as usize >= retry.queued_most {
+        let most = retry.queued_most;
+        let detail = format!("queued_inputs is limited to {most}, and so many wait for {}", session.id);
+        return Err(Error::new(Kind::QueueFull, detail));
+    }
+    let stands = referred("head", rows.head(session.no, &original.head)?)?;
+    if let Some(later) = later_turn(rows, &session, original, stands)? {
+        let detail = format!(
+            "{} is not the last turn of the head `{}` ({later}); ask for a fork to retry it in a session of its own",
+            original.id, original.head
+        );
+        return Err(Error::new(Kind::TurnSuperseded, detail));
+    }
+    if !has_begun(original) {
+        return Ok((session, stands));
+    }
+    move_head(rows, &mut session, &original.head, original.parent, retry.now)?;
+    Ok((session, original.parent))
+}
+
+fn has_begun(turn: &TurnRow) -> bool {
+    turn.last_node.0 > 0
+}
+
+/// What came after a turn on its head, in words; nothing if the head stands where the turn left it.
+fn later_turn(
+    rows: &dyn Rows,
+    session: &SessionRow,
+    original: &TurnRow,
+    stands: Option<Node>,
+) -> Result<Option<String>, Error> {
+    let mut waiting = rows.queued(session.no, usize::MAX)?;
+    waiting.extend(session.active.map(|no| turn_by_no(rows, no)).transpose()?);
+    if let Some(turn) = waiting.iter().find(|turn| turn.head == original.head) {
+        return Ok(Some(format!("{} is under way or waits there", turn.id)));
+    }
+    let last = match stands {
+        Some(node) => {
+            let row = referred("record", lookup::one(rows, node.session, node.seq)?)?;
+            Some(turn_by_no(rows, referred("turn", row.turn)?)?)
+        }
+        None => None,
+    };
+    Ok(match last {
+        Some(turn) if turn.no == original.no => None,
+        Some(turn) if has_begun(original) => Some(format!("that head stands at {} now", turn.id)),
+        Some(turn) if turn.session == session.no && turn.index > original.index => {
+            Some(format!("{} came after it", turn.id))
+        }
+        None if has_begun(original) => Some("that head was moved to its beginning".to_owned()),
+        Some(_) | None => None,
+    })
+}

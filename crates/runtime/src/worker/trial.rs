@@ -1,0 +1,110 @@
+//! Runs a suspect as the only turn of its worker: waits until the others have paused, says durably that it begins, and gives the
+//! worker back to the others once the suspect has made progress, ended, or outlived its window. Which turns are suspects is decided
+//! by the store (`outlast_ports::ledger`).
+use super::leased::Drive;
+use super::{Inner, Wish};
+use crate::host::Driven;
+use futures_util::future::{Either, select};
+use outlast_ports::store::{Lease, Work};
+use outlast_vocab::Error;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a worker looks whether its other turns have paused.
+const LOOK_FOR_PAUSE: Duration = Duration::from_millis(100);
+
+/// Drives a turn, alone if it is a suspect.
+pub(super) async fn run(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Driven, Error> {
+    let (lease, trial) = (work.lease.clone(), work.trial);
+    let Some(window) = trial else { return watched(inner, work, wish).await };
+    let _on_trial = OnTrial::new(inner);
+    let deaths = work.guard.deaths;
+    tracing::warn!(
+        deaths,
+        "the turn is a suspect: its workers died; it runs alone once the other turns have paused"
+    );
+    if !pause_others(inner, &lease).await? {
+        tracing::warn!("the other turns of this worker did not pause; the suspect is tried later");
+        inner.store.hand_back(lease, inner.world.clock.now()).await?;
+        return Ok(Driven::HandedBack);
+    }
+    tracing::warn!(?window, "the suspect runs alone now");
+    // In one task with the turn: while the turn blocks its thread, the window does not end.
+    let driving = pin!(watched(inner, work, wish));
+    match select(driving, inner.world.clock.sleep(window)).await {
+        Either::Left((driven, _)) => driven,
+        Either::Right(((), driving)) => {
+            inner.store.end_trial(lease).await?;
+            tracing::warn!("the suspect ran alone and its worker lives; it goes on beside other turns");
+            inner.on_trial.store(false, Ordering::SeqCst);
+            inner.wake.notify_one();
+            driving.await
+        }
+    }
+}
+
+/// Drives a turn and notes for the watchdog when it is polled.
+async fn watched(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Driven, Error> {
+    let (poll, clock) = (wish.poll.clone(), inner.world.clock.clone());
+    let drive = Drive { inner, wish };
+    let mut driving = Box::pin(drive.turn(work));
+    poll_fn(move |task| {
+        let _polled = poll.begin(clock.elapsed());
+        driving.as_mut().poll(task)
+    })
+    .await
+}
+
+/// Asks the other turns of this worker to pause, and waits for that. Says whether they have.
+async fn pause_others(inner: &Inner, lease: &Lease) -> Result<bool, Error> {
+    let _yielding = Yielding::new(inner);
+    let begun = inner.world.clock.elapsed();
+    loop {
+        if inner.store.begin_trial(lease.clone()).await? {
+            return Ok(true);
+        }
+        let waited = inner.world.clock.elapsed().saturating_sub(begun);
+        if *inner.stopping.borrow() || waited >= inner.world.limits.suspect_drain {
+            return Ok(false);
+        }
+        inner.world.clock.sleep(LOOK_FOR_PAUSE).await;
+    }
+}
+
+/// Lets turns pause for as long as it is there.
+struct Yielding<'a>(&'a Inner);
+
+impl<'a> Yielding<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.yielding.send_replace(true);
+        Self(inner)
+    }
+}
+
+impl Drop for Yielding<'_> {
+    fn drop(&mut self) {
+        // A worker that stops goes on asking.
+        self.0.yielding.send_replace(*self.0.stopping.borrow());
+    }
+}
+
+/// Says that the worker has a suspect for as long as it is there.
+struct OnTrial<'a>(&'a Inner);
+
+impl<'a> OnTrial<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.on_trial.store(true, Ordering::SeqCst);
+        Self(inner)
+    }
+}
+
+impl Drop for OnTrial<'_> {
+    fn drop(&mut self) {
+        self.0.on_trial.store(false, Ordering::SeqCst);
+        // Others may have waited for it.
+        self.0.wake.notify_one();
+    }
+}

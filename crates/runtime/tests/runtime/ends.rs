@@ -1,0 +1,230 @@
+//! How the last turn of a session ended, and what is left of a reply that a cancel cuts short.
+use crate::common::*;
+use futures_util::{StreamExt, stream};
+use outlast_ports::metrics::Readings;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::store::{LastEnd, LastTurn, SessionState};
+use outlast_runtime::Config;
+use outlast_runtime::costs::{self, By};
+use outlast_runtime::listing::{self, Filter};
+use outlast_runtime::messages::{self, Until};
+use outlast_vocab::budget::{Budget, Budgets, Purse};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::event::{Event, LiveKind};
+use outlast_vocab::message::{Message, ModelName};
+use outlast_vocab::record::{End, EndKind, Fact, InterruptedReply, Seq};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Kind, TurnId};
+use std::sync::Arc;
+
+async fn last_turn(life: &Life) -> Option<LastTurn> {
+    life.runtime.store().session(SESSION).await.unwrap().last_turn
+}
+
+fn ended(id: TurnId, end: EndKind) -> LastTurn {
+    LastTurn { id, end: LastEnd::Ended(end) }
+}
+
+async fn listed(life: &Life, last_end: &str) -> usize {
+    let filter = Filter { last_end: Some(last_end.parse().unwrap()), ..Filter::default() };
+    let page = listing::page(life.runtime.store().as_ref(), &filter, None, (10, 100)).await.unwrap();
+    page.sessions.len()
+}
+
+/// The metric of sessions whose last turn ended so.
+async fn measured(life: &Life, end: &str) -> f64 {
+    let snapshot = life.runtime.metrics().await.unwrap();
+    let family = snapshot.families.into_iter().find(|family| family.name == "outlast.sessions.last_end");
+    let Some(Readings::Gauge(readings)) = family.map(|family| family.readings) else { panic!("no gauge") };
+    let reading = readings.iter().find(|reading| reading.labels[0].1 == end);
+    reading.unwrap_or_else(|| panic!("no reading of {end}")).value
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_shows_how_its_last_turn_ended() {
+    let (_memory, life) = fresh(vec![Line::Say("hello"), Line::Fail(Kind::ModelRejected)]).await;
+    let first = life.send("hi").await;
+    life.end(first).await;
+    assert_eq!(last_turn(&life).await, Some(ended(first, EndKind::Answered)));
+    assert_eq!((listed(&life, "answered").await, listed(&life, "failed").await), (1, 0));
+    let second = life.send("again").await;
+    assert!(matches!(life.end(second).await, End::Failed { .. }));
+    assert_eq!(last_turn(&life).await, Some(ended(second, EndKind::Failed)));
+    assert_eq!(life.runtime.store().session(SESSION).await.unwrap().state, SessionState::Idle);
+    assert_eq!((listed(&life, "answered").await, listed(&life, "failed").await), (0, 1));
+    assert_eq!((measured(&life, "failed").await, measured(&life, "sealed").await), (1.0, 0.0));
+    let why = life.runtime.why(SESSION).await.unwrap();
+    assert_eq!(why.standing.name(), "rests");
+    let (turn, end) = why.last.unwrap();
+    assert_eq!((turn, end.kind()), (second, EndKind::Failed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_turn_that_is_cancelled_is_the_last() {
+    let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("thanks")]).await;
+    let first = life.send("go").await;
+    life.until("turn.parked").await;
+    let second = life.send("more").await;
+    life.runtime.cancel(second, "enough").await.unwrap();
+    assert_eq!(last_turn(&life).await, Some(ended(second, EndKind::Cancelled)));
+    life.runtime.cancel(first, "enough").await.unwrap();
+    life.end(first).await;
+    assert_eq!(last_turn(&life).await, Some(ended(first, EndKind::Cancelled)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stuck_turn_counts_as_the_last() {
+    let memory = outlast_ports::memory::Memory::new();
+    let lines = || vec![call("stepped", "x"), Line::Say("done")];
+    let first = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;
+    let turn = first.send("go").await;
+    first.until("turn.parked").await;
+    let witness = first.die(&memory).await;
+    let without_tools = |config: &mut Config| config.tools.clear();
+    let without_tools = live_with(Arc::new(memory), lines(), witness, 2, |config| {
+        config.package.tools.clear();
+        without_tools(config);
+    });
+    let second = without_tools.await.unwrap();
+    second.until("turn.stuck").await;
+    assert_eq!(last_turn(&second).await, Some(LastTurn { id: turn, end: LastEnd::Stuck }));
+    assert_eq!((listed(&second, "stuck").await, measured(&second, "stuck").await), (1, 1.0));
+}
+
+#[test]
+fn unknown_end_is_refused_with_the_known_ones() {
+    let error = "lost".parse::<LastEnd>().unwrap_err();
+    assert_eq!(error.kind(), Kind::InputInvalid);
+    assert_eq!(
+        error.detail(),
+        "expected how a turn ended (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, \
+         sealed, stuck), got `lost`"
+    );
+}
+
+/// A model with a price that says three words and then nothing more.
+struct Slow;
+
+impl ModelProvider for Slow {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        priced(model)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let last = request.messages().last().map(|message| message.text().into_owned());
+        let words = ["The ", "capital ", "of"].map(|word| Ok(ModelEvent::Text(word.to_owned())));
+        match last.as_deref() {
+            Some("and now?") => {
+                let shown = request.messages().map(|message| message.text().into_owned()).collect::<Vec<_>>();
+                let said = ModelEvent::Text(shown.join(" | "));
+                let end = ModelEvent::End(outlast_vocab::effect::StopReason::End);
+                Box::pin(stream::iter([Ok(said), Ok(end)]))
+            }
+            _ => Box::pin(stream::iter(words).chain(stream::pending())),
+        }
+    }
+}
+
+fn slow(config: &mut Config) {
+    config.models = vec![Arc::new(Slow)];
+}
+
+async fn slow_life(change: impl FnOnce(&mut Config)) -> Life {
+    let memory = outlast_ports::memory::Memory::new();
+    let change = |config: &mut Config| {
+        slow(config);
+        change(config);
+    };
+    live_with(Arc::new(memory), Vec::new(), Arc::default(), 1, change).await.unwrap()
+}
+
+/// Sends an input and cancels its turn once the model has said three words.
+async fn cancel_in_the_middle(life: &Life) -> TurnId {
+    let turn = life.send("what is it?").await;
+    let mut events = life.runtime.events(SESSION, Seq(0));
+    loop {
+        if let Event::Live(live) = events.next().await.unwrap()
+            && let LiveKind::Text { text, .. } = live.what
+            && text.ends_with("of")
+        {
+            break;
+        }
+    }
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    turn
+}
+
+async fn interrupted(life: &Life) -> Option<InterruptedReply> {
+    life.facts().await.into_iter().find_map(|fact| match fact {
+        Fact::Interrupted(interrupted) => Some(interrupted),
+        _ => None,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_keeps_the_streamed_text() {
+    let life = slow_life(|_| {}).await;
+    let turn = cancel_in_the_middle(&life).await;
+    let kept = interrupted(&life).await.unwrap();
+    assert_eq!((kept.text.as_str(), kept.model.as_str()), ("The capital of", "test/script"));
+    let marked = "The capital of\n\n[interrupted: the turn was cancelled before this reply was complete]";
+    let store = life.runtime.store();
+    let session = store.session(SESSION).await.unwrap();
+    let page = messages::page(store.as_ref(), &session, "main", Until::Newest).await.unwrap();
+    let texts: Vec<String> = page.turns[0].1.iter().map(|said| said.message.text().into_owned()).collect();
+    assert_eq!((page.turns[0].0.id, texts), (turn, vec!["what is it?".to_owned(), marked.to_owned()]));
+    assert!(matches!(page.turns[0].1[1].message, Message::Assistant { .. }));
+    // The model is shown it, marked, with the next input.
+    let next = life.send("and now?").await;
+    assert_eq!(life.end(next).await, End::Answered { text: format!("what is it? | {marked} | and now?") });
+    store.verify(SESSION).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_and_budgets_agree_on_a_cancelled_turn() {
+    let budget = Budget { money: Some("5".parse().unwrap()), ..Budget::default() };
+    let budgets = Budgets { session: Some(budget), ..Budgets::default() };
+    let life = slow_life(|config| config.package.budgets = budgets).await;
+    cancel_in_the_middle(&life).await;
+    let store = life.runtime.store();
+    let spent =
+        costs::spent(store.as_ref(), None, By::Session).await.unwrap().remove(&SESSION.to_string()).unwrap();
+    let purses = store.budgets(10).await.unwrap();
+    let name = Purse::Session(SESSION).to_string();
+    let purse = purses.iter().find(|purse| purse.name == name).unwrap();
+    assert!(spent.cost > Cost::ZERO);
+    assert_eq!((purse.spent.money, purse.lost.money), (spent.cost, spent.cost));
+    assert_eq!((spent.estimated, spent.replies), (spent.cost, 0));
+    assert_eq!(purse.spent.tokens, spent.usage.input + spent.usage.output);
+    assert_eq!(store.session(SESSION).await.unwrap().cost, Some(spent.cost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_turn_has_a_cost_without_budgets() {
+    let life = slow_life(|_| {}).await;
+    let turn = cancel_in_the_middle(&life).await;
+    let spent =
+        costs::spent_by_turn(life.runtime.store().as_ref(), SESSION).await.unwrap().remove(&turn).unwrap();
+    assert!(spent.cost > Cost::ZERO);
+    assert_eq!(spent.estimated, spent.cost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_never_went_out_costs_nothing() {
+    let budget = Budget { tokens: Some(1 << 40), ..Budget::default() };
+    let budgets = Budgets { session: Some(budget), ..Budgets::default() };
+    let memory = outlast_ports::memory::Memory::new();
+    let rejected = |config: &mut Config| config.package.budgets = budgets;
+    let life = live_with(Arc::new(memory), vec![Line::Busy], Arc::default(), 1, rejected).await.unwrap();
+    let turn = life.send("hi").await;
+    // The provider has turned the call away, and the turn waits for the next attempt.
+    while life.script.calls.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    life.end(turn).await;
+    assert_eq!(interrupted(&life).await, None);
+    let purses = life.runtime.store().budgets(10).await.unwrap();
+    assert_eq!(purses.iter().map(|purse| purse.spent.tokens).sum::<u64>(), 0);
+}

@@ -1,0 +1,495 @@
+//! A provider that is down delays turns and does not end them.
+use crate::common::*;
+use futures_util::stream;
+use outlast_ports::memory::Memory;
+use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::service::Services;
+use outlast_ports::store::{SessionState, Target};
+use outlast_ports::tool::Toolbox;
+use outlast_runtime::why::{Mover, Standing};
+use outlast_runtime::{Config, Input, RetryPlace};
+use outlast_vocab::budget::{Budget, Budgets};
+use outlast_vocab::effect::{Command, Outcome, StopReason, Usage};
+use outlast_vocab::message::ModelName;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::record::{Delivery, End, Fact, Performed};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A provider with two models, each of which fails until a time.
+#[derive(Clone)]
+struct Flaky {
+    began: Instant,
+    /// Until when the models `one/big` and `two/small` fail, and how.
+    down: Arc<Mutex<[(Duration, Kind); 2]>>,
+    asked_for: Option<Duration>,
+    /// When each call came, and for which model.
+    calls: Arc<Mutex<Vec<(Duration, ModelName)>>>,
+}
+
+impl Flaky {
+    /// The first model is down for so long.
+    fn down_for(time: Duration) -> Self {
+        let down = [(time, Kind::ModelUnavailable), (Duration::ZERO, Kind::ModelUnavailable)];
+        let (down, calls) = (Arc::new(Mutex::new(down)), Arc::default());
+        Self { began: Instant::now(), down, asked_for: None, calls }
+    }
+
+    fn set(&self, number: usize, until: Duration, kind: Kind) {
+        self.down.lock().unwrap()[number] = (until, kind);
+    }
+
+    fn calls(&self) -> Vec<Duration> {
+        self.calls.lock().unwrap().iter().map(|(at, _)| *at).collect()
+    }
+
+    fn life<'a>(&self, limits: Limits) -> impl FnOnce(&mut Config) + use<'a> {
+        let provider = self.clone();
+        move |config| {
+            config.models = vec![Arc::new(provider)];
+            config.package.model = "one/big".parse().unwrap();
+            config.limits = limits;
+        }
+    }
+}
+
+impl ModelProvider for Flaky {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        let known = ["one/big", "two/small"].contains(&model.as_str());
+        known.then_some(ModelInfo::of_window(1 << 20))
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let (at, model) = (self.began.elapsed(), &request.call.model);
+        self.calls.lock().unwrap().push((at, model.clone()));
+        let (until, kind) = self.down.lock().unwrap()[usize::from(model.as_str() == "two/small")];
+        if at < until {
+            let error = Error::new(kind, "503");
+            let error =
+                self.asked_for.map_or_else(|| Error::new(kind, "503"), |pause| error.retry_after(pause));
+            return Box::pin(stream::iter([Err(error)]));
+        }
+        let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
+        let text = ModelEvent::Text(format!("{} answers", model.as_str()));
+        Box::pin(stream::iter([text, usage, ModelEvent::End(StopReason::End)].map(Ok)))
+    }
+}
+
+async fn start(provider: &Flaky, limits: Limits) -> Life {
+    start_on(&Memory::new(), provider, limits, 1).await
+}
+
+async fn start_on(memory: &Memory, provider: &Flaky, limits: Limits, number: u128) -> Life {
+    let change = provider.life(limits);
+    live_with(Arc::new(memory.clone()), Vec::new(), Arc::default(), number, change).await.unwrap()
+}
+
+async fn start_with(provider: &Flaky, change: impl FnOnce(&mut Config)) -> Life {
+    let own = provider.life(Limits::default());
+    let both = |config: &mut Config| {
+        own(config);
+        change(config);
+    };
+    live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, both).await.unwrap()
+}
+
+fn in_session(number: u128) -> Input {
+    Input::text(Target::New(SessionId::from_u128(number)), "go")
+}
+
+/// How a turn ends within so much time.
+async fn end_within(life: &Life, turn: TurnId, time: Duration) -> Option<End> {
+    tokio::time::timeout(time, life.runtime.outcome(turn)).await.ok().map(Result::unwrap)
+}
+
+fn answered(text: &str) -> End {
+    End::Answered { text: text.to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn outage_of_two_hours_delays_the_answer() {
+    let provider = Flaky::down_for(2 * HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, 4 * HOUR).await, Some(answered("one/big answers")));
+    let calls = provider.calls();
+    // A few quick attempts, then pauses that double up to an hour.
+    assert!((12..=20).contains(&calls.len()), "{calls:?}");
+    let pauses: Vec<Duration> = calls.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    assert!(pauses.iter().all(|pause| *pause <= HOUR + MINUTE), "{pauses:?}");
+    let waits = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Parked { waits } => Some(waits),
+        _ => None,
+    });
+    let kinds: Vec<WaitKind> = waits.flatten().map(|wait| wait.kind).collect();
+    assert!(kinds.len() > 5 && kinds.iter().all(|kind| *kind == WaitKind::Provider), "{kinds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_fails_when_its_patience_is_over() {
+    assert_eq!(Limits::default().provider_wait, 24 * HOUR);
+    let provider = Flaky::down_for(1_000 * HOUR);
+    let life = start(&provider, Limits { provider_wait: 20 * MINUTE, ..Limits::default() }).await;
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, 19 * MINUTE).await, None);
+    let end = end_within(&life, turn, 2 * MINUTE).await;
+    let Some(End::Failed { failure }) = end else { panic!("it did not fail: {end:?}") };
+    assert_eq!(failure.code, Kind::ModelUnavailable);
+    assert_eq!(failure.detail, "503; the turn has waited 1200 s for its provider");
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_of_the_agent_and_of_the_input_count() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    let life = start_with(&provider, |config| config.package.provider_wait_s = Some(3_600)).await;
+    let of_agent = life.runtime.submit(in_session(1)).await.unwrap().turn;
+    let overlay = Overlay { provider_wait_s: Some(60), ..Overlay::default() };
+    let of_input = Input { overlays: vec![overlay], ..in_session(2) };
+    let of_input = life.runtime.submit(of_input).await.unwrap().turn;
+    // What a wire says does not count where the agent says something.
+    let of_wire = Input { provider_wait_s: Some(5), ..in_session(3) };
+    let of_wire = life.runtime.submit(of_wire).await.unwrap().turn;
+    assert!(matches!(end_within(&life, of_input, 2 * MINUTE).await, Some(End::Failed { .. })));
+    assert_eq!(end_within(&life, of_wire, 50 * MINUTE).await, None);
+    assert!(matches!(end_within(&life, of_agent, 12 * MINUTE).await, Some(End::Failed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_calls_the_provider_at_once() {
+    let provider = Flaky::down_for(HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(50 * MINUTE).await;
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    let before = provider.calls().len();
+    life.runtime.retry(turn).await.unwrap();
+    assert_eq!(end_within(&life, turn, Duration::from_secs(5)).await, Some(answered("one/big answers")));
+    assert_eq!(provider.calls().len(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_the_provider_its_failure_and_the_next_attempt() {
+    let provider = Flaky::down_for(HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let why = outlast_runtime::why::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+    assert_eq!((why.standing.clone(), why.waits.len()), (Standing::Waits, 1));
+    let Mover::Provider { name, failure } = &why.waits[0].mover else { panic!("{:?}", why.waits) };
+    assert_eq!(name.as_deref(), Some("one"));
+    assert_eq!(failure.as_ref().map(|failure| failure.code), Some(Kind::ModelUnavailable));
+    assert!(why.waits[0].wait.deadline.is_some_and(|at| at > life.runtime.now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_probe_goes_out_for_many_turns_and_they_wake_paced() {
+    let provider = Flaky::down_for(HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let mut turns = Vec::new();
+    for number in 1..=30 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    tokio::time::sleep(MINUTE).await;
+    let in_flight = provider.calls().len();
+    tokio::time::sleep(58 * MINUTE).await;
+    let probes = provider.calls().len() - in_flight;
+    assert!((3..=12).contains(&probes), "{probes} probes for 30 turns");
+    for turn in &turns {
+        assert_eq!(end_within(&life, *turn, 2 * HOUR).await, Some(answered("one/big answers")));
+    }
+    let after: Vec<Duration> = provider.calls().into_iter().filter(|at| *at >= HOUR).collect();
+    assert_eq!(after.len(), 30);
+    // A deadline that passes meanwhile may wake one more.
+    let most = after.iter().map(|at| after.iter().filter(|other| *other == at).count()).max();
+    assert!(most <= Some(2), "{after:?}");
+    // All of them woke with the probe, not at deadlines of their own.
+    assert!(after.last().unwrap().saturating_sub(after[0]) < MINUTE, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_in_an_outage_sends_one_probe_for_all_waiting_turns() {
+    let (memory, provider) = (Memory::new(), Flaky::down_for(2 * HOUR));
+    let life = start_on(&memory, &provider, Limits::default(), 1).await;
+    let mut turns = Vec::new();
+    for number in 1..=20 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    tokio::time::sleep(HOUR).await;
+    life.die(&memory).await;
+    // Every deadline passes while no process runs.
+    tokio::time::sleep(50 * MINUTE).await;
+    let before = provider.calls().len();
+    let life = start_on(&memory, &provider, Limits::default(), 2).await;
+    tokio::time::sleep(MINUTE).await;
+    let probes = provider.calls().len() - before;
+    assert!(probes <= 3, "{probes} calls for 20 turns");
+    for turn in &turns {
+        assert_eq!(end_within(&life, *turn, 3 * HOUR).await, Some(answered("one/big answers")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn provider_that_says_when_is_not_called_before() {
+    let provider = Flaky { asked_for: Some(2 * HOUR), ..Flaky::down_for(MINUTE) };
+    let life = start(&provider, Limits::default()).await;
+    let first = life.runtime.submit(in_session(1)).await.unwrap().turn;
+    tokio::time::sleep(2 * MINUTE).await;
+    let second = life.runtime.submit(in_session(2)).await.unwrap().turn;
+    for turn in [first, second] {
+        assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("one/big answers")));
+    }
+    let calls = provider.calls();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[1] >= 2 * HOUR, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wall_time_budget_does_not_count_an_outage() {
+    let provider = Flaky::down_for(HOUR);
+    let turn = Budget { time: Some(Duration::from_secs(1)), ..Budget::default() };
+    let budgets = Budgets { turn: Some(turn), ..Budgets::default() };
+    let life = start_with(&provider, |config| config.package.budgets = budgets).await;
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("one/big answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_key_and_empty_account_make_the_turn_stuck() {
+    for kind in [Kind::ModelUnauthorized, Kind::ModelNoCredit] {
+        let provider = Flaky::down_for(HOUR);
+        provider.set(0, 1_000 * HOUR, kind);
+        let life = start(&provider, Limits::default()).await;
+        let turn = life.send("go").await;
+        tokio::time::sleep(MINUTE).await;
+        let why = outlast_runtime::why::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+        let Standing::Stuck(failure) = why.standing else { panic!("{:?}", why.standing) };
+        assert_eq!(failure.code, kind);
+        provider.set(0, Duration::ZERO, kind);
+        life.runtime.retry(turn).await.unwrap();
+        assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+    }
+}
+
+fn with_fallback(config: &mut Config) {
+    config.package.fallback_models = vec!["two/small".parse().unwrap()];
+}
+
+/// The models that the records of a session name.
+async fn models(life: &Life) -> Vec<String> {
+    let calls = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Performed(performed) => match performed.command {
+            Command::ModelCall(call) => Some(call.model.to_string()),
+            _ => None,
+        },
+        _ => None,
+    });
+    calls.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_model_answers_at_once_while_the_first_is_down() {
+    for kind in [Kind::ModelUnavailable, Kind::ModelUnauthorized, Kind::ModelNoCredit] {
+        let provider = Flaky::down_for(HOUR);
+        provider.set(0, HOUR, kind);
+        let life = start_with(&provider, with_fallback).await;
+        let turn = life.send("go").await;
+        assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("two/small answers")));
+        tokio::time::sleep(2 * HOUR).await;
+        let turn = life.send("again").await;
+        assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+        assert_eq!(models(&life).await, ["two/small", "one/big"]);
+    }
+}
+
+/// A turn whose answers never fit, of a model that answers while the first one is down. An input joins it after so much time.
+async fn failed_with_joined_input(provider: &Flaky, after: Duration) -> (Life, TurnId) {
+    let life = start_with(provider, |config| {
+        with_fallback(config);
+        config.limits.output_repairs = 1;
+    })
+    .await;
+    let wanted = Input { output: Some(serde_json::json!({"type": "integer"})), ..input("go") };
+    let turn = life.runtime.submit(wanted).await.unwrap().turn;
+    tokio::time::sleep(after).await;
+    life.runtime.submit(Input { delivery: Delivery::Join, ..input("and") }).await.unwrap();
+    let end = end_within(&life, turn, HOUR).await;
+    assert!(matches!(&end, Some(End::Failed { .. })), "{end:?}");
+    assert_eq!(models(&life).await, ["two/small", "two/small"]);
+    (life, turn)
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_names_the_fallback_model_that_answered() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(1, MINUTE, Kind::ModelUnavailable);
+    // The input joins behind the first reply, so that reply stays.
+    let (life, turn) = failed_with_joined_input(&provider, MINUTE / 2).await;
+    tokio::time::sleep(2 * HOUR).await;
+    life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(models(&life).await[2..], ["two/small", "one/big"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_keeps_an_input_that_joined_where_the_turn_failed() {
+    let provider = Flaky::down_for(HOUR);
+    let (life, turn) = failed_with_joined_input(&provider, Duration::ZERO).await;
+    tokio::time::sleep(2 * HOUR).await;
+    life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(models(&life).await[2..], ["one/big", "one/big", "one/big"]);
+    let joined = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => Some(joined.inputs.len()),
+        _ => None,
+    });
+    assert_eq!(joined.collect::<Vec<_>>(), [0, 1, 1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn impatient_turn_falls_back_when_its_key_is_refused() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(0, HOUR, Kind::ModelUnauthorized);
+    let life = start_with(&provider, |config| {
+        with_fallback(config);
+        config.limits.provider_wait = MINUTE;
+    })
+    .await;
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("two/small answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_that_rejects_the_call_does_not_end_the_turn() {
+    for kind in [Kind::ModelRejected, Kind::ModelUnknown, Kind::ModelContextExceeded] {
+        let provider = Flaky::down_for(HOUR);
+        provider.set(1, 100 * HOUR, kind);
+        let life = start_with(&provider, with_fallback).await;
+        let turn = life.send("go").await;
+        assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("one/big answers")), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_spent_stuck_does_not_count_as_patience() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(0, 1_000 * HOUR, Kind::ModelUnauthorized);
+    let life = start(&provider, Limits::default()).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(25 * HOUR).await;
+    provider.set(0, 27 * HOUR, Kind::ModelUnavailable);
+    life.runtime.retry(turn).await.unwrap();
+    assert_eq!(end_within(&life, turn, 5 * HOUR).await, Some(answered("one/big answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_to_another_session_wakes_a_single_waiting_turn() {
+    let provider = Flaky::down_for(Duration::ZERO);
+    let life = start(&provider, Limits::default()).await;
+    let first = life.runtime.submit(in_session(3)).await.unwrap().turn;
+    assert_eq!(end_within(&life, first, MINUTE).await, Some(answered("one/big answers")));
+    provider.set(0, 4 * HOUR, Kind::ModelUnavailable);
+    let turn = life.runtime.submit(in_session(1)).await.unwrap().turn;
+    // The pauses have grown to an hour; the provider comes back in the middle of one.
+    tokio::time::sleep(4 * HOUR + MINUTE).await;
+    assert!(end_within(&life, turn, Duration::ZERO).await.is_none());
+    let other = life.runtime.submit(in_session(2)).await.unwrap().turn;
+    assert_eq!(end_within(&life, other, MINUTE).await, Some(answered("one/big answers")));
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_waits_when_every_model_is_down() {
+    let provider = Flaky::down_for(2 * HOUR);
+    provider.set(1, HOUR, Kind::ModelUnavailable);
+    let life = start_with(&provider, with_fallback).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(30 * MINUTE).await;
+    let session = life.runtime.store().session(SESSION).await.unwrap();
+    assert_eq!(session.state, SessionState::Parked);
+    assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("two/small answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
+    let provider = Flaky::down_for(100 * HOUR);
+    let memory = Memory::new();
+    let both = |config: &mut Config| {
+        provider.life(Limits::default())(config);
+        with_fallback(config);
+    };
+    // Dies at each write until the turn gets through.
+    for death in 1..20_u64 {
+        let mortal = Mortal::new(memory.clone(), Death::After(death));
+        let pulse = mortal.pulse();
+        let life = live_with(Arc::new(mortal), Vec::new(), Arc::default(), death.into(), both).await.unwrap();
+        let input = Input { key: Some("k".into()), ..input("go") };
+        let done = tokio::select! {
+            end = async { life.end(life.runtime.submit(input).await.unwrap().turn).await } => Some(end),
+            () = pulse.stopped() => None,
+        };
+        life.die(&memory).await;
+        if let Some(end) = done {
+            assert_eq!(end, answered("two/small answers"));
+            return;
+        }
+    }
+    panic!("it never got through");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tool_that_asks_a_model_waits_for_its_provider() {
+    let memory = Memory::new();
+    let change = |config: &mut Config| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Wonder).unwrap();
+        config.package.tools = vec!["wonder".parse().unwrap()];
+        config.tools = vec![Arc::new(toolbox)];
+    };
+    let lines = vec![Line::Call(vec![("wonder", serde_json::json!({}))]), Line::Say("done")];
+    let script = Outage { script: Played(Script::new(lines)), began: Instant::now() };
+    let both = |config: &mut Config| {
+        change(config);
+        config.models = vec![Arc::new(script)];
+    };
+    let life = live_with(Arc::new(memory), Vec::new(), Arc::default(), 1, both).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("done")));
+    assert!(life.names().await.contains(&"turn.parked"));
+}
+
+/// A script whose provider is down for an hour for what tools ask.
+struct Outage {
+    script: Played,
+    began: Instant,
+}
+
+impl ModelProvider for Outage {
+    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+        self.script.info(model)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        let asked_by_tool = request.messages().any(|message| message.text() == "why?");
+        if asked_by_tool && self.began.elapsed() < HOUR {
+            return Box::pin(stream::iter([Err(Error::new(Kind::ModelUnavailable, "503"))]));
+        }
+        self.script.stream(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_turn_can_be_cancelled() {
+    let provider = Flaky::down_for(HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(10 * MINUTE).await;
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    assert!(matches!(end_within(&life, turn, MINUTE).await, Some(End::Cancelled { .. })));
+}
