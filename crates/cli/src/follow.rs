@@ -82,7 +82,8 @@ pub(crate) async fn follow(
     }
     loop {
         let event = tokio::select! {
-            event = events.next() => event?,
+            // Ctrl-C comes first: the process listens for it only once this was polled.
+            biased;
             () = &mut stop => {
                 if asked_to_stop {
                     std::process::exit(INTERRUPTED);
@@ -94,6 +95,7 @@ pub(crate) async fn follow(
                 host.cancel(turn, "interrupted at the terminal").await?;
                 continue;
             }
+            event = events.next() => event?,
         };
         view.show((session, turn), &event);
         if let Some(full) = full(&event) {

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ways to leave a process behind. `MARK` is a number of seconds to sleep that no other test has.
-const DAEMONS: [&str; 3] = [
+const DAEMONS: [&str; 4] = [
     "(sleep MARK & sleep MARK &) > /dev/null 2>&1 < /dev/null",
     "setsid sh -c 'sleep MARK & sleep MARK' > /dev/null 2>&1 < /dev/null &",
     "(setsid sh -c 'trap : HUP TERM INT; (while sleep MARK; do :; done) & exec sleep MARK' &) > /dev/null 2>&1 < /dev/null",
+    // It holds a read end of its standard error, so that the pipe always has a reader.
+    "(sleep MARK 5< /proc/self/fd/2 > /dev/null < /dev/null &)",
 ];
 
 /// How many processes sleep for this long.

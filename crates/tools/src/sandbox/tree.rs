@@ -5,6 +5,7 @@
 //! until none is left.
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -14,6 +15,9 @@ use std::time::Duration;
 
 /// The longest pause between two attempts to kill what is left.
 const PAUSE_MOST: Duration = Duration::from_millis(100);
+
+/// How often children are killed before all descendants are looked for.
+const CHASES: usize = 1_000;
 
 /// What holds the processes of a program together.
 pub(super) enum Tree {
@@ -65,6 +69,7 @@ impl Tree {
 fn kill_descendants() {
     let mut pause = Duration::from_millis(1);
     loop {
+        chase_children();
         let found = descendants();
         let mut refused = 0;
         for process in &found {
@@ -84,6 +89,29 @@ fn kill_descendants() {
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSE_MOST);
     }
+}
+
+/// Kills the children of this process, quickly and often: a chain of processes that fork and end at once changes its number faster
+/// than all of `/proc` can be read, and each link is a child of this process when the one before it has ended.
+fn chase_children() {
+    for _ in 0..CHASES {
+        let children = children();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            let _killed = kill_process(child, Signal::KILL);
+        }
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    }
+}
+
+/// The children of this process, where the kernel lists them.
+fn children() -> Vec<Pid> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let ids = |list: String| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<i32>>();
+    lists.flat_map(ids).filter_map(Pid::from_raw).collect()
 }
 
 /// The processes below this one.
@@ -115,6 +143,8 @@ fn parent(stat: &str) -> Option<i32> {
 pub(super) struct Cgroup {
     place: PathBuf,
     above: PathBuf,
+    /// Whether this process is still inside, and would be killed with the group.
+    is_member: Cell<bool>,
 }
 
 impl Cgroup {
@@ -125,7 +155,7 @@ impl Cgroup {
         let Some(above) = own_group(&own, &mounts) else { return Ok(None) };
         let place = above.join(format!("outlast-{}", getpid().as_raw_nonzero()));
         fs::create_dir(&place)?;
-        let made = Self { place, above };
+        let made = Self { place, above, is_member: Cell::new(false) };
         Ok(made.place.join("cgroup.kill").exists().then_some(made))
     }
 
@@ -134,12 +164,14 @@ impl Cgroup {
     }
 
     fn leave(&self) {
-        // One that stays inside is killed with its group; the program's end is told by then.
-        let _left = fs::write(self.above.join("cgroup.procs"), "0");
+        self.is_member.set(fs::write(self.above.join("cgroup.procs"), "0").is_err());
     }
 
     fn kill(&self) {
-        let _killed = fs::write(self.place.join("cgroup.kill"), "1");
+        // Descendants are killed one by one where this process could not leave.
+        if !self.is_member.get() {
+            let _killed = fs::write(self.place.join("cgroup.kill"), "1");
+        }
     }
 }
 
