@@ -12,7 +12,7 @@ use outlast_kernel::policy::{judge, names_all, overruling, stricter};
 use outlast_kernel::spending::Spending;
 use outlast_ports::clock::Clock;
 use outlast_ports::policy::{Judgement, PolicyEngine};
-use outlast_validation::compile_regex;
+use outlast_validation::{compile_regex, expanded_size};
 use outlast_vocab::message::RuleId;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{
@@ -20,7 +20,6 @@ use outlast_vocab::policy::{
 };
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, canon};
-use regex::{NoExpand, Regex};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -65,7 +64,7 @@ impl Gate {
             }
             if let Decision::Modify { redact, .. } = &rule.then {
                 for redaction in redact {
-                    pattern(redaction).map_err(|what| invalid(rule, &what))?;
+                    check_pattern(redaction).map_err(|what| invalid(rule, &what))?;
                 }
             }
         }
@@ -96,7 +95,7 @@ impl Gate {
         };
         let Judgement { rule, decision } = judged;
         let sense = decision.check_at(facts.at).and_then(|()| match &decision {
-            Decision::Modify { redact, .. } => redact.iter().try_for_each(|one| pattern(one).map(drop)),
+            Decision::Modify { redact, .. } => redact.iter().try_for_each(|one| check_pattern(one)),
             Decision::Ask(ask) => ask.check(),
             _ => Ok(()),
         });
@@ -170,17 +169,10 @@ fn local(now: Millis, zone: &TimeZone) -> Option<LocalTime> {
     Some(LocalTime { day: *Day::ALL.get(day)?, minute })
 }
 
-fn pattern(redaction: &Redaction) -> Result<Regex, String> {
-    let built = compile_regex(&redaction.pattern, false);
-    built.map_err(|what| format!("expected a regular expression, got `{}`: {what}", redaction.pattern))
-}
-
-/// A text with everything replaced that is to be.
-pub(crate) fn redacted(text: &str, redact: &[Redaction]) -> Result<String, Error> {
-    redact.iter().try_fold(text.to_owned(), |text, one| {
-        let pattern = pattern(one).map_err(|what| Error::new(Kind::PolicyFailed, what))?;
-        Ok(pattern.replace_all(&text, NoExpand(&one.with)).into_owned())
-    })
+fn check_pattern(redaction: &Redaction) -> Result<(), String> {
+    let pattern = &redaction.pattern;
+    let checked = compile_regex(pattern, false).and_then(|_| expanded_size(pattern));
+    checked.map(drop).map_err(|what| format!("expected a regular expression, got `{pattern}`: {what}"))
 }
 
 impl Outfit {

@@ -3,11 +3,11 @@
 //! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
 //! person is bound to the facts and to the policy: other facts are another question.
 use crate::drive::{Turn, TurnInput};
-use crate::gate::redacted;
 use crate::hooks::{Shaped, reworded};
 use crate::host::{Host, Tier};
 use crate::inline::not_durable;
 use crate::output::value_of;
+use crate::validation::redacted;
 use outlast_kernel::policy::changed;
 use outlast_kernel::step::{AtCheckpoint, CallModel};
 use outlast_vocab::effect::{
@@ -158,12 +158,12 @@ pub(crate) async fn of_reply<H: Host>(
     if let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) {
         // Thoughts that led to calls are needed with them.
         let is_other = set.contains_key(TEXT) && !aside;
-        reply.parts = without_thoughts(reply.parts, is_other, redact)?;
-        reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact)?);
+        reply.parts = without_thoughts(reply.parts, is_other, redact).await?;
+        reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact).await?);
     }
     if let Some(ruling) = ruling.filter(Ruling::holds_back) {
         if ruling.refusal().is_some() && is_answer(&reply) {
-            let parts = without_thoughts(reply.parts, true, &[])?;
+            let parts = without_thoughts(reply.parts, true, &[]).await?;
             reply = reworded(turn, ask.key(), Reply { parts, ..reply }, LEFT_OUT.to_owned());
         } else if ruling.refusal().is_some() {
             reply.parts.retain(|part| part.as_text().is_none());
@@ -180,11 +180,15 @@ pub(crate) async fn of_reply<H: Host>(
 
 /// The parts without thoughts that say what is taken out of the answer. A thought is signed, so it is left out whole. Where the
 /// answer is another one, what led to the old one goes too.
-fn without_thoughts(parts: Vec<Part>, is_other: bool, redact: &[Redaction]) -> Result<Vec<Part>, Error> {
+async fn without_thoughts(
+    parts: Vec<Part>,
+    is_other: bool,
+    redact: &[Redaction],
+) -> Result<Vec<Part>, Error> {
     let mut left = Vec::new();
     for part in parts {
         let stays = match &part {
-            Part::Reasoning { text, .. } => !is_other && redacted(text, redact)? == *text,
+            Part::Reasoning { text, .. } => !is_other && redacted(text, redact).await? == *text,
             _ => true,
         };
         left.extend(stays.then_some(part));
@@ -193,8 +197,8 @@ fn without_thoughts(parts: Vec<Part>, is_other: bool, redact: &[Redaction]) -> R
 }
 
 /// An answer as a rule changed it.
-fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
-    redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact)
+async fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
+    redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact).await
 }
 
 /// Whether the model may be asked for a summary, and how. Nobody waits for it: what would hold it up refuses it.
@@ -342,7 +346,7 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> R
     };
     if let Some((set, redact)) = ruling.change() {
         *facts = match facts.get("text").and_then(Value::as_str) {
-            Some(text) if at == Point::Output => answer_facts(&with_text(text, set, redact)?),
+            Some(text) if at == Point::Output => answer_facts(&with_text(text, set, redact).await?),
             _ => changed(facts, set),
         };
     }

@@ -2,7 +2,9 @@
 //!
 //! A validation that takes a moment runs where it is asked for. A longer one runs on a thread of its own, and a few of those at the
 //! same time. The work of each is bounded before it begins ([`Schema::check`]), so that every thread comes to its end.
-use outlast_validation::{Checked, Schema};
+use outlast_validation::{Checked, ReplaceError, Schema, replace_all};
+use outlast_vocab::limits::{REDACTION_STEPS, REDACTION_STEPS_INLINE};
+use outlast_vocab::policy::Redaction;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::num::NonZero;
@@ -30,18 +32,53 @@ pub(crate) async fn check(schema: &Arc<Schema>, value: &Value) -> Result<Checked
 
 /// Validates a value on a thread of its own.
 async fn check_apart(schema: &Arc<Schema>, value: &Value) -> Result<Checked, Error> {
+    let (schema, value) = (schema.clone(), value.clone());
+    apart(move || schema.check(&value)).await?
+}
+
+/// Replaces everything in a text that a rule redacts.
+pub(crate) async fn redacted(text: &str, redact: &[Redaction]) -> Result<String, Error> {
+    match redact_all(text, redact, REDACTION_STEPS_INLINE) {
+        Err(ReplaceError::TooMuchWork) => {}
+        redacted => return redacted.map_err(refused),
+    }
+    let (text, redact) = (text.to_owned(), redact.to_vec());
+    Box::pin(apart(move || redact_all(&text, &redact, REDACTION_STEPS))).await?.map_err(refused)
+}
+
+fn redact_all(text: &str, redact: &[Redaction], mut steps_left: u64) -> Result<String, ReplaceError> {
+    redact
+        .iter()
+        .try_fold(text.to_owned(), |text, one| replace_all(&text, &one.pattern, &one.with, &mut steps_left))
+}
+
+fn refused(error: ReplaceError) -> Error {
+    match error {
+        ReplaceError::Invalid(what) => {
+            Error::new(Kind::PolicyFailed, format!("a pattern of a redaction is invalid: {what}"))
+        }
+        ReplaceError::TooMuchWork => Error::new(
+            Kind::LimitExceeded,
+            format!(
+                "redaction_steps is limited to {REDACTION_STEPS}, but the redactions of this text need more"
+            ),
+        ),
+    }
+}
+
+/// Does bounded work on a thread of its own. Dropping the future abandons the work; the thread ends when the work does.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let failed = |what: String| Error::new(Kind::IoFailed, format!("a value could not be validated: {what}"));
     let permit = LONG.clone().acquire_owned().await.map_err(|cause| failed(cause.to_string()))?;
     let (done, found) = oneshot::channel();
-    let (schema, value) = (schema.clone(), value.clone());
     let thread = thread::Builder::new().name("outlast-validation".to_owned()).stack_size(STACK_BYTES);
     let began = thread.spawn(move || {
         let _permit = permit;
         // Nobody waits for it any more if this fails.
-        let _ = done.send(schema.check(&value));
+        let _ = done.send(work());
     });
     began.map_err(|cause| failed(cause.to_string()))?;
-    found.await.map_err(|_| failed("validation panicked".to_owned()))?
+    found.await.map_err(|_| failed("validation panicked".to_owned()))
 }
 
 #[cfg(test)]
@@ -73,6 +110,19 @@ mod tests {
         assert!(poll_immediate(&mut abandoned).await.is_none());
         drop(abandoned);
         assert_eq!(check(&schema, &value).await.unwrap(), Checked::Fits);
+    }
+
+    #[tokio::test]
+    async fn long_redaction_leaves_its_caller_free() {
+        let redact = |pattern: &str| vec![Redaction { pattern: pattern.to_owned(), with: "x".to_owned() }];
+        assert_eq!(redacted("a b", &redact("b")).now_or_never().unwrap().unwrap(), "a x");
+        let long = "a b ".repeat(1 << 14);
+        let digits = redact("[0-9]{1,200}");
+        let mut redacting = Box::pin(redacted(&long, &digits));
+        assert!(poll_immediate(&mut redacting).await.is_none(), "the first poll does not redact");
+        assert_eq!(redacting.await.unwrap(), long);
+        let quadratic = redacted(&long, &redact(".*[0-9]|[a-z]")).await.unwrap_err();
+        assert_eq!(quadratic.kind(), Kind::LimitExceeded);
     }
 
     #[tokio::test]

@@ -11,5 +11,5 @@ mod pattern;
 mod schema;
 mod work;
 
-pub use pattern::{compile_regex, expanded_size};
+pub use pattern::{ReplaceError, compile_regex, expanded_size, replace_all};
 pub use schema::{Checked, Schema, SchemaError};

@@ -56,6 +56,43 @@ pub fn compile_regex(pattern: &str, ignore_case: bool) -> Result<Regex, String> 
     })
 }
 
+/// Why a text was not replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplaceError {
+    /// The expression is invalid.
+    Invalid(String),
+    /// The work is not bounded by the steps that were left.
+    TooMuchWork,
+}
+
+/// Replaces every match of a regular expression from outside, and takes the work off the steps that are left.
+///
+/// One search is linear in the text, but each match begins another search that may read the text to its end. So each search counts as
+/// the size of the expression for every byte behind its beginning.
+///
+/// # Errors
+/// Returns an error if the expression is invalid, or if it would take more than the steps that are left.
+pub fn replace_all(
+    text: &str,
+    pattern: &str,
+    with: &str,
+    steps_left: &mut u64,
+) -> Result<String, ReplaceError> {
+    let states = measure(pattern).map_err(ReplaceError::Invalid)?.states.max(1);
+    let regex = compile_regex(pattern, false).map_err(ReplaceError::Invalid)?;
+    let (mut matches, mut replaced, mut copied) = (regex.find_iter(text), String::new(), 0);
+    loop {
+        let most = states.saturating_mul((text.len() - copied) as u64 + 1);
+        *steps_left = steps_left.checked_sub(most).ok_or(ReplaceError::TooMuchWork)?;
+        let Some(found) = matches.next() else { break };
+        replaced.push_str(&text[copied..found.start()]);
+        replaced.push_str(with);
+        copied = found.end();
+    }
+    replaced.push_str(&text[copied..]);
+    Ok(replaced)
+}
+
 /// Reads a regular expression from left to right, with the sizes of the groups that are open.
 struct Scanner<'p> {
     rest: &'p str,
@@ -203,6 +240,31 @@ mod tests {
         check(r"^(?:[^{}]|\{\}){3}$", 64, false);
         check(r"(?P<year>\d{4})(?i:x)(?i)y", 64, false);
         check(r"(a)\1", 8, true);
+    }
+
+    #[test]
+    fn replacing_is_that_of_the_regex_crate() {
+        for (pattern, text) in [
+            ("a", "banana"),
+            ("a*", "baac"),
+            ("", "é1"),
+            ("^b|a$", "banana"),
+            (r"\bb", "b ab b"),
+            ("x", "none"),
+            (".", ""),
+        ] {
+            let want = compile_regex(pattern, false).unwrap().replace_all(text, regex::NoExpand("$0"));
+            assert_eq!(replace_all(text, pattern, "$0", &mut 10_000).unwrap(), want, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn quadratic_replacing_is_refused() {
+        // Each of its matches is one byte long and reads the text to its end.
+        let text = "A".repeat(1 << 20);
+        let replaced = replace_all(&text, ".*[^A-Z]|[A-Z]", "", &mut 1_000_000_000);
+        assert_eq!(replaced, Err(ReplaceError::TooMuchWork));
+        assert!(matches!(replace_all("a", "(", "", &mut 10_000), Err(ReplaceError::Invalid(_))));
     }
 
     #[test]

@@ -66,6 +66,12 @@ pub const VALIDATION_STEPS: u64 = 10_000_000;
 /// Characters, classes and groups of one regular expression of a schema, with its counted repetitions written out.
 pub const PATTERN_SIZE: u64 = 10_000;
 
+/// Steps of all redactions of one text: characters of the patterns times bytes of the text, for each match.
+pub const REDACTION_STEPS: u64 = 4_000_000_000;
+
+/// Steps of redactions that run where they are asked for. Longer ones run on a thread of their own.
+pub const REDACTION_STEPS_INLINE: u64 = 1_000_000;
+
 /// Steps of a validation that runs where it is asked for. A longer one runs on a thread of its own.
 pub const VALIDATION_STEPS_INLINE: u64 = 20_000;
 
