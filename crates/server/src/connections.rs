@@ -105,6 +105,16 @@ impl Connection {
         self.evicted.notified().await;
     }
 
+    /// Comes back when no request is being answered after so much time; a request that is gets its answer first.
+    pub(crate) async fn stays_idle(&self, time: Duration) {
+        loop {
+            tokio::time::sleep(time).await;
+            if self.state().requests == 0 {
+                return;
+            }
+        }
+    }
+
     /// Notes that a request has arrived.
     pub(crate) fn begin(self: &Arc<Self>) -> Active {
         let mut state = self.state();

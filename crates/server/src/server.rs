@@ -50,6 +50,9 @@ const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// How many are told so at the same time; any more are closed without a word. As many may wait for a place.
 const TOLD_AT_ONCE: usize = 64;
 
+/// How long an idle connection may take to close when it makes room for another one.
+const EVICTED: Duration = Duration::from_secs(1);
+
 /// How long a connection must be idle before it makes room for another one.
 const IDLE_LEAST: Duration = Duration::from_millis(50);
 
@@ -310,7 +313,11 @@ impl Line {
                 }
                 () = idle.evicted() => {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    tokio::select! {
+                        ended = connection => ended,
+                        // A client that does not read its last answer is cut off.
+                        () = idle.stays_idle(EVICTED) => return,
+                    }
                 }
             };
             if let Err(error) = ended {
