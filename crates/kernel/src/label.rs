@@ -76,7 +76,12 @@ pub fn of_definitions(tools: &[Contract]) -> Labels {
 
 /// The labels of what hooks have told the model in a turn so far.
 pub fn of_hooks(history: &History, hooks: &[HookUse]) -> Labels {
-    history.told_by().filter_map(|hook| of_hook(hook, hooks)).collect()
+    of_told(history.told_by(), hooks)
+}
+
+/// The labels of what these hooks have told a model.
+pub(crate) fn of_told<'a>(told_by: impl Iterator<Item = &'a str>, hooks: &[HookUse]) -> Labels {
+    told_by.filter_map(|hook| of_hook(hook, hooks)).collect()
 }
 
 fn of_hook(hook: &str, hooks: &[HookUse]) -> Option<Source> {

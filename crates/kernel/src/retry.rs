@@ -3,12 +3,14 @@
 //! A retry is a new turn with the same input. It asks for the same effects in the same order. An effect that the original turn has an
 //! answer for is answered from the original's journal: the model is not asked again, and the call is not performed again. A call
 //! whose outcome is unknown stays unknown. Pure: reading the original's records is the runtime's business.
+use crate::label::of_told;
 use crate::replay::{History, RecordedCall};
 use crate::transcript::result_of_resolution;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, Command, Joined, ModelOutcome, Outcome, Reply, ToolOutcome, Usage};
-use outlast_vocab::hook::Patch;
+use outlast_vocab::hook::{HookUse, Patch};
 use outlast_vocab::id::CallId;
+use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, ToolResult};
 use outlast_vocab::payment::PaymentState;
 use outlast_vocab::record::{
@@ -16,7 +18,7 @@ use outlast_vocab::record::{
 };
 use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The answered effects of a turn, under the keys that the turn which retries it asks with.
 #[derive(Debug, Default)]
@@ -28,6 +30,10 @@ pub struct Reusable {
     checkpoints: BTreeMap<ReplayKey, Joined>,
     /// Steps of calls that are performed again.
     steps: BTreeMap<ReplayKey, (Command, Outcome)>,
+    /// Hooks that told the model something.
+    told_by: BTreeSet<String>,
+    /// The labels that the turn began with.
+    labels: Labels,
 }
 
 /// A reply that is not asked for again.
@@ -55,7 +61,9 @@ impl Reusable {
     pub fn of(records: &[Record], index: u32) -> Result<Self, Error> {
         let history = History::of(records.to_vec())?;
         let original = Original::of(records, &history);
-        let mut reusable = Self::default();
+        let labels = history.started().and_then(|started| started.labels.clone()).unwrap_or_default();
+        let told_by = history.told_by().map(str::to_owned).collect();
+        let mut reusable = Self { told_by, labels, ..Self::default() };
         for (key, model, reply) in original.replies() {
             // The original has paid for it.
             let reply = Reply { usage: Usage::default(), cost: Some(Cost::ZERO), ..reply.clone() };
@@ -82,6 +90,13 @@ impl Reusable {
             reusable.checkpoints.insert(key.in_turn(index), joined);
         }
         Ok(reusable)
+    }
+
+    /// Returns the labels of what the model had read when it gave the replies, besides the messages of the turn.
+    pub fn labels(&self, hooks: &[HookUse]) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.extend(of_told(self.told_by.iter().map(String::as_str), hooks));
+        labels
     }
 
     /// Returns the reply to the model call at this place.

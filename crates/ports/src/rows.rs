@@ -16,7 +16,6 @@ use outlast_vocab::approval::Given;
 use outlast_vocab::archive::SessionLine;
 use outlast_vocab::budget::{Amount, Budget};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
@@ -734,10 +733,10 @@ pub trait ReadRows {
     fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
         Ok(CompletionKey::sign(&self.secret()?, turn, wait))
     }
-    /// The proof that an organisation of this database has a session with this last record. Whoever asks was shown the session, or brings a
-    /// proof to compare.
-    fn sign_session(&self, org: OrgId, session: SessionId, last: Place) -> Result<Hash, Error> {
-        Ok(SessionLine::sign(&self.secret()?, org, session, last))
+    /// The proof that an organisation of this database has a session with this fingerprint. The caller was shown the session, or has
+    /// a proof to compare.
+    fn sign_session(&self, org: OrgId, fingerprint: Hash) -> Result<Hash, Error> {
+        Ok(SessionLine::sign(&self.secret()?, org, fingerprint))
     }
     /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
     fn is_dead(&self, worker: WorkerId) -> bool;

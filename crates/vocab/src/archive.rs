@@ -6,6 +6,7 @@
 //! line for secrets: a session has none that are kept with it.
 //!
 //! A sealed line is `{"sum":"…",` and the line's own JSON without its first brace, so every line is JSON by itself.
+use crate::canon;
 use crate::effect::Place;
 use crate::message::Attachment;
 use crate::record::{Delivery, Fact, NodeRef, Seq};
@@ -78,18 +79,23 @@ pub struct SessionLine {
     pub forked_from: Option<NodeRef>,
     /// Where its heads stand.
     pub heads: BTreeMap<String, Option<NodeRef>>,
-    /// The proof of the database that wrote the file: only it can make one for this session and its last record.
+    /// The proof of the database that wrote the file: only it can make one for this session, its turns, values and records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Hash>,
 }
 
 impl SessionLine {
-    /// Returns the proof that an organisation of a database had this session with this last record, made with the secret of the
-    /// database. The hash of the record stands for all records before it.
-    pub fn sign(secret: &[u8; 32], org: OrgId, session: SessionId, last: Place) -> Hash {
-        let (org, id, seq) =
-            (org.to_u128().to_be_bytes(), session.to_u128().to_be_bytes(), last.seq.0.to_be_bytes());
-        let parts = [org.as_slice(), id.as_slice(), seq.as_slice(), last.hash.as_bytes().as_slice()];
+    /// Returns a fingerprint of everything that the file says of the session. The hash of the last record stands for all records.
+    pub fn fingerprint(&self, turns: &[TurnLine], values: &[ValueLine]) -> Hash {
+        let unsigned = Self { signature: None, ..self.clone() };
+        canon::fingerprint(&(unsigned, turns, values))
+    }
+
+    /// Returns the proof that an organisation of a database had a session with this fingerprint, made with the secret of the
+    /// database.
+    pub fn sign(secret: &[u8; 32], org: OrgId, fingerprint: Hash) -> Hash {
+        let org = org.to_u128().to_be_bytes();
+        let parts = [org.as_slice(), fingerprint.as_bytes().as_slice()];
         Hash::signed(secret, "outlast archive session v1", parts)
     }
 }

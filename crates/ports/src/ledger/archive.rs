@@ -30,17 +30,16 @@ const CLOSED: &str = "the session was exported before the turn was over, and an 
 pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>, Error> {
     let session = session_row(rows, session)?;
     let mut forked_from = session.forked_from;
-    let mut outlines = vec![outline(rows, &session, session.last_seq)?];
     let names = rows.value_names(session.no, "", usize::MAX)?;
-    outlines[0].values =
-        names.into_iter().map(|name| value(rows, session.id, name)).collect::<Result<_, _>>()?;
+    let values = names.into_iter().map(|name| value(rows, session.id, name)).collect::<Result<_, _>>()?;
+    let mut outlines = vec![outline(rows, &session, session.last_seq, values)?];
     while let Some(node) = forked_from {
         let parent = referred("session", rows.session(node.session)?)?;
         let record = referred("record", lookup::one(rows, parent.no, node.seq)?)?;
         let turn = super::turn_by_no(rows, referred("turn", record.turn)?)?;
         // The turn of the message is needed to its end: what was asked for before it may be answered after it.
         let to = turn.ended.map_or(parent.last_seq, |ended| ended.max(turn.last_node));
-        outlines.push(outline(rows, &parent, to)?);
+        outlines.push(outline(rows, &parent, to, Vec::new())?);
         forked_from = parent.forked_from;
     }
     outlines.reverse();
@@ -53,7 +52,12 @@ fn value(rows: &dyn ReadRows, session: SessionId, name: String) -> Result<ValueL
 }
 
 /// A session up to a record.
-fn outline(rows: &dyn ReadRows, session: &SessionRow, to: Seq) -> Result<Outline, Error> {
+fn outline(
+    rows: &dyn ReadRows,
+    session: &SessionRow,
+    to: Seq,
+    values: Vec<ValueLine>,
+) -> Result<Outline, Error> {
     let hash = if to == session.last_seq {
         session.last_hash
     } else {
@@ -85,13 +89,15 @@ fn outline(rows: &dyn ReadRows, session: &SessionRow, to: Seq) -> Result<Outline
     let SessionRow { id, key, created, updated, .. } = session.clone();
     let forked_from = session.forked_from.map(name).transpose()?;
     let last = Place { seq: to, hash };
+    let mut line = SessionLine { id, key, created, updated, last, forked_from, heads, signature: None };
     // What came from elsewhere without a proof does not get one here.
-    let is_ours = session.foreign == Seq(0);
-    let signature = is_ours.then(|| rows.sign_session(session.org, id, last)).transpose()?;
+    if session.foreign == Seq(0) {
+        line.signature = Some(rows.sign_session(session.org, line.fingerprint(&turns, &values))?);
+    }
     Ok(Outline {
-        session: SessionLine { id, key, created, updated, last, forked_from, heads, signature },
+        session: line,
         turns,
-        values: Vec::new(),
+        values,
         attachments: attachments
             .map(|row| AttachmentLine { attachment: row.attachment, bytes: row.bytes })
             .collect(),
@@ -192,6 +198,10 @@ struct Taking {
 /// A session while its lines are taken in.
 struct Section {
     row: SessionRow,
+    /// What the file says of the session and its turns and values, which its signature must cover.
+    line: SessionLine,
+    turn_lines: Vec<TurnLine>,
+    values: Vec<ValueLine>,
     turns: BTreeMap<TurnId, TurnRow>,
     /// Calls that have no outcome yet, or an unknown one.
     claims: BTreeMap<ClaimRef, Open>,
@@ -221,10 +231,12 @@ impl Taking {
             (Line::Package(package), _) => rows.pin_blob(package.hash, package.json.as_bytes())?,
             (Line::Turn(line), Some(section)) => {
                 let parent = line.parent.map(|node| numbered(&self.sessions, node)).transpose()?;
+                section.turn_lines.push(line.clone());
                 section.turn(rows, line, parent)?;
             }
             (Line::Value(line), Some(section)) => {
                 rows.put_value(section.row.no, &line.name, Some(&line.value.to_string()))?;
+                section.values.push(line);
             }
             (Line::Record(line), Some(section)) => section.record(rows, &line)?,
             (Line::Attachment(line), Some(section)) => section.attachment(rows, line, outside)?,
@@ -252,7 +264,7 @@ impl Taking {
             return Ok(());
         }
         let org = rows.access().reach.home();
-        let key = if is_target { self.key.take().or(line.key) } else { None };
+        let key = if is_target { self.key.take().or_else(|| line.key.clone()) } else { None };
         limits::check("key_bytes", key.as_ref().map_or(0, String::len), Limits::default().key_bytes)?;
         if let Some(key) = key.as_deref().filter(|_| is_target)
             && rows.session_by_key(org, key)?.is_some()
@@ -262,29 +274,31 @@ impl Taking {
             return Err(Error::new(Kind::InputKeyReused, detail));
         }
         let forked_from = line.forked_from.map(|node| numbered(&self.sessions, node)).transpose()?;
-        let proof = rows.sign_session(org, line.id, line.last)?;
-        let is_ours = line.signature.is_some_and(|signature| signature.same_signature(&proof));
         let row = SessionRow {
             forked_from,
             imported: line.last.seq,
-            foreign: if is_ours || self.compared { Seq(0) } else { line.last.seq },
+            foreign: if self.compared { Seq(0) } else { line.last.seq },
             ..empty_session(line.id, org, key, line.created)
         };
         let row = SessionRow { updated: line.updated, ..row };
         let no = rows.insert_session(&row)?;
         self.sessions.insert(line.id, no);
-        for (head, node) in line.heads {
+        for (head, node) in &line.heads {
             let node = node.map(|node| numbered(&self.sessions, node)).transpose()?;
-            rows.put_head(no, &head, node)?;
+            rows.put_head(no, head, node)?;
         }
         let row = SessionRow { no, ..row };
-        self.at = Some(Section { row, turns: BTreeMap::new(), claims: BTreeMap::new(), file: None });
+        let (turn_lines, values, turns) = (Vec::new(), Vec::new(), BTreeMap::new());
+        self.at = Some(Section { row, line, turn_lines, values, turns, claims: BTreeMap::new(), file: None });
         Ok(())
     }
 
     /// Writes what a session has come to, and closes the turns of it that were not over.
     fn close(&mut self, rows: &mut dyn Rows) -> Result<(), Error> {
         let Some(mut section) = self.at.take() else { return Ok(()) };
+        if section.is_signed_here(rows)? {
+            section.row.foreign = Seq(0);
+        }
         let mut open: Vec<TurnRow> =
             section.turns.values().filter(|turn| turn.state != TurnState::Ended).cloned().collect();
         open.sort_by_key(|turn| turn.index);
@@ -317,6 +331,13 @@ fn numbered(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<
 }
 
 impl Section {
+    /// Whether this database wrote the lines that were taken in, for the same organisation.
+    fn is_signed_here(&self, rows: &dyn Rows) -> Result<bool, Error> {
+        let Some(signature) = self.line.signature else { return Ok(false) };
+        let proof = rows.sign_session(self.row.org, self.line.fingerprint(&self.turn_lines, &self.values))?;
+        Ok(signature.same_signature(&proof))
+    }
+
     fn turn(&mut self, rows: &mut dyn Rows, line: TurnLine, parent: Option<Node>) -> Result<(), Error> {
         let state = match (line.ended, line.last_node) {
             (Some(_), _) => TurnState::Ended,

@@ -23,6 +23,7 @@ pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
     }
     check_end(rows, &original)?;
     let session = referred("session", rows.session(original.session)?)?;
+    check_origin(&session, &original)?;
     let deed = Deed {
         act: Act::Retry,
         org: session.org,
@@ -53,6 +54,16 @@ pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
     let new =
         NewTurn { id: retry.fresh, input: Hash::ZERO, head, stands, retry_of: Some(original.no), accepted };
     take_in(rows, session, new, (retry.taker, None), retry.now)
+}
+
+/// Refuses a turn that was imported without a proof of this database: its file says which input, which replies and which agent
+/// the retry would take over.
+fn check_origin(session: &SessionRow, turn: &TurnRow) -> Result<(), Error> {
+    if turn.accepted > session.foreign {
+        return Ok(());
+    }
+    let detail = format!("{} was imported from elsewhere; send the input again", turn.id);
+    Err(Error::new(Kind::TurnNotRetryable, detail))
 }
 
 fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {

@@ -17,7 +17,6 @@ use crate::rows::{
 use crate::sink::Moment;
 use crate::store::{Fence, SessionState};
 use outlast_vocab::access::{Access, Reach};
-use outlast_vocab::effect::Place;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::record::{ClaimRef, EndKind, Seq};
@@ -553,8 +552,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.rows.secret()
     }
 
-    fn sign_session(&self, org: OrgId, session: SessionId, last: Place) -> Result<Hash, Error> {
-        self.rows.sign_session(org, session, last)
+    fn sign_session(&self, org: OrgId, fingerprint: Hash) -> Result<Hash, Error> {
+        self.rows.sign_session(org, fingerprint)
     }
 
     fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {

@@ -214,6 +214,8 @@ impl Drive<'_> {
             None if outfit.keeps_labels() => {
                 let mut labels = self.labels(opening.parent).await?;
                 labels.extend(of_elsewhere(&input.before, &outfit.contracts));
+                // Replies that are taken over were written by a model that had read what hooks told it.
+                labels.extend(opening.history.reusable().labels(&outfit.package.hooks));
                 Some(labels)
             }
             None => None,

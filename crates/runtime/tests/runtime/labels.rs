@@ -1,5 +1,5 @@
 //! Where what a model has read comes from, and what becomes of what it asks for then (R11.4, R6.12).
-use crate::archive::{exported, taken_in, unsigned};
+use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{question, rule, say};
@@ -14,7 +14,7 @@ use outlast_ports::policy::{Judgement, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};
 use outlast_ports::store::{Fork, ForkTo, Store, Target};
 use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done};
-use outlast_runtime::{Agent, Config, Input, Running};
+use outlast_runtime::{Agent, Config, Input, Retried, RetryPlace, Running};
 use outlast_vocab::effect::{BatchCall, Boundary, Command, StopReason};
 use outlast_vocab::event::{Event, LiveKind};
 use outlast_vocab::hook::{
@@ -304,6 +304,34 @@ async fn what_a_hook_tells_the_model_is_not_trusted_unless_the_hook_says_so() {
             assert_eq!(inherited.contains("hook:teller"), !trusted, "{point}: {inherited}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_keeps_the_labels_of_hooks() {
+    let teller = || {
+        hook::<BeforeContext>("teller", |seen| {
+            let patch = ContextPatch { system: None, messages: vec![INJECTED.to_owned()] };
+            Ok((seen.messages.len() == 1).then_some(patch))
+        })
+    };
+    let (_, life) =
+        living(Guard::Strict, vec![call("peek", "x"), Line::Fail(Kind::ModelRejected)], |config| {
+            config.package.hooks = vec![teller().usage];
+            config.hooks = vec![teller()];
+        })
+        .await;
+    let mut turn = life.send("go").await;
+    for _ in 0..2 {
+        life.end(turn).await;
+        let Retried::NewTurn { turn: retry, .. } =
+            life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap()
+        else {
+            panic!("{turn} was woken")
+        };
+        turn = retry;
+    }
+    life.end(turn).await;
+    assert_eq!(inherited(&life, SESSION).await, ["", "hook:teller", "hook:teller"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -812,7 +840,7 @@ async fn imported_session_is_untrusted_unless_signed_here() {
     life.end(turn).await;
     let store: Arc<dyn Store> = Arc::new(memory);
     let file = exported(&store, SESSION).await;
-    for (text, labels) in [(file.clone(), ""), (unsigned(&file), "before")] {
+    for (text, labels) in [(file.clone(), ""), (unsigned(&file), "before"), (tampered(&file), "before")] {
         store.delete(SESSION, life.runtime.now()).await.unwrap();
         taken_in(&text, &store).await.unwrap();
         let turn = life.runtime.submit(Input::text(Target::Id(SESSION), "go on")).await.unwrap().turn;

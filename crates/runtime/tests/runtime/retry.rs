@@ -1,7 +1,8 @@
 //! A turn that ended is retried as a new turn: what was answered is taken over, and nothing happens twice.
+use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use outlast_ports::memory::Memory;
-use outlast_ports::store::{Cancelled, Fork, ForkTo, SessionState};
+use outlast_ports::store::{Cancelled, Fork, ForkTo, SessionState, Store};
 use outlast_runtime::costs;
 use outlast_runtime::{Input, Retried, RetryPlace};
 use outlast_vocab::effect::{Outcome, ToolOutcome};
@@ -145,6 +146,23 @@ async fn retry_never_repeats_a_call_that_stopped_when_cancelled() {
         assert_eq!(life.end(again).await, answered("done"));
         assert_eq!(life.witness.count("hangs"), 1, "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn imported_turn_is_retried_only_with_proof() {
+    let (memory, life) = fresh(vec![Line::Fail(Kind::ModelRejected)]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await.kind(), EndKind::Failed);
+    let store: Arc<dyn Store> = Arc::new(memory);
+    let file = exported(&store, SESSION).await;
+    for text in [unsigned(&file), tampered(&file)] {
+        store.delete(SESSION, life.runtime.now()).await.unwrap();
+        taken_in(&text, &store).await.unwrap();
+        assert_eq!(refused(&life, turn).await.kind(), Kind::TurnNotRetryable);
+    }
+    store.delete(SESSION, life.runtime.now()).await.unwrap();
+    taken_in(&file, &store).await.unwrap();
+    retry(&life, turn).await;
 }
 
 #[tokio::test(start_paused = true)]
