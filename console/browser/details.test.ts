@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { openBrowser, openPage } from "./look.ts";
+import { findings, openBrowser, openPage } from "./look.ts";
 import type { Outlast } from "./outlast.ts";
 import { UNSEEN } from "./payloads.ts";
 import { bakery } from "./stage.ts";
@@ -110,6 +110,28 @@ describe("a detail", { timeout: 600_000 }, () => {
     await page.goto("/approvals");
     await page.getByText("begun 6 min ago, no outcome is known").waitFor();
     await page.getByText("begun just now, no outcome is known").waitFor();
+    assert.deepEqual(wrong, []);
+    await context.close();
+  });
+
+  test("a question says where each value that matters comes from", async () => {
+    const { page, context, wrong } = await openPage(browser, outlast.address);
+    const provenance = [{ path: "/to", origin: "user" }, { path: "/subject", origin: "unknown" }];
+    const question = { id: "apr_1", session: "ses_1", turn: "trn_1", call: "cal_1", tool: "mail", who: [], votes: [], needed: 1, for_session: true, reminded: 0, cost: "0", since: Date.now(), labels: ["tool:fetch"], provenance };
+    const passed = { to: "dana@corp.example", subject: "Win\u202E now" };
+    const edited = { ...question, id: "apr_2", arguments: { ...passed, to: "bob@corp.example" }, original: passed };
+    await page.route("**/v1/approvals?*", (route) => route.fulfill({ json: { items: [{ ...question, arguments: passed }, edited] } }));
+    await page.goto("/approvals");
+    const rows = async (name: string) => {
+      const table = page.getByRole("table", { name });
+      await table.waitFor();
+      return (await table.getByRole("row").allInnerTexts()).slice(1).map((row) => row.replace(/\s+/g, " "));
+    };
+    const expected = ['/subject "WinRLO now" not found in trusted text', '/to "dana@corp.example" typed by the user'];
+    assert.deepEqual(await rows("Where the values that matter come from"), expected);
+    // Not of what somebody else wrote into the arguments since.
+    assert.deepEqual(await rows("Where the values that the model asked for come from"), expected);
+    assert.deepEqual(await findings(page), []);
     assert.deepEqual(wrong, []);
     await context.close();
   });

@@ -149,12 +149,21 @@ export interface Decided {
   labels?: string[];
 }
 
+/** One argument that matters of a call, and where its value comes from. */
+export interface SinkArgument {
+  /** JSON pointer to the argument; empty if the call itself is the sink. */
+  path: string;
+  /** `user`, `agent`, `tool:NAME`, `unknown` or `call`. */
+  origin: string;
+}
+
 export interface Call {
   id?: string;
   tool: string;
   class?: string;
   ruling?: Ruling;
   labels?: string[];
+  provenance?: SinkArgument[];
 }
 
 export type EffectState = "open" | "waits" | "done" | "failed" | "refused" | "unknown";
@@ -278,6 +287,8 @@ export interface Pending {
   arguments: unknown;
   rule?: string;
   labels?: string[];
+  /** Of the values that the model asked for, also if somebody has changed the arguments since. */
+  provenance?: SinkArgument[];
   /** What the model asked for, where somebody has changed the arguments since. */
   original?: unknown;
   who: string[];

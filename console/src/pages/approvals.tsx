@@ -10,6 +10,7 @@ import { Difference } from "../parts/difference.tsx";
 import { Json } from "../parts/json.tsx";
 import { Empty, Wrong } from "../parts/notice.tsx";
 import { Prose } from "../parts/prose.tsx";
+import { Sinks } from "../parts/sinks.tsx";
 import { Text } from "../parts/text.tsx";
 import { go } from "../route.ts";
 import type { Counted, Message, Page, Pending, Unknown } from "../shapes.ts";
@@ -133,6 +134,7 @@ function Asked({ item, now }: { item: Pending; now: number }) {
       <Said item={item} />
       {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
       <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
+      <Sinks of={item.provenance} passed={item.original === undefined ? item.arguments : item.original} label={item.original === undefined ? "Where the values that matter come from" : "Where the values that the model asked for come from"} />
       {item.preview && <div class="preview"><p class="quiet">The tool says it would do this:</p><p class="plain-text"><Text of={item.preview} /></p></div>}
       {item.original !== undefined && <Difference before={pretty(item.original)} after={pretty(item.arguments)} label="What was changed since the model asked" />}
       <p class="quiet">

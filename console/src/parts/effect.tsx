@@ -4,10 +4,12 @@ import { useState } from "preact/hooks";
 import { get } from "../api.ts";
 import { duration, moment, money } from "../format.ts";
 import { useRead } from "../hooks.ts";
+import { argumentsOf } from "../provenance.ts";
 import type { Decided, Effect, Incident, Ruling, Shown } from "../shapes.ts";
 import { plain } from "../visible.ts";
 import { Json } from "./json.tsx";
 import { Wrong } from "./notice.tsx";
+import { Sinks } from "./sinks.tsx";
 import { waitName, State } from "./state.tsx";
 import { Text } from "./text.tsx";
 import { nameOf, tokens } from "./timeline.tsx";
@@ -39,6 +41,7 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
         {effect.incidents && effect.incidents.length > 0 && <Fact name="On the way"><ol class="incidents">{effect.incidents.map((incident) => <li><IncidentLine incident={incident} from={effect.from} /></li>)}</ol></Fact>}
         {effect.waits && effect.waits.length > 0 && <Fact name="Waits for">{effect.waits.map(waitName).join(", ")}</Fact>}
       </dl>
+      <Sinks of={call?.provenance} passed={argumentsOf(effect.request)} label="Where the values that matter come from" />
       <h3>Request</h3>
       <Json of={effect.request} label="Request" />
       {effect.kind === "model_call" && effect.answered !== undefined && <WasShown key={`${effect.turn} ${effect.key}`} effect={effect} />}

@@ -2,7 +2,8 @@
 use crate::source::invalid;
 use cedar_policy::{Context, RestrictedExpression};
 use outlast_vocab::Error;
-use outlast_vocab::policy::Facts;
+use outlast_vocab::label::{Provenance, SinkArgument};
+use outlast_vocab::policy::{Facts, Point};
 use serde_json::Value;
 
 /// Picodollars in a microdollar are cut off.
@@ -19,6 +20,12 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
             RestrictedExpression::new_set(facts.labels.sources().map(|one| text(one.to_string()))),
         ),
     ];
+    // Only a call has arguments; rules see `provenance` only there, too.
+    if facts.at == Point::Tool {
+        let trust = if facts.provenance.is_tainted() { "untrusted" } else { "trusted" };
+        pairs.push(("provenance".to_owned(), text(trust.to_owned())));
+        pairs.push(("sinks".to_owned(), sinks(facts.provenance)?));
+    }
     if let Some(tool) = facts.tool {
         pairs.push(("tool".to_owned(), text(tool.to_string())));
     }
@@ -29,6 +36,17 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
         pairs.push(("cost_micros".to_owned(), RestrictedExpression::new_long(micros)));
     }
     Context::from_pairs(pairs).map_err(|error| invalid(error.to_string()))
+}
+
+/// Returns the sink arguments of a call as a set of records, each with where its value comes from.
+fn sinks(provenance: &Provenance) -> Result<RestrictedExpression, Error> {
+    let record = |SinkArgument { path, origin }: &SinkArgument| {
+        let fields = [("path", path.clone()), ("origin", origin.to_string())];
+        let fields = fields.map(|(name, value)| (name.to_owned(), RestrictedExpression::new_string(value)));
+        RestrictedExpression::new_record(fields).map_err(|error| invalid(error.to_string()))
+    };
+    let records = provenance.arguments().iter().map(record).collect::<Result<Vec<_>, Error>>()?;
+    Ok(RestrictedExpression::new_set(records))
 }
 
 /// A value; nothing where Cedar has none like it. A policy that looks for it then fails, which forbids.

@@ -44,7 +44,7 @@ pub struct Files {
 /// | principal | `Agent::"clerk"` |
 /// | action | the point: `Action::"tool"`, `Action::"egress"`, … |
 /// | resource | `Tool::"pay"`, `Turn::"turn"`, `Model::"…"`, `Host::"…"`, `Secret::"…"`, `Program::"…"`, `Payee::"…"`, `Output::"output"` |
-/// | context | `facts` (what rules see at the point), `untrusted`, `labels` (a set of texts like `"tool:fetch"`), and where they are known `tool`, `org`, `cost_micros` |
+/// | context | `facts` (what rules see at the point), `untrusted`, `labels` (a set of texts like `"tool:fetch"`), and where they are known `tool`, `org`, `cost_micros`; of a call also `provenance` (`"trusted"` or `"untrusted"`, as in rules) and `sinks` (a set of records like `{path: "/to", origin: "user"}`) |
 ///
 /// A `forbid` with `@decision("ask")` or `@decision("interrupt")` asks or ends the turn in place of denying; `@who("ann,bob")` and
 /// `@expires_s("3600")` say who may approve and for how long, `@reason("…")` why, `@id("…")` what it is called in records.

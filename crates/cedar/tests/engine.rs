@@ -3,7 +3,7 @@
 
 use outlast_cedar::{Cedar, Files};
 use outlast_ports::policy::{Judgement, PolicyEngine};
-use outlast_vocab::label::{Labels, Provenance, Source};
+use outlast_vocab::label::{Labels, Provenance, SinkArgument, Source};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{Ask, Circumstances, Decision, Facts, Point};
 use outlast_vocab::{Error, Kind};
@@ -69,6 +69,16 @@ impl Dir {
 }
 
 async fn judge(cedar: &Cedar, at: Point, value: Value, labels: &Labels) -> Result<Judgement, Error> {
+    judge_values(cedar, at, &value, labels, &Provenance::of_call()).await
+}
+
+async fn judge_values(
+    cedar: &Cedar,
+    at: Point,
+    value: &Value,
+    labels: &Labels,
+    provenance: &Provenance,
+) -> Result<Judgement, Error> {
     let tool: ToolName = "pay".parse().unwrap();
     let around = Circumstances {
         agent: "clerk".to_owned(),
@@ -76,8 +86,7 @@ async fn judge(cedar: &Cedar, at: Point, value: Value, labels: &Labels) -> Resul
         ..Circumstances::default()
     };
     let tool = at.is_of_a_call().then_some(&tool);
-    let provenance = &Provenance::of_call();
-    let judged = cedar.judge(Facts { at, tool, value: &value, labels, provenance, around: &around }).await;
+    let judged = cedar.judge(Facts { at, tool, value, labels, provenance, around: &around }).await;
     judged.map(|judgement| judgement.expect("Cedar always has an opinion"))
 }
 
@@ -118,6 +127,54 @@ async fn a_policy_sees_the_sources_of_untrusted_text() {
         let labels = Labels::from_iter(sources);
         let found = judge(&cedar, Point::Tool, json!({}), &labels).await.unwrap();
         assert_eq!(found.rule.as_str(), rule, "{labels}");
+    }
+}
+
+#[tokio::test]
+async fn policy_sees_provenance_of_sink_arguments() {
+    let policies = r#"@id("work") permit(principal, action, resource);
+        @id("values") forbid(principal, action == Action::"tool", resource)
+        when { context.provenance == "untrusted" };
+        @id("copies") forbid(principal, action == Action::"tool", resource)
+        when { context.sinks.contains({ path: "/cc", origin: "tool:contacts" }) };"#;
+    let schema = "entity Agent;
+        entity Tool;
+        action tool appliesTo { principal: Agent, resource: Tool, context: {
+            facts: {}, untrusted: Bool, labels: Set<String>, provenance: String,
+            sinks: Set<{ path: String, origin: String }>, tool: String, cost_micros?: Long
+        } };";
+    let files = Dir::with(&[("p.cedar", policies), ("s.cedarschema", schema)]);
+    let labels = Labels::from_iter([Source::Attachment]);
+    for schema in [None, Some("s.cedarschema")] {
+        let cedar = files.load(None, schema).unwrap();
+        for (sinks, rule) in [
+            (vec![], "work"),
+            (vec![("/to", "user"), ("/cc", "agent")], "work"),
+            (vec![("/to", "user"), ("/cc", "tool:contacts")], "copies"),
+            (vec![("/to", "tool:contacts"), ("/cc", "user")], "work"),
+            (vec![("/to", "unknown"), ("/cc", "user")], "values"),
+            (vec![("", "call")], "values"),
+        ] {
+            let sink = |(path, origin): (&str, &str)| SinkArgument {
+                path: path.to_owned(),
+                origin: origin.parse().unwrap(),
+            };
+            let provenance = Provenance::from_iter(sinks.into_iter().map(sink));
+            let found = judge_values(&cedar, Point::Tool, &json!({}), &labels, &provenance).await.unwrap();
+            assert_eq!(found.rule.as_str(), rule, "{provenance}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_calls_of_tools_have_provenance() {
+    let policies = r#"@id("work") permit(principal, action, resource);
+        @id("known") forbid(principal, action, resource) when { context has provenance || context has sinks };"#;
+    let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
+    for at in Point::ALL {
+        let found = judge(&cedar, at, json!({}), &Labels::default()).await.unwrap();
+        let rule = if at == Point::Tool { "known" } else { "work" };
+        assert_eq!(found.rule.as_str(), rule, "{at}");
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The driver matches on [`Step`], performs what the step asks for, and hands the outcome back to the same step, which
 //! becomes the next one. A step that was answered no longer exists, so it cannot be answered twice.
+use crate::provenance::TurnMessages;
 use outlast_vocab::effect::{
     Boundary, Checkpoint, Generation, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
 };
@@ -118,6 +119,8 @@ struct Machine {
     messages: Vec<Message>,
     /// The places of the messages that the user typed.
     typed: Vec<usize>,
+    /// The place of the input that began the turn.
+    input: usize,
     model_calls: u32,
     checkpoints: u32,
     repairs: u32,
@@ -128,9 +131,10 @@ pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
     let mut messages = before;
     messages.push(Message::User { parts: input });
+    let input = messages.len() - 1;
     let is_user = |(_, message): &(usize, &Message)| matches!(message, Message::User { .. });
     let typed = messages.iter().enumerate().filter(is_user).map(|(place, _)| place).collect();
-    Machine { plan, root, messages, typed, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
+    Machine { plan, root, messages, typed, input, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
 /// The calls that take back what an aborted turn did (R6.15), in the order in which they run.
@@ -270,11 +274,13 @@ impl RunTools {
         }
     }
 
-    /// The places of the messages that the user typed, in what the model had read.
-    pub fn typed(&self) -> &[usize] {
+    /// The same, with who wrote what.
+    pub fn turn_messages(&self) -> TurnMessages<'_> {
         match &self.then {
-            Then::GoOn(machine) => &machine.typed,
-            Then::Abort { .. } => &[],
+            Then::GoOn(Machine { messages, typed, input, .. }) => {
+                TurnMessages { messages, typed, input: *input }
+            }
+            Then::Abort { .. } => TurnMessages { messages: &[], typed: &[], input: 0 },
         }
     }
 

@@ -6,6 +6,7 @@ use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
 use outlast_vocab::approval::{Given, question_id};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
+use outlast_vocab::label::Provenance;
 use outlast_vocab::package::Pinned;
 use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
 use outlast_vocab::record::Fact;
@@ -199,7 +200,11 @@ pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<
     };
     let Standing { votes, given } = store.standing(turn, wait.key.clone()).await?;
     let edit = edit_in(&votes).cloned();
-    let original = edit.map(|arguments| std::mem::replace(&mut call.arguments, arguments));
+    let original = edit.map(|arguments| {
+        // It was found for the values that the model chose.
+        call.provenance = Provenance::default();
+        std::mem::replace(&mut call.arguments, arguments)
+    });
     let first = question_id(turn, &wait.key);
     let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
     Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, decided }))

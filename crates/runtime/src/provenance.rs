@@ -98,7 +98,7 @@ impl Turn<'_> {
         let by_hook = labels.sources().any(|source| matches!(source, Source::Hook(_)));
         let tools = if by_hook { &[] } else { contracts };
         let was_tainted = !self.labels.is_empty() || !self.definitions().is_empty();
-        trusted.add_turn(batch.read(), batch.typed(), tools, was_tainted);
+        trusted.add_turn(batch.turn_messages(), tools, was_tainted);
         Ok(trusted)
     }
 }

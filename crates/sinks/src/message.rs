@@ -1,7 +1,7 @@
 //! The message that every sink sends: JSON whose bytes are the same on every attempt.
 use outlast_ports::sink::{About, Asking, Links, Notice, Output};
 use outlast_vocab::id::{ApprovalId, CallId, DeliveryId, OrgId, SessionId, TurnId};
-use outlast_vocab::label::Labels;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{RuleId, ToolName};
 use outlast_vocab::policy::Ruling;
 use outlast_vocab::record::End;
@@ -85,6 +85,8 @@ struct Asked<'a> {
     preview: Option<&'a str>,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
+    #[serde(skip_serializing_if = "Provenance::is_empty")]
+    provenance: &'a Provenance,
     who: &'a [String],
     approvals: usize,
     since: String,
@@ -116,7 +118,7 @@ impl<'a> From<&'a Links> for LinksOf<'a> {
 impl<'a> Asked<'a> {
     fn of(notice: &'a Notice, asking: &'a Asking) -> Self {
         let Asking { id, form, call, ask, who, since, expires, links } = asking;
-        let PreparedCall { id: call, tool, arguments, ruling, labels, .. } = call;
+        let PreparedCall { id: call, tool, arguments, ruling, labels, provenance, .. } = call;
         let (reminder, escalated_to) = match notice {
             Notice::Requested => (None, None),
             Notice::Reminded { number } => (Some(*number), None),
@@ -133,6 +135,7 @@ impl<'a> Asked<'a> {
             policy: ruling.as_ref().map(|ruling: &Ruling| ruling.policy),
             preview: ruling.as_ref().and_then(|ruling| ruling.preview.as_deref()),
             labels,
+            provenance,
             who,
             approvals: ask.needed(),
             since: written(*since),
@@ -189,6 +192,7 @@ fn written(at: Millis) -> String {
 pub(crate) mod tests {
     use super::*;
     use outlast_ports::sink::Moment;
+    use outlast_vocab::label::{Origin, SinkArgument, Source};
     use outlast_vocab::message::ModelCallId;
     use outlast_vocab::policy::{Ask, Decision};
     use outlast_vocab::record::Seq;
@@ -260,8 +264,11 @@ pub(crate) mod tests {
             arguments: json!({ "to": "ann", "amount": 5 }),
             payload: None,
             ruling: Some(ruling),
-            labels: Labels::default(),
-            provenance: outlast_vocab::label::Provenance::default(),
+            labels: Labels::from_iter([Source::Tool("fetch".parse().unwrap())]),
+            provenance: [("/to", Origin::User), ("/amount", Origin::Unknown)]
+                .map(|(path, origin)| SinkArgument { path: path.to_owned(), origin })
+                .into_iter()
+                .collect(),
         };
         let (since, who) = (Millis(1_700_000_000_000), ask.who.clone());
         let (form, expires) = (canon::fingerprint(&json!("form")), Some(Millis(1_700_000_060_000)));
@@ -294,6 +301,11 @@ pub(crate) mod tests {
                     "rule": "money",
                     "policy": canon::fingerprint(&json!("policy")),
                     "preview": "pays 5 to ann",
+                    "labels": ["tool:fetch"],
+                    "provenance": [
+                        { "path": "/to", "origin": "user" },
+                        { "path": "/amount", "origin": "unknown" },
+                    ],
                     "who": ["ann", "bob"],
                     "approvals": 1,
                     "since": "2023-11-14T22:13:20.000Z",
@@ -309,6 +321,11 @@ pub(crate) mod tests {
         let escalated = told(Notice::Escalated { to: vec!["eve".to_owned()] });
         assert_eq!(escalated["type"], "approval.escalated");
         assert_eq!(escalated["data"]["escalated_to"], json!(["eve"]));
+        let mut clean = asking();
+        (clean.call.labels, clean.call.provenance) = (Labels::default(), Provenance::default());
+        let clean = of(&telling(About::Approval(Notice::Requested, clean))).unwrap();
+        let clean: Value = serde_json::from_slice(&clean).unwrap();
+        assert_eq!((clean["data"].get("labels"), clean["data"].get("provenance")), (None, None));
         let mut linked = asking();
         let (by, approve, deny) =
             ("person:ann".parse().unwrap(), "https://a/1".to_owned(), "https://a/2".to_owned());
