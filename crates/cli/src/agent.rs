@@ -151,7 +151,8 @@ impl Agent {
             made.insert(name.unwrap_or(UNNAMED).to_owned());
         }
         let planned = name.filter(|_| !is_written).map(ToOwned::to_owned);
-        let outlast = builder.tailor(Kept::new(self.clone(), written, made, planned)?).start().await?;
+        let kept = Kept::new(self.clone(), written, made, planned, data.path.clone())?;
+        let outlast = builder.tailor(kept).start().await?;
         for LeftOut { name, failure, .. } in outlast.runtime().left_out() {
             terminal::note(&format!("· the agent `{name}` is left out: {failure}"));
         }

@@ -2,7 +2,7 @@
 //!
 //! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`desk`] (whom a command asks: a file or a server), [`host`] (who drives turns), [`agent`] (who answers),
 //! [`config`] (files with the line of every value), [`providers`] (where models come from), [`cedar`] (policies beside the rules of agents), [`sinks`] (where outputs go), [`log`] (what it says of itself), [`telemetry`] (where traces go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
-//! way), [`archived`] (files of sessions), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! way), [`archived`] (files of sessions), [`private_file`] (files for nobody else to read), [`terminal`] (how text gets out), [`words`] (how things are said).
 mod agent;
 mod archived;
 mod attached;
@@ -17,6 +17,7 @@ mod handover;
 mod host;
 mod input;
 mod log;
+mod private_file;
 mod prose;
 mod providers;
 mod question;

@@ -40,8 +40,8 @@ pub struct Link {
     service: RunningService<RoleClient, Handler>,
     shared: Arc<Shared>,
     process: Option<Running>,
-    /// The variable of our environment whose value proves to the server who we are.
-    bearer: Option<String>,
+    /// Variables of our environment whose values the server knows.
+    variables: Vec<String>,
 }
 
 /// What the handler of messages and whoever calls have in common.
@@ -78,11 +78,12 @@ impl Link {
                 .map_err(|cause| unavailable(name, &cause.to_string()))
         };
         let service = in_time(name, served).await?;
-        Ok(Self { service, shared, process: None, bearer: None })
+        Ok(Self { service, shared, process: None, variables: Vec::new() })
     }
 
     async fn connect(server: &Server, shared: &Arc<Shared>) -> Result<Self, Error> {
         let handler = Handler(shared.clone());
+        let variables = server.way.variables().to_vec();
         match &server.way {
             Way::Process(process) => {
                 let (running, ends) = process.start()?;
@@ -92,7 +93,7 @@ impl Link {
                     let why = if complained.is_empty() { silent } else { &complained };
                     return Err(unavailable(&server.name, why));
                 };
-                Ok(Self { service, shared: shared.clone(), process: Some(running), bearer: None })
+                Ok(Self { service, shared: shared.clone(), process: Some(running), variables })
             }
             Way::Http(Http { url, client, bearer, .. }) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
@@ -107,14 +108,14 @@ impl Link {
                 let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
                 let service = handler.serve(transport).await;
                 let service = service.map_err(|cause| {
-                    unavailable(&server.name, &without_variables(&innermost(&cause), bearer.as_slice()))
+                    unavailable(&server.name, &without_variables(&innermost(&cause), &variables))
                 })?;
-                Ok(Self { service, shared: shared.clone(), process: None, bearer: bearer.clone() })
+                Ok(Self { service, shared: shared.clone(), process: None, variables })
             }
             Way::Streams(streams) => {
                 let service = handler.serve(tokio::io::split(streams.connect())).await;
                 let service = service.map_err(|cause| unavailable(&server.name, &cause.to_string()))?;
-                Ok(Self { service, shared: shared.clone(), process: None, bearer: None })
+                Ok(Self { service, shared: shared.clone(), process: None, variables })
             }
         }
     }
@@ -130,7 +131,12 @@ impl Link {
     fn failed(&self, cause: &ServiceError) -> Error {
         let complained = self.process.as_ref().map(Running::complained).filter(|text| !text.is_empty());
         let why = complained.map_or_else(|| cause.to_string(), |text| format!("{cause}; it says: {text}"));
-        unavailable(&self.shared.server, &without_variables(&why, self.bearer.as_slice()))
+        unavailable(&self.shared.server, &self.redacted(&why))
+    }
+
+    /// What the server says, without the secrets that it was given.
+    fn redacted(&self, text: &str) -> String {
+        without_variables(text, &self.variables)
     }
 
     async fn hold_to_pins(&self) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use crate::link::{Link, READ};
 use crate::pins::{Definition, Pins, look};
 use crate::process::{Http, Process, Streams};
 use outlast_ports::Answer;
+use outlast_ports::environment::without_variables;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::ToolName;
@@ -72,6 +73,15 @@ impl Way {
                 request(url).into_iter().chain(bearer.iter().map(secret)).collect()
             }
             Self::Streams(_) => Vec::new(),
+        }
+    }
+
+    /// Variables of our environment whose values the server knows.
+    pub(crate) fn variables(&self) -> &[String] {
+        match self {
+            Self::Process(process) => &process.passed_on,
+            Self::Http(http) => http.bearer.as_slice(),
+            Self::Streams(_) => &[],
         }
     }
 }
@@ -490,13 +500,17 @@ impl Served {
         scope: &dyn CallScope,
     ) -> Result<Value, Error> {
         let name = &self.server.name;
+        // The server may echo a secret that it was given.
+        let redacted = |text: &str| without_variables(text, self.server.way.variables());
         match result {
-            Ok(result) => content::result(name, result, scope),
+            Ok(result) => content::result(name, result, scope)
+                .map_err(|error| Error::new(error.kind(), redacted(error.detail()))),
             Err(ServiceError::McpError(error)) => {
-                Err(failed(format!("the MCP server `{name}` refuses: {}", error.message)))
+                Err(failed(format!("the MCP server `{name}` refuses: {}", redacted(&error.message))))
             }
             // It was sent: nobody knows how far it came, so it is not tried again.
             Err(cause) => {
+                let cause = redacted(&cause.to_string());
                 Err(failed(format!("the MCP server `{name}` broke off in the middle of the call: {cause}")))
             }
         }

@@ -72,8 +72,8 @@ pub struct Builder {
     policy_engine: Option<Arc<dyn PolicyEngine>>,
     limiter: Option<Arc<dyn Limiter>>,
     tools: Vec<AddTool>,
-    /// Directories in which commands may change everything.
-    walls: Vec<PathBuf>,
+    /// Places that the shell and MCP servers of the agent may change.
+    walls: Vec<WritablePlace>,
     agent: String,
     model: String,
     system: String,
@@ -94,6 +94,13 @@ pub struct Builder {
     tasks: Arc<dyn Spawner>,
     org: Option<String>,
     by: Principal,
+}
+
+/// A file or directory that something of an agent may change.
+struct WritablePlace {
+    path: PathBuf,
+    /// What may change it, like "the shell".
+    writer: String,
 }
 
 enum Place {
@@ -498,9 +505,16 @@ impl Builder {
     pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
         shell.check()?;
         let run = outlast_tools::shell::ShellRun::new(&shell);
-        self.walls.push(shell.root().to_owned());
+        self.walls.push(WritablePlace { path: shell.root().to_owned(), writer: "the shell".to_owned() });
         self.services = self.services.grant(shell);
         Ok(self.tool(run))
+    }
+
+    /// Says that an MCP server of this agent may write to a file or directory. [`Builder::start`] refuses a database that lies there.
+    #[must_use]
+    pub fn mcp_server_writes(mut self, server: &str, place: impl Into<PathBuf>) -> Self {
+        self.walls.push(WritablePlace { path: place.into(), writer: format!("the MCP server `{server}`") });
+        self
     }
 
     /// Grants a service to every tool that names its type.
@@ -598,7 +612,7 @@ impl Builder {
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
         let store: Arc<dyn Store> = match &self.place {
             Place::File(path) => {
-                self.check_walls(path)?;
+                self.check_database(path)?;
                 let options = Options {
                     worker: Some(worker),
                     unsafe_durability: self.unsafe_durability,
@@ -634,17 +648,19 @@ impl Builder {
         Ok(Outlast { runtime })
     }
 
-    /// Refuses a database that commands of an agent could change.
-    fn check_walls(&self, database: &Path) -> Result<(), Error> {
-        let dir = database.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Ok(dir) = dir.canonicalize() else { return Ok(()) };
-        let agents = std::iter::once(self).chain(&self.others);
-        for Self { agent, walls, .. } in agents {
-            if let Some(root) = walls.iter().find(|root| dir.starts_with(root)) {
+    /// Refuses a database that the shell or an MCP server of these agents could change. [`Builder::start`] does so with the database that
+    /// it opens. Call it for an agent that joins a runtime later ([`Builder::into_one`]).
+    pub fn check_database(&self, database: &Path) -> Result<(), Error> {
+        for Self { agent, walls, .. } in std::iter::once(self).chain(&self.others) {
+            for WritablePlace { path, writer } in walls {
+                let place = resolved(path);
+                if !holds_database(&place, database) {
+                    continue;
+                }
                 let detail = format!(
-                    "the shell of the agent `{agent}` may change everything in {}, and the database {} lies there; give one of \
+                    "{writer} of the agent `{agent}` may change everything in {}, and the database {} lies there; give one of \
                      them a directory of its own",
-                    root.display(),
+                    place.display(),
                     database.display()
                 );
                 return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -778,5 +794,82 @@ impl Builder {
         let package = fold(package, &self.overlays)?;
         let plugins = plugged.plugins(&package.agent)?;
         Ok((Agent { package, tools, hooks: plugged.hooks(self.hooks) }, plugins))
+    }
+}
+
+/// Returns a path without links and relative parts, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if let Ok(found) = path.canonicalize() {
+        return found;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => resolved(parent).join(name),
+        _ => path,
+    }
+}
+
+/// Whether a place holds a file of a database, or would once that is made.
+fn holds_database(place: &Path, database: &Path) -> bool {
+    let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
+    // If the database is opened through a link, the link matters as the file does.
+    let link = match (database.parent(), database.file_name()) {
+        (Some(dir), Some(name)) => resolved(dir).join(name),
+        _ => database.clone(),
+    };
+    [resolved(&database), link].iter().any(|file| file.starts_with(place) || is_beside(place, file))
+}
+
+/// Whether a place is one of the files and directories beside a database, such as `NAME-wal` and `NAME-workers`, or below one.
+fn is_beside(place: &Path, database: &Path) -> bool {
+    let (Some(dir), Some(name)) = (database.parent(), database.file_name()) else { return false };
+    let first = place.strip_prefix(dir).ok().and_then(|below| below.components().next());
+    let ending =
+        first.and_then(|first| first.as_os_str().as_encoded_bytes().strip_prefix(name.as_encoded_bytes()));
+    ending.is_some_and(|ending| ending.starts_with(b"-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn writable_places_that_hold_the_database_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("data")).unwrap();
+        std::os::unix::fs::symlink("data/real.db", root.join("link.db")).unwrap();
+        fs::write(root.join("data/real.db"), "").unwrap();
+        for (place, database, holds) in [
+            ("", "data/outlast.db", true),
+            ("data", "data/outlast.db", true),
+            ("data/outlast.db", "data/outlast.db", true),
+            ("data/outlast.db-wal", "data/outlast.db", true),
+            ("data/outlast.db-workers/x", "data/outlast.db", true),
+            ("data", "link.db", true),
+            ("link.db", "link.db", true),
+            ("data/../data", "data/outlast.db", true),
+            ("new", "new/outlast.db", true),
+            ("data/notes", "data/outlast.db", false),
+            ("data/outlast.dbx", "data/outlast.db", false),
+            ("dat", "data/outlast.db", false),
+        ] {
+            let builder = Outlast::ephemeral().mcp_server_writes("files", root.join(place));
+            let refused = builder.check_database(&root.join(database)).is_err();
+            assert_eq!(refused, holds, "{place} {database}");
+        }
+    }
+
+    #[test]
+    fn server_of_another_agent_is_named() {
+        let clerk = Outlast::agent("clerk").mcp_server_writes("files", "/no/data");
+        let builder = Outlast::ephemeral().also(clerk);
+        let refused = builder.check_database(Path::new("/no/data/outlast.db")).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "config.invalid: the MCP server `files` of the agent `clerk` may change everything in /no/data, and the database \
+             /no/data/outlast.db lies there; give one of them a directory of its own"
+        );
     }
 }

@@ -57,9 +57,8 @@ impl Webhook {
 
     /// What was answered, without the secrets and without what is secret in the address, should they have been echoed.
     fn redacted(&self, body: &[u8]) -> String {
-        let (path, query) = (self.url.path(), self.url.query().unwrap_or_default());
-        let whole = format!("{path}?{query}");
-        redact(&self.secrets.redact(&String::from_utf8_lossy(body)), [&whole, path, query])
+        let parts = secret_parts(&self.url);
+        redact(&self.secrets.redact(&String::from_utf8_lossy(body)), parts.iter().map(String::as_str))
     }
 
     fn headers(&self, id: DeliveryId, sent: Millis, body: &[u8]) -> Result<HeaderMap, Error> {
@@ -105,6 +104,35 @@ fn origin(url: &Url) -> String {
 fn place(url: &Url) -> String {
     let rest = if matches!(url.path(), "" | "/") && url.query().is_none() { "" } else { "/…" };
     format!("{}{rest}", origin(url))
+}
+
+/// The parts of an address that may be secret: its path and query, each segment of the path and each value of the query. Segments and
+/// values are given as they are written and as the other side decodes them.
+fn secret_parts(url: &Url) -> Vec<String> {
+    let (path, query) = (url.path(), url.query().unwrap_or_default());
+    let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    let mut parts = vec![format!("{path}?{query}"), path.to_owned(), query.to_owned()];
+    for part in path.split('/').chain(values) {
+        parts.extend([part.to_owned(), decoded(part), decoded(&part.replace('+', " "))]);
+    }
+    parts
+}
+
+/// Undoes percent-encoding.
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let encoded = after.first_chunk().copied().filter(|_| *first == b'%').and_then(byte_of);
+        bytes.push(encoded.unwrap_or(*first));
+        rest = if encoded.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn byte_of(digits: [u8; 2]) -> Option<u8> {
+    let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
+    Some((value(digits[0])? << 4) | value(digits[1])?)
 }
 
 /// What the way out says of this address, without its path.
@@ -184,6 +212,31 @@ mod tests {
         let echoed = format!("POST /canary/path?key=canary-query with {secret}, {}", &secret[6..]);
         assert_eq!(webhook.redacted(echoed.as_bytes()), "POST [redacted] with [redacted], [redacted]");
         assert_eq!(webhook.redacted(b"/other ok"), "/other ok");
+        let url =
+            "https://hooks.example.com/services/T%20canary%2Fpart/short?key=canary-query&b=sum+canary%21&c";
+        let webhook = Webhook::new(url, Secrets::parse(secret).unwrap(), Network::Public).unwrap();
+        for part in [
+            "services",
+            "T%20canary%2Fpart",
+            "T canary/part",
+            "canary-query",
+            "sum+canary%21",
+            "sum+canary!",
+            "sum canary!",
+        ] {
+            let echoed = webhook.redacted(format!("no such hook: {part}, short").as_bytes());
+            assert_eq!(echoed, "no such hook: [redacted], short", "{part}");
+        }
+        assert_eq!(webhook.redacted(b"bad key, b or c"), "bad key, b or c");
+    }
+
+    #[test]
+    fn percent_encoding_is_undone() {
+        for (text, want) in
+            [("a%2Fb%c3%a9", "a/bé"), ("100%", "100%"), ("%2", "%2"), ("%+f%zz", "%+f%zz"), ("", "")]
+        {
+            assert_eq!(decoded(text), want);
+        }
     }
 
     #[test]

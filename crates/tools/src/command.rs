@@ -20,6 +20,7 @@ pub use program::{Finished, OUTPUT_BYTES, Program};
 pub(crate) use program::{Group, end};
 
 use outlast_ports::Answer;
+use outlast_ports::environment::without_variables;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
 use outlast_vocab::message::{ToolName, shown};
@@ -97,7 +98,7 @@ impl ToolProvider for Commands {
                 (TURN, call.turn.to_string()),
             ];
             let finished = program.run(prepared.arguments.to_string().into_bytes(), &variables).await?;
-            result(&finished).map(Ran::Done)
+            result(&finished, &program.passed_on).map(Ran::Done)
         })
     }
 
@@ -115,14 +116,15 @@ impl ToolProvider for Commands {
     }
 }
 
-fn result(finished: &Finished) -> Result<Value, Error> {
+/// What a program gives. Errors quote it without the values of the variables that it was passed.
+fn result(finished: &Finished, passed_on: &[String]) -> Result<Value, Error> {
     let Finished { status, printed, complained } = finished;
     let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
     match status.code() {
         Some(0) if printed.iter().all(u8::is_ascii_whitespace) => Ok(Value::Null),
         Some(0) => serde_json::from_slice(printed).map_err(|cause| {
-            let text = String::from_utf8_lossy(printed);
-            failed(format!("expected JSON on standard output, got `{}`: {cause}", shown(text.trim())))
+            let text = without_variables(String::from_utf8_lossy(printed).trim(), passed_on);
+            failed(format!("expected JSON on standard output, got `{}`: {cause}", shown(&text)))
         }),
         Some(TRY_AGAIN) => Err(Error::new(Kind::ToolUnavailable, format!("exit code {TRY_AGAIN}: {why}"))),
         Some(code) => Err(failed(format!("exit code {code}: {why}"))),

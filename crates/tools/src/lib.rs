@@ -46,7 +46,7 @@ pub use documents::{DocumentArgs, OpenDocument};
 pub use fetch::Fetch;
 pub use files::beneath::{is_link_refusal, open_without_links};
 pub use files::edit::FileEdit;
-pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES};
+pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES, GREP_PATTERN_BYTES, GREP_WORK};
 pub use files::root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
 pub use files::{FileList, FileRead, FileWrite};
 pub use read_more::{READ_BYTES, ReadMore};

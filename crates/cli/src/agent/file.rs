@@ -560,6 +560,11 @@ impl AgentFile {
             commands.add(contract.clone(), words.in_dir(dir))?;
         }
         self.check_servers(dir)?;
+        for (table, server, _) in &self.servers {
+            for write in &table.write {
+                builder = builder.mcp_server_writes(server, dir.join(write));
+            }
+        }
         if !self.servers.is_empty() {
             builder = builder.tools(McpTools::new(self.servers(dir)?, &self.pins)?);
         }

@@ -22,6 +22,8 @@ pub(super) struct Kept {
     first: Option<String>,
     /// Where agents work.
     dir: PathBuf,
+    /// Where everything is kept, which no agent may change.
+    database: PathBuf,
 }
 
 impl Kept {
@@ -30,13 +32,40 @@ impl Kept {
         written: Staff,
         made: BTreeSet<String>,
         first: Option<String>,
+        database: PathBuf,
     ) -> Result<Self, Error> {
-        Ok(Self { agent, written, made, first, dir: here()? })
+        Ok(Self { agent, written, made, first, dir: here()?, database })
     }
 
     /// Whether the configuration has an agent of this name.
     fn is_written(&self, name: &str) -> bool {
         self.written.names().any(|written| written == name)
+    }
+
+    fn plan(
+        &self,
+        name: &str,
+        is_kept: bool,
+        member: Result<Member, Error>,
+        make: impl FnOnce(&AgentFile) -> Result<Builder, Error> + Send + 'static,
+    ) -> Plan {
+        let (name, database) = (name.to_owned(), self.database.clone());
+        match member {
+            Ok(Member { agent, layers }) => {
+                let said: Vec<&Overlay> = layers.iter().map(|placed| &placed.overlay).collect();
+                let layers = canon::fingerprint(&said);
+                let make = move || {
+                    let builder = make(&agent)?;
+                    builder.check_database(&database)?;
+                    builder.into_one()
+                };
+                Plan { name, is_kept, layers, make: Box::new(make) }
+            }
+            Err(error) => {
+                let layers = Hash::of(error.to_string().as_bytes());
+                Plan { name, is_kept, layers, make: Box::new(|| Err(error)) }
+            }
+        }
     }
 }
 
@@ -48,13 +77,13 @@ impl Tailor for Kept {
             let agent = self.agent.clone();
             let make = move |file: &AgentFile| agent.shaped(super::Outlast::agent(file.name()), Some(file));
             let is_kept = !is_file(who) && !self.is_written(name);
-            plans.push(plan(name, is_kept, self.agent.member(&staff, who), make));
+            plans.push(self.plan(name, is_kept, self.agent.member(&staff, who), make));
         }
         let first = self.first.as_deref();
         for name in staff.names().filter(|name| !self.made.contains(*name) && Some(*name) != first) {
             let dir = self.dir.clone();
             let is_kept = !self.is_written(name);
-            plans.push(plan(name, is_kept, staff.named(name, None), move |file| other(file, &dir)));
+            plans.push(self.plan(name, is_kept, staff.named(name, None), move |file| other(file, &dir)));
         }
         Ok(plans)
     }
@@ -79,26 +108,6 @@ impl Tailor for Kept {
             // What else it needs, an agent may bring, or somebody may keep later.
             Err(error) if error.kind() == Kind::ConfigInvalid => Err(error),
             _ => Ok(()),
-        }
-    }
-}
-
-fn plan(
-    name: &str,
-    is_kept: bool,
-    member: Result<Member, Error>,
-    make: impl FnOnce(&AgentFile) -> Result<Builder, Error> + Send + 'static,
-) -> Plan {
-    let name = name.to_owned();
-    match member {
-        Ok(Member { agent, layers }) => {
-            let said: Vec<&Overlay> = layers.iter().map(|placed| &placed.overlay).collect();
-            let layers = canon::fingerprint(&said);
-            Plan { name, is_kept, layers, make: Box::new(move || make(&agent)?.into_one()) }
-        }
-        Err(error) => {
-            let layers = Hash::of(error.to_string().as_bytes());
-            Plan { name, is_kept, layers, make: Box::new(|| Err(error)) }
         }
     }
 }

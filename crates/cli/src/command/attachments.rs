@@ -1,6 +1,7 @@
 //! `outlast attachments`: what a session has attached, its bytes, and the sweep of contents that nothing refers to.
 use crate::data::Data;
 use crate::desk::Desk;
+use crate::private_file;
 use crate::providers::Configuration;
 use crate::terminal;
 use crate::words::count;
@@ -100,8 +101,7 @@ async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Re
         let detail = format!("{} cannot be written: {cause}", to.display());
         Error::new(Kind::IoFailed, detail).because(cause)
     };
-    let mut options = File::options();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(to).await.map_err(unwritten)?;
+    let mut file = File::from_std(private_file::create(to).map_err(unwritten)?);
     let mut pieces = pin!(pieces);
     let saved = async {
         let mut bytes = 0;

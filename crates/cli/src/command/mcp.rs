@@ -5,6 +5,7 @@ use crate::agent::file::{AgentFile, pins_of};
 use crate::agent::here;
 use crate::agent::staff::Staff;
 use crate::data::Data;
+use crate::private_file;
 use crate::terminal::{self, one_line};
 use crate::words;
 use clap::{Args, Subcommand};
@@ -50,7 +51,7 @@ enum What {
         name: String,
         /// The address of the resource, as `outlast mcp test` lists it
         uri: String,
-        /// Where to save it, as it is
+        /// Where to save it, as it is; a file that is there is not overwritten
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
@@ -190,7 +191,7 @@ async fn read(path: &Path, name: &str, uri: &str, to: Option<&Path>) -> Result<(
         return Ok(());
     };
     let whole: Vec<u8> = contents.into_iter().flat_map(Contents::into_bytes).collect();
-    std::fs::write(to, &whole).map_err(|cause| {
+    private_file::write(to, &whole).map_err(|cause| {
         Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", to.display())).because(cause)
     })?;
     terminal::note(&format!("· {} in {}", words::count(whole.len(), "byte", "bytes"), to.display()));

@@ -8,7 +8,7 @@ use server::Server;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A place with a folder for contents, and a file that is too large for the database.
 fn with_folder() -> Place {
@@ -218,4 +218,23 @@ fn attachment_behind_a_symbolic_link_is_refused() {
     }
     let plain = place.output(&["run", "see", "--attach", "work/../work/plain.txt", "--script", "script.txt"]);
     assert!(plain.status.success(), "{}", place.show(&plain));
+}
+
+#[test]
+fn output_of_a_command_is_attached() {
+    let place = Place::with_script("any\nsay I see.");
+    let outlast = place.command(&["run", "see", "--session", "ann", "--script", "script.txt"]);
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "\"$@\" --attach <(printf plain)", "bash"]).arg(outlast.get_program());
+    bash.args(outlast.get_args()).current_dir(place.path());
+    for (name, value) in outlast.get_envs() {
+        match value {
+            Some(value) => bash.env(name, value),
+            None => bash.env_remove(name),
+        };
+    }
+    let output = bash.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", place.show(&output));
+    let told = place.show(&place.output(&["attachments", "ann"]));
+    assert!(told.contains("text/plain 5 bytes"), "{told}");
 }

@@ -304,6 +304,31 @@ fn a_server_sees_nothing_of_our_environment_s11() {
 }
 
 #[test]
+fn secrets_in_errors_of_a_server_are_redacted() {
+    let place = plain("leaks", "env = [\"OUTLAST_TEST_KEY\"]\n");
+    place.set("OUTLAST_TEST_KEY", "canary-7f3a");
+    accept(&place);
+    play(
+        &place,
+        "call plain.echo {\"text\": \"hi\"}\n---\ncall plain.environ {}\n---\nsay {{result 0}}\nsay {{result 1}}",
+        &expect![[r#"
+            error tool.failed: the MCP server `plain` refuses: wrong key [redacted]
+            error tool.failed: wrong key [redacted]
+            | · plain.echo {"text":"hi"} (rule `servers`)
+            | · plain.echo → error tool.failed: the MCP server `plain` refuses: wrong key [redacted]
+            | · plain.environ {} (rule `servers`)
+            | · plain.environ → error tool.failed: wrong key [redacted]
+        "#]],
+    );
+    let read = place.show(&place.output(&["mcp", "read", "plain", "book://one"]));
+    assert!(read.contains("refuses: wrong key [redacted]"), "{read}");
+    let agent = std::fs::read_to_string(place.path().join("agent.toml")).unwrap();
+    place.write("agent.toml", &agent.replace("\"leaks\"", "\"locked\""));
+    let listed = place.show(&place.output(&["mcp", "test", "plain"]));
+    assert!(listed.contains("wrong key [redacted]") && !listed.contains("canary"), "{listed}");
+}
+
+#[test]
 fn a_server_is_believed_only_if_the_operator_says_so_s5() {
     let mut log = String::new();
     for more in ["", "trust_annotations = true\n", "[mcp.plain.classes]\necho = \"idempotent\"\n"] {

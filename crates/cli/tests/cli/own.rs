@@ -1,4 +1,7 @@
 //! What an agent is made of is not for its tools: the database, its file, its programs, the configuration (R11.2, S46).
+#[cfg(target_os = "linux")]
+use crate::mcp::accept;
+use crate::mcp::plain;
 use crate::place::Place;
 use expect_test::expect;
 use std::fs;
@@ -178,4 +181,60 @@ fn documents_are_read_only_to_tools() {
     place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n[shell]\n{documents}"));
     let told = run("hi");
     assert!(told.contains("which its shell could change; keep it out of the directory for files"), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn server_that_could_change_the_database_is_refused() {
+    let walls = |write: &str| format!("sandbox = true\nread = [\"plain.py\"]\nwrite = [\"{write}\"]\n");
+    let place = plain("good", &walls("data"));
+    fs::create_dir(place.path().join("data")).unwrap();
+    accept(&place);
+    place.check(
+        "run hi --agent agent.toml --data data/outlast.db",
+        &expect![[r"
+            $ run hi --agent agent.toml --data data/outlast.db
+            | error[config.invalid]: the MCP server `plain` of the agent `a` may change everything in DIR/data, and the database data/outlast.db lies there; give one of them a directory of its own
+            |   read on with: outlast explain config.invalid
+            exit 1
+        "]],
+    );
+    assert!(!place.path().join("data/outlast.db").exists());
+    let elsewhere = place.output(&["run", "hi", "--agent", "agent.toml"]);
+    assert!(elsewhere.status.success(), "{}", place.show(&elsewhere));
+    // The file itself, by its name.
+    let agent = fs::read_to_string(place.path().join("agent.toml")).unwrap();
+    place.write("agent.toml", &agent.replace(&walls("data"), &walls("outlast.db-wal")));
+    let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
+    assert!(told.contains("the MCP server `plain` of the agent `a` may change"), "{told}");
+}
+
+#[test]
+fn server_that_could_change_its_agent_is_refused() {
+    let documents = "[documents]\n\"terms.md\" = { file = \"./work/terms.md\" }\n";
+    for (write, part) in [("work", "work/terms.md"), ("work/terms.md", "work/terms.md"), (".", "agent.toml")]
+    {
+        let server = format!("sandbox = true\nread = [\"plain.py\"]\nwrite = [\"{write}\"]\n");
+        let place = plain("good", &format!("{server}{documents}"));
+        fs::create_dir(place.path().join("work")).unwrap();
+        place.write("work/terms.md", "no refunds");
+        let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
+        let refused = "which its MCP server `plain` could change; keep it out of";
+        assert!(told.contains("config.invalid") && told.contains(refused), "{write}: {told}");
+        assert!(told.contains("the agent `a` is made of") && told.contains(part), "{write}: {told}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn stored_agent_cannot_change_the_database() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("shed")).unwrap();
+    clerk(&place, "files = \"shed\"\n[shell]");
+    place.set("OUTLAST_DATA", "shed/outlast.db");
+    let import = place.output(&["agents", "import", "clerk.toml"]);
+    assert!(import.status.success(), "{}", place.show(&import));
+    let told = place.show(&place.output(&["run", "hi", "--session", "ann"]));
+    let refused = "the agent `clerk` is left out: config.invalid: the shell of the agent `clerk` may change everything in";
+    assert!(told.contains(refused), "{told}");
 }

@@ -39,6 +39,24 @@ fn exports_are_private() {
 }
 
 #[test]
+fn export_does_not_follow_a_planted_link() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let place = recorded();
+    let at = |name: &str| place.path().join(name);
+    place.write("victim.txt", "mine");
+    std::fs::set_permissions(at("victim.txt"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    symlink("victim.txt", at("new.jsonl.partial")).unwrap();
+    let exported = place.output(&["sessions", "export", "ann", "-o", "new.jsonl"]);
+    assert!(exported.status.success(), "{}", place.show(&exported));
+    let victim = std::fs::metadata(at("victim.txt")).unwrap();
+    assert_eq!(victim.permissions().mode() & 0o777, 0o644);
+    assert_eq!(std::fs::read_to_string(at("victim.txt")).unwrap(), "mine");
+    let file = std::fs::symlink_metadata(at("new.jsonl")).unwrap();
+    assert!(file.is_file() && file.len() > 0);
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn a_session_moves_to_another_database_as_one_file() {
     recorded().check(
         "sessions export ann -o ann.jsonl

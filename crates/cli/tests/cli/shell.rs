@@ -288,7 +288,9 @@ fn no_escape_works(runner: Runner) {
         .map(|line| line.replace("OUT/", &format!("{out}/")).replace("OUT ", &format!("{out} ")))
         .map(|line| line.replace("VICTIM", &victim_id.to_string()).replace("SHM", &memory.0))
         .collect();
-    assert!(escapes.len() > 120, "{}", escapes.len());
+    // Calls of the x86 kernel interface are left out elsewhere.
+    let least = if cfg!(target_arch = "x86_64") { 121 } else { 60 };
+    assert!(escapes.len() >= least, "{}", escapes.len());
     // The database is there from the first run on.
     run_as(runner, &place, "", &all(&["true"]));
     let watched =

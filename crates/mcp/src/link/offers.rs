@@ -130,7 +130,7 @@ impl Link {
         let server = &self.shared.server;
         asked.await.map_err(|cause| match cause {
             ServiceError::McpError(error) => {
-                failed(format!("the MCP server `{server}` refuses: {}", error.message))
+                failed(format!("the MCP server `{server}` refuses: {}", self.redacted(&error.message)))
             }
             cause => Error::new(Kind::ToolUnavailable, self.failed(&cause).detail()),
         })

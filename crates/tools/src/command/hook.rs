@@ -1,6 +1,7 @@
 //! Programs as hooks: what they see on standard input, what they change on standard output, both as JSON.
 use super::{Finished, Program, SESSION, TURN};
 use outlast_ports::Answer;
+use outlast_ports::environment::without_variables;
 use outlast_ports::hook::{
     AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
     Hook, HookAt, OnError, Point,
@@ -45,13 +46,14 @@ impl<P: Point> Hook<P> for Hooked {
                 Error::new(Kind::HookFailed, format!("what it sees does not fit JSON: {cause}"))
             })?;
             let variables = [(SESSION, call.session.to_string()), (TURN, call.turn.to_string())];
-            patch::<P>(&self.0.run(told, &variables).await?)
+            patch::<P>(&self.0.run(told, &variables).await?, &self.0.passed_on)
         })
     }
 }
 
-/// What a program changes; nothing if it prints nothing, `null` or `{}`.
-fn patch<P: Point>(finished: &Finished) -> Result<Option<P::Patch>, Error> {
+/// What a program changes; nothing if it prints nothing, `null` or `{}`. Errors quote it without the values of the variables that it
+/// was passed.
+fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P::Patch>, Error> {
     let Finished { status, printed, complained } = finished;
     let failed = |detail| Error::new(Kind::HookFailed, detail);
     if !status.success() {
@@ -63,7 +65,11 @@ fn patch<P: Point>(finished: &Finished) -> Result<Option<P::Patch>, Error> {
     }
     let text = String::from_utf8_lossy(printed);
     let expected = |cause: serde_json::Error| {
-        let (point, text) = (P::POINT, shown(text.trim()));
+        let point = P::POINT;
+        let text = without_variables(text.trim(), passed_on);
+        // It quotes what was printed too.
+        let cause = without_variables(&cause.to_string(), passed_on);
+        let text = shown(&text);
         failed(format!("expected a change of {point} as JSON on standard output, got `{text}`: {cause}"))
     };
     match serde_json::from_slice::<Value>(printed).map_err(expected)? {
@@ -140,6 +146,17 @@ mod tests {
             &expect!["tool.failed: `sh` printed more than the 1048576 bytes it may"],
         )
         .await;
+    }
+
+    #[tokio::test]
+    async fn secrets_that_a_hook_prints_are_redacted() {
+        let dir = TempDir::new().unwrap();
+        // Cargo sets this variable for every test; it stands for a secret.
+        let printed = script("echo \"{\\\"$CARGO_PKG_NAME\\\": 1}\"", &dir);
+        let program = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..printed.0 };
+        let error = Hook::<BeforeTool>::run(&Hooked(program), call(), seen()).await.unwrap_err();
+        expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `{\"[redacted]\": 1}`: unknown variant `[redacted]`, expected `arguments` or `refuse`"]
+            .assert_eq(&error.to_string());
     }
 
     #[tokio::test]

@@ -103,6 +103,19 @@ async fn secrets_in_complaints_are_redacted() {
 }
 
 #[tokio::test]
+async fn secrets_in_printed_text_are_redacted() {
+    let dir = TempDir::new().unwrap();
+    // Cargo sets this variable for every test; it stands for a secret.
+    let (contract, program) = tool("prints", "echo \"wrong key $CARGO_PKG_NAME\"", dir.path());
+    let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
+    let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
+    assert_eq!(
+        error.detail(),
+        "expected JSON on standard output, got `wrong key [redacted]`: expected value at line 1 column 1"
+    );
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_did_nothing() {
     let dir = TempDir::new().unwrap();
     let (contract, program) = tool("gone", "", dir.path());

@@ -154,13 +154,13 @@ impl Directory {
 }
 
 /// Opens a file that a person names, without following a link on the way to it: somebody who can write to its directory could have
-/// placed one. Streams of this process, like `/dev/stdin`, are links by nature and are followed.
+/// placed one. The streams of this process are links by nature and are followed: `/dev/stdin`, `/dev/fd/N` and `/proc/self/fd/N`.
 ///
 /// # Errors
 ///
 /// The error of the kernel; `ELOOP` if a part of the path is a link.
 pub fn open_without_links(path: &Path) -> io::Result<File> {
-    if path.starts_with("/dev") || path.starts_with("/proc") {
+    if is_own_stream(path) {
         return File::open(path);
     }
     let path = std::path::absolute(path)?;
@@ -168,6 +168,14 @@ pub fn open_without_links(path: &Path) -> io::Result<File> {
     let below = path.strip_prefix("/").unwrap_or(&path);
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(open(&root, below, flags, Mode::empty(), Resolver::of_this_machine()).map(File::from)?)
+}
+
+/// Whether a path names a stream that this process has open. A shell passes such a path for `<(command)`.
+fn is_own_stream(path: &Path) -> bool {
+    let Some(path) = path.to_str() else { return false };
+    let number = ["/dev/fd/", "/proc/self/fd/"].into_iter().find_map(|dir| path.strip_prefix(dir));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    path == "/dev/stdin" || number.is_some_and(is_number)
 }
 
 /// Whether an operation failed because a part of its path is a link.
@@ -232,4 +240,66 @@ fn open_name(dir: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) -> rustix::
         };
         if cause == Errno::NOTDIR && is_link() { Errno::LOOP } else { cause }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    #[test]
+    fn only_streams_of_this_process_are_exempt() {
+        for path in ["/dev/stdin", "/dev/fd/0", "/dev/fd/63", "/proc/self/fd/63"] {
+            assert!(is_own_stream(Path::new(path)), "{path}");
+        }
+        for path in [
+            "/dev/shm/report.txt",
+            "/dev/../etc/passwd",
+            "/dev/fd",
+            "/dev/fd/",
+            "/dev/fd/-1",
+            "/dev/fd/6x",
+            "/dev/fd/63/report.txt",
+            "/dev/fd/../shm/report.txt",
+            "/dev/stdin/report.txt",
+            "/proc/1/fd/63",
+            "/proc/self/cwd/report.txt",
+            "/proc/self/fd/63/report.txt",
+            "dev/fd/63",
+        ] {
+            assert!(!is_own_stream(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_below_device_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        fs::write(place.join("secret"), "secret").unwrap();
+        symlink(place.join("secret"), place.join("link")).unwrap();
+        let through = |name: &str| PathBuf::from(format!("/dev/..{}/{name}", place.display()));
+        assert!(open_without_links(&through("secret")).is_ok());
+        assert!(is_link_refusal(&open_without_links(&through("link")).unwrap_err()));
+        // Everybody may write there, where it is.
+        if let Ok(shared) = tempfile::tempdir_in("/dev/shm") {
+            symlink(place.join("secret"), shared.path().join("link")).unwrap();
+            let refused = open_without_links(&shared.path().join("link")).unwrap_err();
+            assert!(is_link_refusal(&refused), "{refused}");
+        }
+    }
+
+    #[test]
+    fn stream_of_this_process_is_opened() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"report").unwrap();
+        drop(writer);
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        let mut read = String::new();
+        open_without_links(&path).unwrap().read_to_string(&mut read).unwrap();
+        assert_eq!(read, "report");
+    }
 }

@@ -1,11 +1,13 @@
 //! `file_grep`: finds lines in files by a pattern.
 //!
-//! Patterns take time that is linear in the text, whatever they are; what is found, read and looked through is bounded.
+//! Matching takes time that is linear in the text. The lines that are given, the files that are looked through, the size of a pattern
+//! and the work of one search are bounded.
 use super::root::FileRoot;
 use super::{in_order, not_blank};
 use outlast_ports::service::Service;
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
-use outlast_validation::compile_regex;
+use outlast_validation::{compile_regex, expanded_size};
+use outlast_vocab::limits::PATTERN_SIZE;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use regex::Regex;
@@ -20,6 +22,16 @@ pub const GREP_LINES: usize = 200;
 
 /// The most files that are looked through.
 pub const GREP_FILES: usize = 10_000;
+
+/// Bytes of a pattern or of a glob.
+pub const GREP_PATTERN_BYTES: usize = 4 << 10;
+
+/// The work of one search. A byte that is matched counts once, and once more for every 64 characters, classes and groups of the pattern
+/// with its repetitions written out. The largest file can be searched with any pattern.
+pub const GREP_WORK: u64 = 256 << 20;
+
+/// The size of a pattern that counts as one more pass over the text.
+const WORK_SIZE: u64 = 64;
 
 /// How much of a line is given, in characters.
 const LINE_CHARS: usize = 300;
@@ -60,8 +72,8 @@ impl Tool for FileGrep {
     }
 
     async fn run(&self, root: Service<FileRoot>, _: Call, args: GrepArgs) -> Result<Ran, Error> {
-        not_blank("a pattern", &args.pattern)?;
-        let pattern = compiled(&args.pattern, args.ignore_case)?;
+        bounded("a pattern", &args.pattern)?;
+        let pattern = Pattern::new(&args.pattern, args.ignore_case)?;
         let glob = args.glob.as_deref().map(Glob::new).transpose()?;
         let search = Search { root, pattern, glob, stopped: Arc::default() };
         let _stop = StopOnDrop(search.stopped.clone());
@@ -76,9 +88,23 @@ impl Tool for FileGrep {
 /// A search through files, on a thread for such work.
 struct Search {
     root: Service<FileRoot>,
-    pattern: Regex,
+    pattern: Pattern,
     glob: Option<Glob>,
     stopped: Arc<AtomicBool>,
+}
+
+/// The work that a search has left.
+struct WorkBudget(u64);
+
+impl WorkBudget {
+    /// Spends the work of matching a text. Returns whether there was enough left.
+    fn spend(&mut self, pattern: &Pattern, text: &str) -> bool {
+        // An empty line takes time too.
+        let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
+        let left = self.0.checked_sub(bytes.saturating_mul(pattern.work_per_byte));
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
 }
 
 /// Stops a search that nobody waits for any more.
@@ -94,18 +120,23 @@ impl Search {
     /// Returns the lines that fit, and whether there are more.
     fn run(&self, below: &str) -> Result<(Vec<Found>, bool), Error> {
         let files = self.root.files_below(below, GREP_FILES)?;
-        let mut found = Vec::new();
+        let (mut found, mut budget) = (Vec::new(), WorkBudget(GREP_WORK));
         for path in files.paths {
-            if self.glob.as_ref().is_some_and(|glob| !glob.fits(&path)) {
-                continue;
+            if let Some(glob) = &self.glob {
+                if !budget.spend(&glob.pattern, &path) {
+                    return Ok((found, true));
+                }
+                if !glob.fits(&path) {
+                    continue;
+                }
             }
             // What is no text, or too large, or gone meanwhile, has no lines.
             let Ok(text) = self.root.read(&path) else { continue };
             for (number, line) in text.lines().enumerate() {
-                if self.stopped.load(Ordering::Relaxed) {
+                if self.stopped.load(Ordering::Relaxed) || !budget.spend(&self.pattern, line) {
                     return Ok((found, true));
                 }
-                if !self.pattern.is_match(line) {
+                if !self.pattern.regex.is_match(line) {
                     continue;
                 }
                 if found.len() == GREP_LINES {
@@ -119,22 +150,43 @@ impl Search {
     }
 }
 
-fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex, Error> {
-    compile_regex(pattern, ignore_case).map_err(|why| {
-        let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
-        Error::new(Kind::ToolArgsInvalid, detail)
-    })
+/// Refuses an argument that is empty or too long.
+fn bounded(what: &str, text: &str) -> Result<(), Error> {
+    not_blank(what, text)?;
+    if text.len() > GREP_PATTERN_BYTES {
+        let detail = format!("expected {what} of at most {GREP_PATTERN_BYTES} bytes, got {}", text.len());
+        return Err(Error::new(Kind::ToolArgsInvalid, detail));
+    }
+    Ok(())
+}
+
+/// A regular expression with what it costs to match.
+struct Pattern {
+    regex: Regex,
+    work_per_byte: u64,
+}
+
+impl Pattern {
+    fn new(pattern: &str, ignore_case: bool) -> Result<Self, Error> {
+        let regex = compile_regex(pattern, ignore_case).map_err(|why| {
+            let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
+            Error::new(Kind::ToolArgsInvalid, detail)
+        })?;
+        // An expression of unknown size is taken for a large one.
+        let size = expanded_size(pattern).unwrap_or(PATTERN_SIZE);
+        Ok(Self { regex, work_per_byte: 1 + size / WORK_SIZE })
+    }
 }
 
 /// A pattern for paths: `*` and `?` within a name, `**` across names. Without a slash it is for the name alone.
 struct Glob {
-    pattern: Regex,
+    pattern: Pattern,
     for_name: bool,
 }
 
 impl Glob {
     fn new(glob: &str) -> Result<Self, Error> {
-        not_blank("a glob", glob)?;
+        bounded("a glob", glob)?;
         let mut pattern = String::from("^");
         let mut rest = glob;
         while let Some(first) = rest.chars().next() {
@@ -149,12 +201,12 @@ impl Glob {
             rest = &rest[length..];
         }
         pattern.push('$');
-        Ok(Self { pattern: compiled(&pattern, false)?, for_name: !glob.contains('/') })
+        Ok(Self { pattern: Pattern::new(&pattern, false)?, for_name: !glob.contains('/') })
     }
 
     fn fits(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().filter(|_| self.for_name);
-        self.pattern.is_match(name.unwrap_or(path))
+        self.pattern.regex.is_match(name.unwrap_or(path))
     }
 }
 
@@ -231,5 +283,42 @@ mod tests {
         let lines = given["found"].as_array().unwrap();
         assert_eq!((lines.len(), &given["more"]), (super::GREP_LINES, &json!(true)));
         assert_eq!(lines[0]["text"].as_str().unwrap().chars().count(), super::LINE_CHARS);
+    }
+
+    #[test]
+    fn search_stops_when_its_work_is_used_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let large = ".".repeat(crate::FILE_BYTES);
+        for (name, text) in [("a", "needle"), ("b", large.as_str()), ("c", large.as_str()), ("d", "needle")] {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        let trial = Trial::with_files(dir.path());
+        let log = [
+            found(&trial, json!({"pattern": "needle"})),
+            found(&trial, json!({"pattern": "needle|x{9000}"})),
+            found(&trial, json!({"pattern": "needle|x{9000}", "path": "b"})),
+        ];
+        expect![[r#"
+            {"found":[{"line":1,"path":"a","text":"needle"},{"line":1,"path":"d","text":"needle"}],"more":false}
+            {"found":[{"line":1,"path":"a","text":"needle"}],"more":true}
+            {"found":[],"more":false}
+        "#]]
+        .assert_eq(&log.concat());
+    }
+
+    #[test]
+    fn long_patterns_and_globs_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let trial = Trial::with_files(dir.path());
+        let long = "x".repeat(super::GREP_PATTERN_BYTES + 1);
+        let log =
+            [found(&trial, json!({"pattern": long})), found(&trial, json!({"pattern": "x", "glob": long}))];
+        expect![[r"
+            tool.args_invalid: expected a pattern of at most 4096 bytes, got 4097
+            tool.args_invalid: expected a glob of at most 4096 bytes, got 4097
+        "]]
+        .assert_eq(&log.concat());
+        let whole = &long[1..];
+        assert!(trial.call("file_grep", json!({"pattern": whole, "glob": whole})).is_ok());
     }
 }

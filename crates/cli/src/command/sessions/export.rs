@@ -1,6 +1,7 @@
 //! `outlast sessions export`.
 use crate::data::Data;
 use crate::desk::Desk;
+use crate::private_file;
 use crate::providers::Configuration;
 use crate::terminal;
 use bytes::Bytes;
@@ -11,9 +12,7 @@ use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Export as Written, Kind, Limits};
 use outlast_client::Exported;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Makes one file of a session.
@@ -115,12 +114,9 @@ async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let mut options = File::options();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
-    let mut file = file.map_err(|cause| unwritten(&partial, cause))?;
-    // A file that an earlier export left may have another mode.
-    let private = std::fs::Permissions::from_mode(0o600);
-    file.set_permissions(private).map_err(|cause| unwritten(&partial, cause))?;
+    // An earlier export may have left such a file, or somebody else a link of this name. If it cannot be removed, the next line fails.
+    let _removed = std::fs::remove_file(&partial);
+    let mut file = private_file::create(&partial).map_err(|cause| unwritten(&partial, cause))?;
     let written = write(export, &mut file, &partial).await;
     let named = written.and_then(|()| {
         let synced = file.sync_all().and_then(|()| std::fs::rename(&partial, path));

@@ -81,3 +81,20 @@ fn a_person_reads_the_resources_and_prompts_of_a_server() {
     );
     assert_eq!(std::fs::read(place.path().join("cover.png")).unwrap(), *b"\x89PNG");
 }
+
+#[test]
+fn saved_resources_are_private() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let place = plain("library", "");
+    let save = |to: &str| place.output(&["mcp", "read", "plain", "book://cover", "--to", to]);
+    assert!(save("cover.png").status.success());
+    let mode = std::fs::metadata(place.path().join("cover.png")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    place.write("victim.txt", "mine");
+    symlink("victim.txt", place.path().join("link.png")).unwrap();
+    for taken in ["victim.txt", "link.png"] {
+        let told = place.show(&save(taken));
+        assert!(told.contains("io.failed") && told.contains("cannot be written"), "{told}");
+    }
+    assert_eq!(std::fs::read_to_string(place.path().join("victim.txt")).unwrap(), "mine");
+}

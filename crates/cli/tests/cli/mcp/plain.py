@@ -112,8 +112,14 @@ for line in sys.stdin:
             capabilities |= {"resources": {}, "prompts": {}}
         info = {"name": "plain", "version": "1"}
         send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
+    elif MODE == "locked" and method == "tools/list":
+        send({"id": id, "error": {"code": -32001, "message": "wrong key " + os.environ["OUTLAST_TEST_KEY"]}})
     elif method == "tools/list":
         send({"id": id, "result": {"tools": tools()}})
+    elif MODE == "leaks" and method == "tools/call" and message["params"]["name"] == "environ":
+        send({"id": id, "result": {**text("wrong key " + os.environ["OUTLAST_TEST_KEY"]), "isError": True}})
+    elif MODE == "leaks" and method in ("tools/call", "resources/read"):
+        send({"id": id, "error": {"code": -32001, "message": "wrong key " + os.environ["OUTLAST_TEST_KEY"]}})
     elif MODE == "library" and method in LIBRARY:
         send({"id": id, **LIBRARY[method](message["params"])})
     elif method == "tools/call":
