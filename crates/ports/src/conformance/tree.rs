@@ -14,7 +14,7 @@ async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
     let turns = s.history(node, ALL).await?;
     let input = |fact: &Fact| match fact {
         Fact::Accepted(accepted) => outlast_vocab::message::text_of(&accepted.parts).into_owned(),
-        other => panic!("a turn begins with its not with {}", other.name()),
+        other => panic!("a turn begins with its input, not with {}", other.name()),
     };
     Ok(turns.iter().map(|turn| input(&turn.records[0].fact)).collect())
 }
