@@ -5,7 +5,7 @@ use outlast_playback::{Heard, Playback, Script};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A key that must be written nowhere.
 const KEY: &str = "sk-canary-91b7";
@@ -378,6 +378,28 @@ fn outage_of_seconds_does_not_end_the_turn() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("waits for its model provider `openai`"), "{told}");
     assert_eq!(server.heard().len(), 7);
+}
+
+#[test]
+fn list_names_the_provider_that_a_session_waits_for() {
+    let server = Playback::of([Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let place = place(&server);
+    let mut running = place
+        .command(&["run", "hi", "--session", "ann", "--model", "openai/gpt-a"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    loop {
+        let listed = place.show(&place.output(&["sessions", "list"]));
+        if listed.contains("parked, provider openai until TIME") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{listed}");
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use outlast::Error;
 use outlast::runtime::listing::{Filter, Listed};
 use outlast::store::{LastEnd, SessionState, SessionView};
 use outlast::vocab::record::EndKind;
+use outlast::vocab::wait::Wait;
 use serde_json::{Value, json};
 
 /// Sessions that are listed when nobody says how many.
@@ -101,9 +102,16 @@ pub(crate) fn session_json(session: &SessionView) -> Value {
     })
 }
 
-/// How a session stands, and how its last turn ended unless it was answered.
+/// The state of a session: with the provider that it waits for, or how its last turn ended unless it was answered.
 fn state(session: &SessionView) -> String {
     let state = session.state.name();
+    let provider = |wait: &Wait| {
+        let (name, retry) = (wait.key.awaited_provider()?, wait.deadline?);
+        Some(format!("{state}, provider {name} until {}", words::when(retry)))
+    };
+    if let Some(waits) = session.waits.iter().find_map(provider) {
+        return waits;
+    }
     match session.last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(EndKind::Answered)) {
         Some(end) if matches!(session.state, SessionState::Idle | SessionState::Parked) => {
             format!("{state}, {}", end.name().replace('_', " "))
