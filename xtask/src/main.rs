@@ -18,8 +18,9 @@ use std::{
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [FILTER…]   runs every check and every test, and installs what they need;
-                   with a FILTER only the tests whose names contain it
+  test [FILTER…]   runs every check and every test, and installs what they need; prints the time of
+                   each step; with a FILTER only the tests whose names contain it
+  test --quick     runs the lints and the tests that take a moment
   tidy             checks the rules of the repository: who may use whom, purity, pages, links
   fuzz [--seconds N] [TARGET…]
                    searches for inputs that make a decoder or parser panic: each target for

@@ -14,19 +14,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs everything, or with filters only the tests whose names contain one of them.
+/// Runs everything; with `--quick` the checks and the tests that take a moment; with filters only the tests whose names contain one of
+/// them.
 pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
+    if filters == ["--quick"] {
+        return quick(root);
+    }
     let mut report = Report::default();
     let missing = report.timed("install what the tests need", |_| needs::provide());
     for missing in missing {
         report.failed_step(&missing);
     }
     if filters.is_empty() {
-        report.check(command::cargo(root).args(["fmt", "--all", "--", "--check"]));
-        report.check(command::cargo(&root.join("fuzz")).args(["fmt", "--", "--check"]));
-        let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-        report.check(command::cargo(root).args(clippy));
-        report.tidy(root);
+        report.lints(root);
     }
     let (runner, mut tests) = test_command(root, filters);
     report.tests(runner, &mut tests);
@@ -45,6 +45,15 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         // Every scenario dies at every point there is, then 2,000 seeds.
         report.check(&mut command::program(root, "outlast-sim", "sim"));
     }
+    report.close()
+}
+
+/// Runs the lints and the tests of the nextest profile `quick`. Installs nothing: these tests need only Rust.
+fn quick(root: &Path) -> ExitCode {
+    let mut report = Report::default();
+    report.lints(root);
+    let tests = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--profile", "quick"];
+    report.tests(Runner::Nextest, command::cargo(root).args(tests));
     report.close()
 }
 
@@ -95,6 +104,15 @@ impl Report {
         if !self.run(command).succeeded {
             self.failed_step(&command::line(command));
         }
+    }
+
+    /// Format, clippy and the rules of the repository.
+    fn lints(&mut self, root: &Path) {
+        self.check(command::cargo(root).args(["fmt", "--all", "--", "--check"]));
+        self.check(command::cargo(&root.join("fuzz")).args(["fmt", "--", "--check"]));
+        let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        self.check(command::cargo(root).args(clippy));
+        self.tidy(root);
     }
 
     fn tidy(&mut self, root: &Path) {
