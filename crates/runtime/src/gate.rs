@@ -95,7 +95,7 @@ impl Gate {
         };
         let Judgement { rule, decision } = judged;
         let sense = decision.check_at(facts.at).and_then(|()| match &decision {
-            Decision::Modify { redact, .. } => redact.iter().try_for_each(|one| check_pattern(one)),
+            Decision::Modify { redact, .. } => redact.iter().try_for_each(check_pattern),
             Decision::Ask(ask) => ask.check(),
             _ => Ok(()),
         });

@@ -84,10 +84,10 @@ impl Scope {
             most,
         };
         let mut tries = Tries::default();
-        let mut asker = Aside(self);
+        let mut aside = Aside(self);
         let asked = tokio::select! {
             biased;
-            asked = asking.ask(request, String::new(), (&mut asker, &mut tries)) => asked?,
+            asked = asking.ask(request, String::new(), (&mut aside, &mut tries)) => asked?,
             reason = self.cancel.requested() => {
                 self.note_tries(tries, &key).await;
                 self.note_interrupted(&key, (info, &request), recorder.partial()).await;
